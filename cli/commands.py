@@ -6,7 +6,6 @@ import argparse
 import os
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
-from threading import Event
 from typing import Any
 
 from ..checkpoint import Coordinator, system_runtime
@@ -21,6 +20,7 @@ from ..checkpoint.views.details import details
 from ..checkpoint.views.stats import stats as stats_of
 from ..checkpoint.views.wording import size
 from ..storage import S3Options, open_store
+from ..storage.clock import system_sleep
 from ..storage.port import ObjectStore
 from . import adopt as adopt_of
 from . import doctor as doctor_of
@@ -163,14 +163,14 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Take a savepoint of a job."""
     job = _job(store, options.job)
-    return Outcome(*savepoints_of.savepoint(job, options, lambda uri: opened(uri, options), Event().wait))
+    return Outcome(*savepoints_of.savepoint(job, options, lambda uri: opened(uri, options), system_sleep))
 
 
 def stop(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Stop a job with a savepoint."""
     job = _job(store, options.job)
     airflow = stop_text.airflow_of(job.job, options, os.environ)
-    return Outcome(*stop_text.stop(job, options, lambda uri: opened(uri, options), Event().wait, airflow))
+    return Outcome(*stop_text.stop(job, options, lambda uri: opened(uri, options), system_sleep, airflow))
 
 
 def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:

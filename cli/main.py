@@ -9,11 +9,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event
 from typing import Any
 
 from ..checkpoint import system_runtime
 from ..checkpoint.views.details import SUBTASKS
+from ..storage.clock import system_sleep
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
@@ -81,7 +81,7 @@ def _watch(store: ObjectStore, options: argparse.Namespace) -> int:
         look=lambda: options.run(store, options),
         pulse=lambda: options.pulse(store, options),
         interval_s=options.interval or INTERVAL_S,
-        wait=Event().wait,
+        wait=system_sleep,
         now_ms=system_runtime().now_ms,
         as_json=options.json,
     )

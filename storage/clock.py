@@ -23,7 +23,10 @@ _RESOLUTION = 1 << 53
 
 
 def system_sleep(seconds: float) -> None:
-    """Wait."""
+    """Wait; what a signal's handler raises, Ctrl-C among it, comes out as it is.
+
+    Out of `Event().wait` it may come as a RuntimeError: Python code of it releases a lock before it watches over it.
+    """
     time.sleep(seconds)  # noqa: TID251 - the one place of this package that waits
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from threading import Event
 from typing import TYPE_CHECKING
 
 from airflow.sdk.api.client import get_hostname
@@ -25,6 +24,7 @@ from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
 from ..spark.remote.server_task import ServerTask
 from ..spark.remote.server_token import server_token
+from ..storage.clock import system_sleep
 from ..storage.errors import CairnError
 from .connect_session import ConnectSession
 from .job_settings import JobSettings
@@ -93,7 +93,7 @@ class SharedServer:
                 if isinstance(answer, StartIt):
                     # It was replaced while it started, and its driver may come up yet: its nonce is not to count again.
                     nonce = runtime.new_token()
-                Event().wait(LOOK_S)
+                system_sleep(LOOK_S)
                 continue
             server = self._server(found, secret)
             heard = answers(server)
@@ -106,7 +106,7 @@ class SharedServer:
                     silent, silent_since_ms = found.nonce, runtime.now_ms()
                 if runtime.now_ms() - silent_since_ms >= SILENCE_MS:
                     raise _unreached(server)
-                Event().wait(LOOK_S)
+                system_sleep(LOOK_S)
                 continue
             if isinstance(answer, StartIt) and server.authority is not None and register.find(nonce) is not None:
                 # It lives, and not where it says: the next one would say the same.
@@ -163,7 +163,7 @@ class SharedServer:
                 if entry is None or entry.state is not ServerState.STARTING:
                     starting.let_go()
                     return entry
-                Event().wait(LOOK_S)
+                system_sleep(LOOK_S)
                 renewed_s += LOOK_S
                 if renewed_s >= RENEW_S:
                     renewed_s = 0.0

@@ -108,12 +108,11 @@ def test_a_running_epoch_is_waited_for(
     assert cairn(root, *words) == 0
     assert "savepoint 3 of flights waits for e2 to complete" in capsys.readouterr().out
 
-    class Pause:
-        def wait(self, seconds: float) -> None:
-            assert seconds > 0
-            world.run_epoch("e2")
+    def wait(seconds: float) -> None:
+        assert seconds > 0
+        world.run_epoch("e2")
 
-    monkeypatch.setattr(commands, "Event", Pause)
+    monkeypatch.setattr(commands, "system_sleep", wait)
     assert cairn(root, *words, "--wait", "--json") == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["run_id"] == "e2"

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ import pytest
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.cli.commands import Outcome
+from airflow_cairn.cli.main import main
 from airflow_cairn.cli.watch import Watch
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import ForbiddenError, StorageError, UnavailableError
@@ -108,6 +110,22 @@ def test_the_others_go_on_until_ctrl_c(world: World, words: tuple[str, ...]) -> 
         screen.process.send_signal(signal.SIGINT)
         assert screen.wait_for_the_end() == 130
         assert "Traceback" not in screen.text
+
+
+def test_ctrl_c_counts_at_any_moment_of_a_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Condition._release_save  # type: ignore[attr-defined] # its own, and there it strikes
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def release_and_interrupt(condition: threading.Condition) -> None:
+        release(condition)
+        interrupt()
+
+    # Where a condition is waited for: between two lines that leave its lock in a state of its own.
+    monkeypatch.setattr(threading.Condition, "_release_save", release_and_interrupt)
+    monkeypatch.setattr(time, "sleep", interrupt)
+    assert main(["stats", "flights", "--storage", world.store.uri, "--watch"]) == 130
 
 
 def test_into_a_pipe_what_is_new_is_appended(world: World) -> None:
