@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ...storage.checksums import SHA256, Hasher
+from ...storage.checksums import checksum_of
 from ..documents import layout
 from ..documents.acknowledgement import TABLE_BYTES, Manifest, ManifestDocument, StateHandle, TableDocument
 from ..documents.attempt import DocumentRef
@@ -98,9 +98,7 @@ def read_list(files: JobFiles, handle: StateHandle) -> TableDocument:
         DocumentError: it is broken or altered.
     """
     blob = files.get(handle.path, max_bytes=TABLE_BYTES)
-    hasher = Hasher(SHA256)
-    hasher.update(blob.data)
-    if hasher.checksum() != known(handle):
+    if checksum_of(blob.data) != known(handle):
         raise DocumentError("the list of a table has been altered", key=files.full(handle.path))
     return files.parse(TableDocument, handle.path, blob.data, max_bytes=TABLE_BYTES)
 

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidStateError
-from ..stored import key_groups
+from ..stored import key_groups, runs
 from . import moments
 
 if TYPE_CHECKING:
@@ -85,21 +85,11 @@ class Timers:
         with_time = self.time in getattr(df, "columns", ())
         columns = self._columns if with_time else list(self.key)
         gone = self._taken(df, columns)
-        from pyspark.sql import functions as F
-
+        keys = runs.only_keys(gone, columns)
         with self._lock:
             if self._left is None:
                 return
-            # Nulls in a key are equal to each other, as they are to Spark's grouping.
-            renamed = gone.toDF(*(f"_cairn_{number}" for number in range(len(columns))))
-            same = [
-                F.col(key_groups.quoted(column)).eqNullSafe(F.col(f"_cairn_{number}"))
-                for number, column in enumerate(columns)
-            ]
-            condition = same[0]
-            for each in same[1:]:
-                condition = condition & each
-            self._left = self._left.join(renamed, condition, "left_anti")
+            self._left = self._left.join(keys, runs.same_key(self._left, keys, columns), "left_anti")
             self._changed = True
 
     def due(self) -> DataFrame | None:

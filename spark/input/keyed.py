@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
-from ..stored.outputs import Stored, nullable, schema_of
+from ..stored.outputs import Stored, kind_of, schema_of
 from ..stored.runs import Touched
 
 if TYPE_CHECKING:
@@ -30,17 +30,16 @@ def touched(stored: Stored, keys: DataFrame) -> Touched:
         raise InvalidStateError(f"keys is to be a Spark DataFrame and is a {type(keys).__name__}", state=output.id)
     schema = schema_of(output)
     for column in output.key:
-        wanted = schema[column].dataType
         if column not in keys.columns:
             raise InvalidStateError(
                 f"keys lacks the column {column!r}, by which {output.id} is keyed. Give all columns of the key",
                 key=", ".join(output.key),
                 columns=", ".join(keys.columns),
             )
-        if nullable(keys.schema[column].dataType.jsonValue()) != nullable(wanted.jsonValue()):
+        if kind_of(keys.schema, column) != kind_of(schema, column):
             raise InvalidStateError(
                 f"the column {column!r} of keys is of another type than that of {output.id}. Cast it",
                 found=keys.schema[column].dataType.simpleString(),
-                expected=wanted.simpleString(),
+                expected=schema[column].dataType.simpleString(),
             )
     return Touched(keys, output.key, output.key_groups)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.errors import InvalidStateError
@@ -20,7 +20,7 @@ from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed
 from ..stored.merges import merged as merge_rows
-from ..stored.outputs import Stored, frame, nullable, rows_of_files, schema_of
+from ..stored.outputs import Stored, frame, kind_of, rows_of_files, schema_of
 from .columns import columns_of
 from .writer import Planned, Writer
 
@@ -107,7 +107,7 @@ def checked(
     assert expected is not None, "it is the state's, or that of the first rows"
     if deletes is not None:
         deletes = deletes.select(*map(key_groups.quoted, columns))
-        kinds = [(column, _kind(deletes.schema, column), _kind(expected, column)) for column in columns]
+        kinds = [(column, kind_of(deletes.schema, column), kind_of(expected, column)) for column in columns]
         for column, found, wanted in kinds:
             if found != wanted:
                 raise InvalidStateError(
@@ -185,7 +185,7 @@ def _check_key(output: Output, key: tuple[str, ...]) -> None:
 def _in_order(output_id: str, df: DataFrame, expected: StructType) -> DataFrame:
     """Give the columns in the order of the state."""
     if sorted(df.columns) != sorted(expected.names) or any(
-        _kind(df.schema, column) != _kind(expected, column) for column in expected.names
+        kind_of(df.schema, column) != kind_of(expected, column) for column in expected.names
     ):
         raise InvalidStateError(
             f"the rows have other columns than {output_id}, and a state keeps its columns and their types. Give those, "
@@ -194,11 +194,6 @@ def _in_order(output_id: str, df: DataFrame, expected: StructType) -> DataFrame:
             stored_columns=_columns(expected),
         )
     return df.select(*map(key_groups.quoted, expected.names))
-
-
-def _kind(schema: StructType, column: str) -> Any:
-    """Give a column's type, whatever in it may be null."""
-    return nullable(schema[column].dataType.jsonValue())
 
 
 def _columns(schema: StructType) -> str:

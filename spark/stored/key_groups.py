@@ -32,6 +32,8 @@ _FEW = 4
 """Files of a run where Spark does not choose their number by the size."""
 OWN = "_cairn_"
 """What Cairn's own columns begin with."""
+KEY = "_cairn_key_"
+"""What a key column is called, with its place, while rows of one state are merged."""
 
 
 def number_of(handover: Handover, restored: Iterable[Output]) -> int:
@@ -116,16 +118,14 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
     """
     from pyspark.sql import functions as F
 
-    columns = [F.col(quoted(column)) for column in key]
-    grouped = df.withColumn(COLUMN, F.pmod(F.hash(*columns), F.lit(key_groups)))
-    in_order = [F.col(COLUMN), *columns]
+    grouped = df.withColumn(COLUMN, group_of(key, key_groups))
+    in_order = [F.col(COLUMN), *(F.col(quoted(column)) for column in key)]
     if parallelism is None:
-        conf = df.sparkSession.conf
-        if str(conf.get("spark.sql.adaptive.enabled")).lower() == "true":
+        if _is_adaptive(df):
             aimed = grouped.withColumn(_TARGET, _aim(key_groups, key_groups))
             return aimed.hint("rebalance", key_groups, _TARGET).sortWithinPartitions(*in_order).drop(_TARGET)
         # Spark joins no small partitions later, then; the session says how many it likes.
-        parallelism = min(key_groups, int(conf.get("spark.sql.shuffle.partitions") or key_groups))
+        parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
     return grouped.repartition(parallelism, _aim(parallelism, key_groups)).sortWithinPartitions(*in_order)
 
 
@@ -137,8 +137,25 @@ def gathered(df: DataFrame, key: Sequence[str], key_groups: int) -> DataFrame:
         key: the state's key columns.
         key_groups: how many groups there are.
     """
-    adaptive = str(df.sparkSession.conf.get("spark.sql.adaptive.enabled")).lower() == "true"
-    return distributed(df, key, key_groups, None if adaptive else _FEW)
+    return distributed(df, key, key_groups, None if _is_adaptive(df) else _FEW)
+
+
+def group_of(key: Sequence[str], key_groups: int) -> Column:
+    """Give the key group of a row."""
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.hash(*(F.col(quoted(column)) for column in key)), F.lit(key_groups))
+
+
+def renamed(key: Sequence[str]) -> list[Column]:
+    """Give the key columns under names that no column of a state has: `KEY` and their place in the key."""
+    from pyspark.sql import functions as F
+
+    return [F.col(quoted(column)).alias(f"{KEY}{index}") for index, column in enumerate(key)]
+
+
+def _is_adaptive(df: DataFrame) -> bool:
+    return str(df.sparkSession.conf.get("spark.sql.adaptive.enabled")).lower() == "true"
 
 
 def _aim(partitions: int, key_groups: int) -> Column:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
-from .key_groups import quoted
+from .key_groups import KEY, OWN, quoted, renamed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -102,18 +102,14 @@ def merged(df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping
         df: base and partials, with the columns of the state.
         schema: of the state.
         key: its key columns.
-        merge: how each other column is merged; checked.
+        merge: how each other column is merged, at least one; checked.
     """
     from pyspark.sql import functions as F
 
-    by = [F.col(quoted(column)).alias(f"_cairn_key_{index}") for index, column in enumerate(key)]
-    values = [
-        _value(schema[column].dataType, column, how).alias(f"_cairn_value_{index}")
-        for index, (column, how) in enumerate(merge.items())
-    ]
-    found = df.groupBy(*by).agg(*values) if values else df.select(*by).distinct()
-    names = {column: f"_cairn_key_{index}" for index, column in enumerate(key)}
-    names |= {column: f"_cairn_value_{index}" for index, column in enumerate(merge)}
+    names = {column: f"{KEY}{index}" for index, column in enumerate(key)}
+    names |= {column: f"{OWN}value_{index}" for index, column in enumerate(merge)}
+    values = [_value(schema[column].dataType, column, how).alias(names[column]) for column, how in merge.items()]
+    found = df.groupBy(*renamed(key)).agg(*values)
     return found.select(*(F.col(names[column]).alias(column) for column in schema.names))
 
 

@@ -142,7 +142,7 @@ def frame(
     stored = data_files(files, stored)
     if not stored.files or (groups is not None and not groups):
         # As Spark gives what it reads from files: whatever was written, all columns may be null.
-        return spark.createDataFrame([], StructType.fromJson(nullable(schema.jsonValue())))
+        return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
     base, log = ([file for file in ordered if bool(file.handle.run) == later] for later in (False, True))
     part = _Part(spark, schema, groups, touched)
@@ -252,13 +252,18 @@ def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalSt
     return [f"file://{at / path.rpartition('/')[2]}" if at else files.spark_url(path) for at, path in places]
 
 
-def nullable(kind: Any) -> Any:
+def kind_of(schema: StructType, column: str) -> Any:
+    """Give a column's type, as JSON, whatever in it may be null."""
+    return _nullable(schema[column].dataType.jsonValue())
+
+
+def _nullable(kind: Any) -> Any:
     """Give a type, as JSON, in which everything may be null."""
     if not isinstance(kind, dict):
         return kind
     may_be = {name: True for name in ("nullable", "containsNull", "valueContainsNull") if name in kind}
-    inner = {name: nullable(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
-    fields = {"fields": [nullable(each) for each in kind["fields"]]} if "fields" in kind else {}
+    inner = {name: _nullable(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
+    fields = {"fields": [_nullable(each) for each in kind["fields"]]} if "fields" in kind else {}
     return {**kind, **may_be, **inner, **fields}
 
 

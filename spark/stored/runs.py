@@ -100,8 +100,7 @@ def newest_wins(
     newest = log
     if runs > 1:
         row = F.max_by(F.struct(*wanted, F.col(DELETED)), F.col(NUMBER)).alias("_cairn_row")
-        by = [F.col(key_groups.quoted(column)).alias(f"_cairn_key_{index}") for index, column in enumerate(key)]
-        newest = log.groupBy(*by).agg(row).select("_cairn_row.*")
+        newest = log.groupBy(*key_groups.renamed(key)).agg(row).select("_cairn_row.*")
     there = newest.where(~F.col(DELETED)).select(*wanted)
     if base is None:
         return there
@@ -113,16 +112,14 @@ def newest_wins(
 
 def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:
     """Give the key columns under names that no column of a state has."""
-    from pyspark.sql import functions as F
-
-    return df.select(
-        *(F.col(key_groups.quoted(column)).alias(f"_cairn_key_{index}") for index, column in enumerate(key))
-    )
+    return df.select(*key_groups.renamed(key))
 
 
 def same_key(df: DataFrame, keys: DataFrame, key: Sequence[str]) -> Column:
     """Give the condition that a row has a key of `only_keys`; null is a key as any other."""
-    pairs = (df[key_groups.quoted(column)].eqNullSafe(keys[f"_cairn_key_{index}"]) for index, column in enumerate(key))
+    pairs = (
+        df[key_groups.quoted(column)].eqNullSafe(keys[f"{key_groups.KEY}{index}"]) for index, column in enumerate(key)
+    )
     return reduce(lambda one, other: one & other, pairs)
 
 
@@ -141,13 +138,12 @@ class Touched:
         self._key = key
         first = keys.schema[key[0]].dataType
         lead = F.col(key_groups.quoted(key[0]))
-        group = F.pmod(F.hash(*(F.col(key_groups.quoted(column)) for column in key)), F.lit(groups))
         row = keys.agg(
             F.count(F.lit(1)).alias("rows"),
             F.count(lead).alias("leads"),
             F.min(lead if first.typeName() in _RANGED else F.lit(None)).alias("least"),
             F.max(lead if first.typeName() in _RANGED else F.lit(None)).alias("greatest"),
-            F.collect_set(group).alias("groups"),
+            F.collect_set(key_groups.group_of(key, groups)).alias("groups"),
         ).first()
         assert row is not None, "an aggregate without groups has one row"
         self._groups = sorted(row["groups"]) if len(row["groups"]) <= groups // 2 else None
