@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.cli import main as cli
+from airflow_cairn.cli.arguments.parser import parser
 from airflow_cairn.storage import open_store
 from scripts.doc_blocks import Kind, doc_blocks
 from scripts.setup.base import ROOT
@@ -30,7 +31,7 @@ _OTHERS = re.compile(r"(?:pip|aws|export|airflow|python -m airflow_cairn\.testin
 
 @pytest.mark.parametrize(("where", "line"), CAIRN)
 def test_the_command_line_takes_every_cairn_command(where: str, line: str) -> None:
-    cli._parser().parse_args(shlex.split(line)[1:])
+    parser().parse_args(shlex.split(line)[1:])
 
 
 def test_commands_that_look_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,89 @@
+"""What several commands take, and how a value is read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import TypeAlias
+
+INTERVAL_S = 2
+"""How often `--watch` looks, unless asked otherwise."""
+
+Command = argparse.ArgumentParser
+Verbs: TypeAlias = "argparse._SubParsersAction[Command]"
+
+
+def command(verbs: Verbs, name: str, text: str) -> Command:
+    """Add a command that reads a storage."""
+    verb = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    storage = os.environ.get("CAIRN_STORAGE")
+    verb.add_argument(
+        "--storage", metavar="URI", default=storage, help="file:///folder or s3://bucket/prefix (or set CAIRN_STORAGE)"
+    )
+    verb.add_argument("--endpoint-url", metavar="URL", help="an S3 server other than AWS")
+    verb.add_argument("--region", metavar="NAME", help="the region that S3 requests are signed for")
+    as_json(verb)
+    verb.set_defaults(on_store=True)
+    return verb
+
+
+def as_json(verb: Command) -> None:
+    """Let a command print JSON."""
+    verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def airflow(verb: Command) -> None:
+    """Let a command ask Airflow's API about a DAG."""
+    verb.add_argument(
+        "--dag",
+        metavar="DAG_ID",
+        help="the DAG that makes the job's checkpoints; by default the one with the job's name",
+    )
+    verb.add_argument(
+        "--airflow-url",
+        metavar="URL",
+        default=os.environ.get("CAIRN_AIRFLOW_URL"),
+        help="the URL of Airflow's API server (or set CAIRN_AIRFLOW_URL)",
+    )
+
+
+def watchable(verb: Command) -> None:
+    """Let a command show again what it found."""
+    verb.add_argument("--watch", action="store_true", help="show it again each time it changes, until Ctrl-C")
+    verb.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=between(1, 3_600),
+        help=f"how often --watch looks, from 1 to 3600 ({INTERVAL_S})",
+    )
+
+
+def number(verb: Command, option: str, what: str, most: int, default: int) -> None:
+    """Let a command be told how many of something to show."""
+    verb.add_argument(
+        option, metavar="N", type=between(1, most), default=default, help=f"{what}, from 1 to {most} ({default})"
+    )
+
+
+def between(low: int, high: int) -> Callable[[str], int]:
+    """Give what reads a number within bounds."""
+
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"expected a number from {low} to {high}, found {text!r}")
+        return int(text)
+
+    return parse
+
+
+def checkpoint_id(text: str) -> int:
+    """Read the id of a checkpoint, as it is shown or as its folder has it.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    digits = text.removeprefix("chk-")
+    if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"a checkpoint's id is a number from 1 on, not {text!r}")
+    return int(digits)
