@@ -44,7 +44,7 @@ from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import Written
 from tests.real.spark.pipeline import Pipeline, session_builder
 
-from .results import machine, tell
+from .measuring.results import machine, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -33,7 +33,7 @@ from airflow_cairn.storage.s3.requests import S3Requests
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import REGION, S3Server
 
-from .results import tell
+from .measuring.results import tell
 
 JOB, BUCKET = "bench", "bench"
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -206,7 +206,7 @@ def main() -> None:
         return
     result = measure(options.subtasks, options.stages, options.chains)
     if options.plot:
-        from .plot import draw  # here, so that it takes no part in the memory that is measured
+        from .measuring.plot import draw  # here, so that it takes no part in the memory that is measured
 
         draw(result, options.plot)
     tell(result, as_json=options.json)

@@ -48,10 +48,10 @@ from scripts.demo.flights_input import write_flights
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import ensure_archive
 
-from . import epoch_in_airflow, epoch_work
-from .epoch_arms import SMALL, Arm, CairnArm, PlainArm, Programs, Spent
-from .epoch_work import Work
-from .results import machine, tell
+from .measuring import epoch_in_airflow, epoch_work
+from .measuring.epoch_arms import SMALL, Arm, CairnArm, PlainArm, Programs, Spent
+from .measuring.epoch_work import Work
+from .measuring.results import machine, tell
 
 TRANSPORTS = ("warm", "submit")
 

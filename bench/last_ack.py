@@ -27,8 +27,8 @@ from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark.start import ensure_archive, fast_conf
 
-from .airflow import airflow_for
-from .results import machine, tell
+from .measuring.airflow import airflow_for
+from .measuring.results import machine, tell
 
 DAG_ID = "last_ack"
 HERE = Path(__file__).parent / "last_ack_airflow"

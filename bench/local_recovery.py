@@ -42,7 +42,7 @@ from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import ensure_archive
 from scripts.s3a_jars import s3a_jars
 
-from .results import machine, tell
+from .measuring.results import machine, tell
 
 APPLICATION = Path(__file__).parent / "local_recovery_spark" / "application.py"
 PARTS = ("restore", "snapshot", "epoch")

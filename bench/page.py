@@ -38,7 +38,7 @@ from tests.support.world.world import World
 from tests.support.wrapped_stores import RecordingStore
 from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, one_job
 
-from .results import machine, tell
+from .measuring.results import machine, tell
 
 HISTORY = "/cairn/dags/flights/jobs/epoch0.trigger/history"
 OVERVIEW = "/cairn/dags/flights"

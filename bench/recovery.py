@@ -48,9 +48,9 @@ from scripts.demo.compare import state_files
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark.start import ensure_archive, fast_conf
 
-from .airflow import airflow_for
-from .recovery_figures import Run, Try, figures
-from .results import machine, tell
+from .measuring.airflow import airflow_for
+from .measuring.recovery_figures import Run, Try, figures
+from .measuring.results import machine, tell
 
 REGIONS = (("s1", "s2", "s3"), ("s4", "s5", "s6"), ("s7", "s8", "s9", "s10"))
 DIES = "s6"

@@ -37,7 +37,7 @@ from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.s3 import clients, store
 from scripts.harness.s3_server import S3Server
 
-from .results import machine, tell
+from .measuring.results import machine, tell
 
 BUCKET, EPOCH = "bench", "e1"
 POLL_INTERVAL_S = 5.0

@@ -55,7 +55,7 @@ from scripts.harness.spark.start import ensure_archive, fast_conf
 from scripts.harness.wait import wait_until
 from scripts.setup.java import ensure_java
 
-from .results import machine, tell
+from .measuring.results import machine, tell
 
 APPLICATION = Path(__file__).parent / "session_spark" / "application.py"
 JOB, STAGE = "sessions", "count"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import epoch, epoch_in_airflow
-from bench.epoch_arms import Spent
-from bench.epoch_work import Work, union_s, work
+from bench import epoch
+from bench.measuring import epoch_in_airflow
+from bench.measuring.epoch_arms import Spent
+from bench.measuring.epoch_work import Work, union_s, work
 from scripts.setup.base import ROOT
 
 SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"

@@ -14,8 +14,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_cairn.operators.group.regions import ordered
+from bench.measuring.recovery_figures import Run, Try, figures
 from bench.recovery import ARMS, DIES, HERE, KEYS, REGIONS, RETRY, problems, rows, run_of, told_to_dags
-from bench.recovery_figures import Run, Try, figures
 from scripts.setup.base import ROOT
 
 LINE = [stage for region in REGIONS for stage in region]

@@ -18,7 +18,7 @@ from . import epoch_work
 from .airflow import airflow_for
 from .epoch_arms import APPLICATIONS, SMALL, STAGES
 
-HERE = Path(__file__).parent / "epoch_airflow"
+HERE = Path(__file__).parents[1] / "epoch_airflow"
 TIMEOUT_S = 1800.0
 
 

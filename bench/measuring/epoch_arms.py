@@ -38,7 +38,7 @@ STAGES = (
 )
 """As `dags/flights.py` has them. They run one after the other, with Cairn and without."""
 APPLICATIONS = ROOT / "dags" / "applications"
-PLAIN = Path(__file__).parent / "epoch_spark" / "plain_application.py"
+PLAIN = Path(__file__).parents[1] / "epoch_spark" / "plain_application.py"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
 
 
