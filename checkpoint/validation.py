@@ -9,7 +9,7 @@ from ..storage.names import check_name, shorten
 from .errors import InvalidConfigError
 
 
-def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(option: str, value: object, choices: tuple[str, ...], /, **facts: object) -> None:
     """Check an option that has a few values.
 
     Raises:
@@ -17,7 +17,7 @@ def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     """
     if value not in choices:
         text = f"{option} must be one of {', '.join(choices)}{did_you_mean(value, choices)}"
-        raise InvalidConfigError(text, **{option: shorten(value)})
+        raise InvalidConfigError(text, **{option: shorten(value)}, **facts)
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:

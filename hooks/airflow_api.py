@@ -238,10 +238,8 @@ class AirflowApiHook(BaseHook):
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
             AirflowApiError: the API did not answer as it should.
         """
-        answer = self._send("GET", f"/dags/{_quoted(dag_id)}", repeat=True)
-        if answer.status_code == httpx.codes.NOT_FOUND:
-            return None
-        return bool(self._json(answer).get("is_paused"))
+        answer = self._dag(dag_id)
+        return None if answer.status_code == httpx.codes.NOT_FOUND else bool(self._json(answer).get("is_paused"))
 
     def check_runs(self, dag_id: str) -> None:
         """See that a run of a DAG would start.
@@ -255,7 +253,7 @@ class AirflowApiHook(BaseHook):
             InvalidConfigError: the DAG is paused, or the connection cannot be used.
             AirflowNotFoundException: the connection is not defined.
         """
-        if self._json(self._send("GET", f"/dags/{_quoted(dag_id)}", repeat=True)).get("is_paused"):
+        if self._json(self._dag(dag_id)).get("is_paused"):
             raise InvalidConfigError("the DAG is paused, so a run of it would not start: unpause it", dag=dag_id)
 
     def start_run(self, dag_id: str, run_id: str, now_ms: int) -> bool:
@@ -279,7 +277,7 @@ class AirflowApiHook(BaseHook):
             self._json(answer)
             return True
         # Also where another run has this very logical date; only the run itself says which.
-        self._json(self._send("GET", f"{runs}/{_quoted(run_id)}", repeat=True))
+        self._json(self._run(dag_id, run_id))
         return False
 
     def is_over(self, dag_id: str, run_id: str) -> bool:
@@ -310,13 +308,19 @@ class AirflowApiHook(BaseHook):
             AirflowNotFoundException: the connection is not defined.
             InvalidConfigError: the connection cannot be used.
         """
-        answer = self._send("GET", f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}", repeat=True)
+        answer = self._run(dag_id, run_id)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         state = self._json(answer).get("state")
         if not isinstance(state, str):
             raise self._unexpected(answer)
         return state
+
+    def _dag(self, dag_id: str) -> httpx.Response:
+        return self._send("GET", f"/dags/{_quoted(dag_id)}", repeat=True)
+
+    def _run(self, dag_id: str, run_id: str) -> httpx.Response:
+        return self._send("GET", f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}", repeat=True)
 
     def _send(self, method: str, path: str, body: Any = None, *, repeat: bool) -> httpx.Response:
         fresh = self._token is None

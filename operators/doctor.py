@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk import BaseOperator
 
@@ -12,6 +12,7 @@ from ..checkpoint import system_runtime
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.health.examine import examine_storage
 from ..checkpoint.health.findings import Severity
+from ..checkpoint.validation import check_choice
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..tasks.health.examine import examine_worker
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 FailOn = Literal["error", "warning", "never"]
-_FAIL_ON = ("error", "warning", "never")
+_FAIL_ON = get_args(FailOn)
 
 
 class UnhealthyError(CheckpointError):
@@ -65,8 +66,7 @@ class CairnDoctorOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if fail_on not in _FAIL_ON:
-            raise InvalidConfigError(f"fail_on is one of {', '.join(_FAIL_ON)}", task=self.task_id, fail_on=fail_on)
+        check_choice("fail_on", fail_on, _FAIL_ON, task=self.task_id)
         if max_age is not None and max_age <= timedelta(0):
             raise InvalidConfigError("max_age is a time above 0", task=self.task_id, max_age=max_age)
         if not storage:

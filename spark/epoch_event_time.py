@@ -11,6 +11,7 @@ from .epoch_facts import EpochFacts
 from .event_time import moments
 from .event_time.event_time import EventTime
 from .event_time.timers import Timers
+from .output.columns import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -150,7 +151,7 @@ class EpochEventTime(EpochFacts):
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
         self._check_open("timers")
-        return self._event_time.timers(name, (key,) if isinstance(key, str) else tuple(key), time)
+        return self._event_time.timers(name, names_of(key), time)
 
     def _divided(self, df: DataFrame, column: str | Column, *, inclusive: bool, late: bool) -> DataFrame:
         from pyspark.sql import functions as F

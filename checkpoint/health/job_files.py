@@ -79,7 +79,7 @@ def leftovers(storage: str, coordinator: Coordinator, runtime: Runtime) -> Itera
             "foreign-files",
             job,
             f"another program has written among the checkpoints: {_named(found.foreign)}",
-            "Cairn leaves them alone, but whoever deletes the job's folder deletes them too",
+            "Cairn leaves them alone, but deleting the job's folder deletes them too",
             f"Move them away: `aws s3 mv` or `mv` out of `{storage}/{job}/`",
         )
 

@@ -197,8 +197,7 @@ def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
     waits = tuple(stage.stage for stage in each.waits_for if not stage.declined and not stage.problem)
     if not waits:
         return
-    shown = ", ".join(f"`{stage}`" for stage in waits[:NAMED])
-    shown += f" and {len(waits) - NAMED} more" if len(waits) > NAMED else ""
+    shown = wording.some([f"`{stage}`" for stage in waits], NAMED)
     left_ms = each.expires_at_ms - now_ms
     since = wording.duration(max(0, now_ms - row.triggered_at_ms))
     text = f"Checkpoint {row.id} waits for {shown}; it was triggered {since} ago."

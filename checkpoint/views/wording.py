@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 _KIBI = 1024
@@ -33,6 +34,12 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= _KIBI
     return f"{amount:.1f} TiB"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Write the first of some names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def how_stopped(stopped: str) -> str:

@@ -9,7 +9,7 @@ from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import NoCheckpointError, RewindRefusedError
 from ...checkpoint.reasons import Reason
-from ...checkpoint.views.wording import how_stopped
+from ...checkpoint.views import wording
 from .plan import InterventionRefusedError, Plan, changed
 
 RUNS = 20
@@ -27,7 +27,7 @@ def plan_resume(head: Head) -> Plan:
         raise InterventionRefusedError("The job is not stopped: there is nothing to resume.")
     effects = []
     if head.stopped is not None:
-        effects.append(f"The job is {how_stopped(head.stopped)}. It takes requests again.")
+        effects.append(f"The job is {wording.how_stopped(head.stopped)}. It takes requests again.")
     if stopping is not None:
         effects.append(f"The job is being stopped with savepoint {stopping.id}. The savepoint is cancelled.")
     goes_on = f"The next run restores checkpoint {latest}." if latest else "The next run starts empty."
@@ -110,5 +110,4 @@ def rewind(coordinator: Coordinator, checkpoint: int, agreed: Rewound | None, ac
 
 
 def _runs(head: Head, epochs: tuple[str, ...]) -> str:
-    shown = ", ".join(run_of_head(head, epoch) for epoch in epochs[:RUNS]) or "none"
-    return shown + (f" and {len(epochs) - RUNS} more" if len(epochs) > RUNS else "")
+    return wording.some([run_of_head(head, epoch) for epoch in epochs], RUNS) or "none"

@@ -13,7 +13,7 @@ from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
-from ...checkpoint.views.wording import how_stopped
+from ...checkpoint.views import wording
 from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import TaskRef
 from .plan import InterventionRefusedError, Plan, RunKind, changed
@@ -44,7 +44,7 @@ def plan_checkpoint(head: Head, api: AirflowApiHook, dag_id: str) -> Plan:
     """
     if head.stopped is Stopped.SHUTDOWN:
         raise InterventionRefusedError(
-            f"The job is {how_stopped(head.stopped)}, so it refuses all runs. Let it go on first."
+            f"The job is {wording.how_stopped(head.stopped)}, so it refuses all runs. Let it go on first."
         )
     if head.stopping() is not None:
         raise InterventionRefusedError("The job is being stopped with a savepoint, so no other run begins.")
@@ -103,7 +103,7 @@ def plan_clear(
             "None of these tasks has failed, so nothing is to run again. To have work done again that has completed, "
             "go back to an older checkpoint."
         )
-    named = ", ".join(map(str, cleared[:NAMED])) + (f" and {len(cleared) - NAMED} more" if len(cleared) > NAMED else "")
+    named = wording.some([str(task) for task in cleared], NAMED)
     effects = [f"Cleared in {run_of_head(head, entry.epoch)}, so that they run again: {named}."]
     if len(region) > 1:
         effects.append(f"These stages run again together: {', '.join(sorted(region))}.")

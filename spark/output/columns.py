@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Give the names of columns, which an author may give as one name."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
 def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
     """Check what is to be written as an output, and give its key columns.
 
@@ -23,7 +28,7 @@ def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple
         raise InvalidStateError(
             f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
         )
-    columns = (key,) if isinstance(key, str) else tuple(key)
+    columns = names_of(key)
     for column in columns:
         if column not in df.columns:
             raise InvalidStateError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
 from ..stored.key_groups import quoted
+from .columns import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +32,7 @@ def columns_of(output_id: str, df: DataFrame, partition_by: str | Sequence[str])
     Raises:
         InvalidStateError: there is no such column, it is named twice, or its type has no exact text.
     """
-    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    columns = names_of(partition_by)
     if COLUMN.lower() in {column.lower() for column in df.columns}:
         raise InvalidStateError(
             f"no column of {output_id} may be called {COLUMN!r}; Cairn uses that name. Rename it", output=output_id

@@ -21,7 +21,7 @@ from ..stored.merges import check as check_merges
 from ..stored.merges import listed
 from ..stored.merges import merged as merge_rows
 from ..stored.outputs import Stored, frame, kind_of, rows_of_files, schema_of
-from .columns import columns_of
+from .columns import columns_of, names_of
 from .writer import Planned, Writer
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def checked(
             another type; or there is nothing to write, or nothing to delete from.
     """
     output_id = f"state.{name}"
-    columns = (key,) if isinstance(key, str) else tuple(key)
+    columns = names_of(key)
     if not columns:
         raise InvalidStateError(
             f"{output_id} is to be updated and no key is given. Name the columns by which a row is found again: "
