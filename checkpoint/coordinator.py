@@ -42,7 +42,7 @@ from .runtime import Runtime, system_runtime
 from .savepoints.start_from import Importing
 from .savepoints.take import Savepoints
 from .store import completed_epochs, newer_documents, verification
-from .store.head_store import Decision, changed
+from .store.head_store import AfterSwap, Decision, changed
 
 R = TypeVar("R")
 
@@ -54,13 +54,21 @@ class Coordinator(UseCase):
         store: the storage root.
         job: the job's name (semantics W1).
         runtime: clock and ids; the system's by default.
+        after_swap: told of each version of the head that this coordinator has written (`head_store.AfterSwap`).
 
     Raises:
         InvalidNameError: the job's name does not match the grammar.
     """
 
-    def __init__(self, store: ObjectStore, job: str, runtime: Runtime | None = None) -> None:
-        opened = OpenJob(store, job, runtime or system_runtime())
+    def __init__(
+        self,
+        store: ObjectStore,
+        job: str,
+        runtime: Runtime | None = None,
+        *,
+        after_swap: AfterSwap | None = None,
+    ) -> None:
+        opened = OpenJob(store, job, runtime or system_runtime(), after_swap)
         super().__init__(opened)
         self.files = opened.files
         self.ownership = Ownership(opened)

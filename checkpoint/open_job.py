@@ -11,6 +11,7 @@ from .documents.head import Head
 from .runtime import Runtime, system_runtime
 from .store.attempt_documents import AttemptDocuments
 from .store.before_swap import open_heads
+from .store.head_store import AfterSwap
 from .store.job_files import JobFiles
 from .store.metadata_references import LastWritten
 
@@ -22,9 +23,9 @@ class OpenJob:
         InvalidNameError: the job's name does not match the grammar.
     """
 
-    def __init__(self, store: ObjectStore, job: str, runtime: Runtime) -> None:
+    def __init__(self, store: ObjectStore, job: str, runtime: Runtime, after_swap: AfterSwap | None = None) -> None:
         self.files = JobFiles(store, job)
-        self.heads = open_heads(self.files, runtime)
+        self.heads = open_heads(self.files, runtime, after_swap)
         self.documents = AttemptDocuments(self.files, self.heads.held)
         self.known = LastWritten()
         """What this process has written last: the cleaner need not read it again."""

@@ -19,7 +19,9 @@ from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, ForbiddenError
 from ..storage.names import MAX_KEY_BYTES, shorten
+from ..storage.port import ObjectStore
 from ..storage.uris import StorageUri, parse_storage_uri
+from . import metrics
 from .connect_session import ConnectSession
 
 
@@ -66,13 +68,16 @@ class JobSettings:
         """Give the hook that opens the storage."""
         return CheckpointStorageHook(self.storage, self.aws_conn_id)
 
-    def coordinator(self) -> checkpoint.Coordinator:
-        """Open the storage and give the job's coordinator.
+    def coordinator(self, store: ObjectStore | None = None) -> checkpoint.Coordinator:
+        """Give the job's coordinator, which reports what it decides to Airflow's metrics.
+
+        Args:
+            store: the storage, where the caller has opened it.
 
         Raises:
             CairnError: the storage or the connection cannot be used.
         """
-        return checkpoint.Coordinator(self.hook().open_store(), self.job)
+        return checkpoint.Coordinator(store or self.hook().open_store(), self.job, after_swap=metrics.report)
 
     @contextmanager
     def naming_connection(self) -> Iterator[None]:

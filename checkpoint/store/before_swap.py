@@ -13,13 +13,13 @@ from ..documents.head import Head
 from ..documents.invariants import check_invariants
 from ..runtime import Runtime
 from . import attempt_documents, completed_epochs, ended_acks
-from .head_store import HeadStore
+from .head_store import AfterSwap, HeadStore
 from .job_files import JobFiles
 
 
-def open_heads(files: JobFiles, runtime: Runtime) -> HeadStore:
-    """Give a job's head; every version that is swapped in goes through `prepare`."""
-    return HeadStore(files, runtime, lambda old, new, now_ms: prepare(files, runtime, old, new, now_ms))
+def open_heads(files: JobFiles, runtime: Runtime, after_swap: AfterSwap | None = None) -> HeadStore:
+    """Give a job's head; every version that is swapped in goes through `prepare`, and then to `after_swap`."""
+    return HeadStore(files, runtime, lambda old, new, now_ms: prepare(files, runtime, old, new, now_ms), after_swap)
 
 
 def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int) -> Head:

@@ -32,6 +32,11 @@ BeforeSwap = Callable[[Head, Head, int], Head]
 """Takes the version decided on, the decided one and the time in milliseconds; gives what is to be swapped in, once all
 that must be in the store before it is. Called again for each version."""
 
+AfterSwap = Callable[[Head, Head], None]
+"""Takes the version decided on and the one that this process has put in its place. Called at most once for each version
+of the head, by the process whose swap it was; not at all where that process dies before, or never learns that its swap
+has landed. It must not raise: the swap cannot be taken back."""
+
 MAX_TRIES = 64
 """Versions of the head that one change may lose against before it gives up."""
 
@@ -62,10 +67,13 @@ class _Version:
 class HeadStore:
     """The head of one job."""
 
-    def __init__(self, files: JobFiles, runtime: Runtime, before_swap: BeforeSwap) -> None:
+    def __init__(
+        self, files: JobFiles, runtime: Runtime, before_swap: BeforeSwap, after_swap: AfterSwap | None = None
+    ) -> None:
         self._files = files
         self._runtime = runtime
         self._before_swap = before_swap
+        self._after_swap = after_swap
         self._last: _Version | None = None
         """What this process has read or written last; it decides nothing by itself."""
         self._own = False
@@ -173,6 +181,8 @@ class HeadStore:
             if decision.head is not None:
                 written = self._swap(version, self._before_swap(version.head, decision.head, now_ms))
                 if written is not None:
+                    if self._after_swap is not None:
+                        self._after_swap(version.head, written)
                     return written, decision.result
             elif fresh:
                 return version.head, decision.result

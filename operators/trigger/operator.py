@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import RetryPolicy, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
-from ... import checkpoint
 from ...checkpoint import CheckpointConfig, RequestKind, TriggerRequest
 from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered
 from ...checkpoint.decisions.admission import reason_of, turn_of
@@ -59,6 +58,8 @@ from .start_from_savepoint import RunOptions, check_options, options_of, start_i
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+    from ...checkpoint import Coordinator
 
 DECLINED_KEY = "cairn_declined"
 """XCom key of the last answer that was no checkpoint: reason, detail, position, retry_at."""
@@ -278,7 +279,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         config = self.config
         hooks = master_hooks_of(settings.job, self.master_hooks, config.max_concurrent_checkpoints, config.timeout)
         try:
-            return self._trigger(context, push, settings, checkpoint.Coordinator(store, settings.job), hooks)
+            return self._trigger(context, push, settings, settings.coordinator(store), hooks)
         finally:
             close_all(hooks)
 
@@ -319,7 +320,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         context: Context,
         push: Push,
         settings: JobSettings,
-        coordinator: checkpoint.Coordinator,
+        coordinator: Coordinator,
         hooks: Sequence[MasterHook],
     ) -> dict[str, Any]:
         ti = context["ti"]
@@ -381,9 +382,7 @@ class TriggerCheckpointOperator(TriggerOperator):
                 self.log.info("the master hooks have answered: %s", ", ".join(request.hooks))
         return result
 
-    def _ask(
-        self, coordinator: checkpoint.Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol
-    ) -> TriggerAnswer:
+    def _ask(self, coordinator: Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol) -> TriggerAnswer:
         """Ask for the checkpoint, and once more where a pause of the DAG has stopped the job and is over (S1).
 
         Raises:

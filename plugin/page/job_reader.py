@@ -19,6 +19,7 @@ from ...checkpoint.views.file_list import FilePage, files
 from ...checkpoint.views.overview import Overview, overview
 from ...checkpoint.views.state_list import CheckpointStates, states
 from ...storage.port import ObjectStore
+from ...tasks import metrics
 from .declared_jobs import DeclaredJob
 from .operations import Operation, look
 from .shared_reads import SharedReads
@@ -177,7 +178,8 @@ class JobReader:
             known = self._jobs.get(key)
         if known is None or self._now() - known.opened_at >= REOPENED_S:
             storage, aws_conn_id, name = key
-            known = _OpenJob(Coordinator(self._open_store(storage, aws_conn_id), name), self._now())
+            store = self._open_store(storage, aws_conn_id)
+            known = _OpenJob(Coordinator(store, name, after_swap=metrics.report), self._now())
         with self._lock:
             self._jobs[key] = known
             self._jobs.move_to_end(key)

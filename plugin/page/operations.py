@@ -27,6 +27,7 @@ from ...checkpoint.views.savepoint_list import savepoint_json
 from ...storage.errors import CairnError
 from ...storage.port import ObjectStore
 from ...storage.printable import printable
+from ...tasks import metrics
 from ..interventions.of_savepoints import REQUEST
 from ..interventions.plan import RunKind
 from .declared_jobs import DeclaredJob
@@ -186,7 +187,7 @@ class Copies:
         problem = None
         try:
             with self._places:
-                coordinator = Coordinator(self._open_store(storage, aws_conn_id), name)
+                coordinator = Coordinator(self._open_store(storage, aws_conn_id), name, after_swap=metrics.report)
                 coordinator.go_on_with_savepoint(
                     f"{REQUEST}{operation}", lambda uri: self._open_store(uri, aws_conn_id)
                 )

@@ -24,6 +24,7 @@ from airflow_cairn.checkpoint.answers import (
 )
 from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.errors import (
     CheckpointError,
     CheckpointFailedError,
@@ -32,6 +33,7 @@ from airflow_cairn.checkpoint.errors import (
     SourceMovedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.views import happened
 from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
 from tests.protocol.simulation import outside, owner
 from tests.protocol.simulation.accounts import FailureAccount, RequestAccount
@@ -76,6 +78,8 @@ class Job:
             replace(stage, pipelined=stage.upstream[:1]) if stage.uid == plan.kind.pipelined else stage
             for stage in STAGES
         )
+        self.told: set[int] = set()
+        """Versions of the head whose writer was told that it had won the swap."""
         self.overtaken: set[str] = set()
         """Epochs whose input another one has read."""
         self.ended: set[str] = set()
@@ -86,7 +90,26 @@ class Job:
 
     def coordinator(self) -> Coordinator:
         """A process of its own."""
-        return Coordinator(self.store, JOB, Runtime(lambda: self.hub.now_ms, self.new_token))
+        runtime = Runtime(lambda: self.hub.now_ms, self.new_token)
+        return Coordinator(self.store, JOB, runtime, after_swap=self._told)
+
+    def _told(self, old: Head, new: Head) -> None:
+        """See that each swap is told once, by who has won it, and that its events are those that the head counts."""
+        assert new.revision == old.revision + 1
+        assert new.revision not in self.told, "two processes were told that they had won one swap"
+        self.told.add(new.revision)
+        found, before, after = happened.between(old, new), old.counters, new.counters
+        assert (
+            found.triggered,
+            len(found.completed),
+            len(found.failed) + len(found.failed_triggers),
+            len(found.restores),
+        ) == (
+            after.triggered - before.triggered,
+            after.completed - before.completed,
+            after.failed - before.failed,
+            after.restored - before.restored,
+        )
 
     def new_token(self) -> str:
         return f"{self._tokens.getrandbits(64):016x}"

@@ -1,0 +1,80 @@
+"""A StatsD server for a test: what Airflow's own client sends to it, as UDP packets on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
+
+_LAST = "that_was_all"
+
+
+class StatsdReceiver:
+    """What arrives on a port of its own."""
+
+    def __init__(self, socket_: socket.socket) -> None:
+        self._socket = socket_
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes an Airflow send here, with tags."""
+        return {
+            "AIRFLOW__METRICS__STATSD_ON": "True",
+            "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+            "AIRFLOW__METRICS__STATSD_PORT": str(self._socket.getsockname()[1]),
+            "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
+        }
+
+    def packets(self) -> list[str]:
+        """Give what this process, and those that have ended, have sent since the last call, of Cairn's alone."""
+        stats.incr(_LAST)
+        arrived = []
+        while True:
+            packet = self._socket.recv(65_536).decode()
+            if _LAST in packet:
+                return arrived
+            if packet.startswith("airflow.cairn."):
+                arrived.append(packet.removeprefix("airflow."))
+
+    def counted(self) -> dict[str, int]:
+        """Add up the counters that have arrived; a reason stands behind the name."""
+        found: Counter[str] = Counter()
+        for packet in self.packets():
+            name, value, kind = split(packet)
+            if kind == "c":
+                found[name.replace(",job_name=flights", "").replace(",reason=", " ")] += int(value)
+        return dict(found)
+
+
+def split(packet: str) -> tuple[str, str, str]:
+    """Give name with tags, value and kind of a packet such as `cairn.failovers,job_name=flights:1|c`."""
+    name, _, rest = packet.partition(":")
+    value, _, kind = rest.partition("|")
+    return name, value, kind
+
+
+def _initialize() -> None:
+    stats.initialize(
+        factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
+    )
+
+
+@contextmanager
+def receiving(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdReceiver]:
+    """Have this process, and those that it starts, send their metrics to a port on loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.settimeout(60)
+        receiver = StatsdReceiver(listening)
+        for name, value in receiver.environment.items():
+            monkeypatch.setenv(name, value)
+        _initialize()
+        yield receiver
+        monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
+        _initialize()

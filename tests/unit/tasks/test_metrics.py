@@ -1,0 +1,240 @@
+"""Each event of a job reaches a real StatsD receiver once, from whichever process decided it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.sdk.observability import stats
+
+from airflow_cairn.checkpoint import Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.answers import Declined
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.tasks import metrics
+from airflow_cairn.tasks.job_settings import JobSettings
+from airflow_cairn.tasks.metrics import METRICS, Kind
+from scripts.setup.base import ROOT
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.statsd_receiver import StatsdReceiver, receiving, split
+
+RUN = "manual__r1"
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
+FILES = ROOT / "docs" / "reference" / "metrics"
+
+
+@dataclass
+class Reported(Job):
+    """A job whose coordinators are those of tasks."""
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Open one as a task does."""
+        return JobSettings(parse_storage_uri(self.storage), self.name).coordinator()
+
+
+@pytest.fixture
+def told(job: Job) -> Reported:
+    return Reported(job.folder)
+
+
+@pytest.fixture
+def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdReceiver]:
+    with receiving(monkeypatch) as receiver:
+        yield receiver
+
+
+def wait(job: Job) -> None:
+    """Let the epoch's last task run."""
+    sensor = CheckpointSensor(task_id="wait", storage=job.storage, job=job.name)
+    sensor.execute(context(Ti(run_id=RUN, task_id="wait")))
+
+
+def test_an_epoch_that_was_failed_over(told: Reported, statsd: StatsdReceiver) -> None:  # semantics O1, F2
+    told.complete("manual__r0")
+    statsd.packets()
+    told.trigger(RUN, "routes", "clean")
+    told.acknowledge(told.begin(RUN, "clean"))
+    told.begin(RUN, claimant="first try")
+    for _ in range(2):  # the callback, and the next try: one failure
+        told.coordinator.fail(RUN, "routes", "first try", "killed")
+    told.acknowledge(told.begin(RUN, claimant="second try"))
+    for _ in range(2):  # the task, and its next try
+        wait(told)
+    packets = [split(each) for each in statsd.packets()]
+    counters: dict[str, int] = {}
+    for name, value, kind in packets:
+        if kind == "c":
+            counters[name] = counters.get(name, 0) + int(value)
+    assert counters == {
+        "cairn.checkpoint.triggered,job_name=flights": 2,
+        "cairn.checkpoint.failed,job_name=flights,reason=JOB_FAILOVER_REGION": 1,
+        "cairn.failovers,job_name=flights": 1,
+        "cairn.checkpoint.completed,job_name=flights": 1,
+        "cairn.checkpoint.acknowledgements,job_name=flights": 2,
+    }
+    entry = told.coordinator.head().completed[-1]
+    timers = [(name, float(value)) for name, value, kind in packets if kind == "ms"]
+    assert [name.partition(",")[0] for name, _ in timers] == ["cairn.restore.duration"] * 2 + [
+        "cairn.checkpoint.duration"
+    ]
+    assert timers[-1][1] == entry.completed_at_ms - entry.triggered_at_ms
+    last = {name.partition(",")[0]: int(value) for name, value, kind in packets if kind == "g"}
+    assert last == {
+        "cairn.checkpoint.size_bytes": entry.size_bytes,
+        "cairn.checkpoint.completed_at": entry.completed_at_ms // 1000,
+        "cairn.checkpoint.pending": 0,
+        "cairn.checkpoint.failures_in_a_row": 0,
+        "cairn.requests.waiting": 0,
+    }
+
+
+def test_of_two_that_complete_it_one_counts(told: Reported, statsd: StatsdReceiver) -> None:  # semantics D3
+    told.trigger(RUN)
+    told.acknowledge(told.begin(RUN))
+    first, second = told.coordinator, told.coordinator
+    first.head(), second.head()
+    first.complete(1)
+    second.complete(1)
+    assert statsd.counted()["cairn.checkpoint.completed"] == 1
+
+
+def test_the_gauges_say_how_it_is_now(told: Reported, statsd: StatsdReceiver) -> None:  # semantics T2, D3
+    job = told.coordinator
+    told.trigger(RUN)
+    assert "cairn.checkpoint.pending,job_name=flights:1|g" in statsd.packets()
+    waits = TriggerRequest(epoch_name("manual__r2"), Slice(), (StageSpec("routes"),), owner=Owner("flights", "r2"))
+    assert isinstance(told.coordinator.trigger(waits), Declined)
+    assert "cairn.requests.waiting,job_name=flights:1|g" in statsd.packets()
+    assert job.abort(1, Reason.CHECKPOINT_EXPIRED, "not complete after 1 s")
+    assert not job.abort(1, Reason.CHECKPOINT_EXPIRED, "not complete after 1 s")
+    packets = statsd.packets()
+    assert packets.count("cairn.checkpoint.failed,job_name=flights,reason=CHECKPOINT_EXPIRED:1|c") == 1
+    assert "cairn.checkpoint.pending,job_name=flights:0|g" in packets
+
+
+def test_a_backend_that_fails_fails_no_checkpoint(
+    told: Reported, statsd: StatsdReceiver, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    def broken(*_args: Any, **_more: Any) -> None:
+        raise RuntimeError("the collector is gone")
+
+    for name in ("incr", "gauge", "timing"):
+        monkeypatch.setattr(stats, name, broken)
+    assert told.complete(RUN) == 1
+    assert [each.id for each in told.coordinator.head().completed] == [1]
+    assert "the metrics of job flights could not be sent" in said.text
+
+
+def test_the_triggerer_counts_what_it_completes(told: Reported, statsd: StatsdReceiver, tmp_path: Path) -> None:
+    """A process of its own that has imported no more than the trigger: Airflow has configured its metrics by then."""
+    told.trigger(RUN)
+    told.acknowledge(told.begin(RUN))
+    statsd.packets()
+    code = (
+        "import asyncio\nfrom airflow_cairn.triggers import CheckpointTrigger\n"
+        f"trigger = CheckpointTrigger({told.storage!r}, 'flights', {RUN!r})\n"
+        "async def run():\n    return [each async for each in trigger.run()]\n"
+        "print(asyncio.run(run()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "'completed'" in done.stdout, done.stderr
+    assert statsd.counted() == {"cairn.checkpoint.completed": 1, "cairn.checkpoint.acknowledgements": 1}
+
+
+def test_every_process_of_airflow_reports() -> None:
+    """Each coordinator that they open has the reporter; the command line's and the drivers' have no Airflow."""
+    silent = []
+    for layer in ("tasks", "operators", "sensors", "triggers", "plugin"):
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "Coordinator":
+                    reports = any(ast.unparse(each) == "after_swap=metrics.report" for each in call.keywords)
+                    silent += [] if reports else [f"{path.relative_to(ROOT)}:{call.lineno}"]
+    assert silent == []
+
+
+def test_the_page_has_every_metric() -> None:
+    rows = re.findall(r"^\| `(cairn\.[a-z_.]+)` \| (\w+) \| ([^|]*) \|", PAGE.read_text(), re.MULTILINE)
+    expected = [(each.name, str(each.kind), "`job_name`" + ", `reason`" * each.by_reason) for each in METRICS]
+    assert rows == expected
+
+
+def test_there_is_no_other_metric() -> None:
+    assert {each for each in vars(metrics).values() if isinstance(each, metrics.Metric)} == set(METRICS)
+
+
+def exported(metric: metrics.Metric) -> str:
+    """Give the name that Prometheus knows a metric by, as the mapping makes it."""
+    suffix = {Kind.COUNTER: "_total", Kind.TIMER: "_seconds", Kind.GAUGE: ""}[metric.kind]
+    return metric.name.replace(".", "_") + suffix
+
+
+def test_the_mapping_has_every_metric() -> None:
+    mapping = yaml.safe_load((FILES / "statsd-mapping.yml").read_text())["mappings"]
+    assert [(each["match"], each["name"]) for each in mapping] == [
+        (f"airflow.{metric.name}", exported(metric)) for metric in METRICS
+    ]
+    histograms = {each["name"] for each in mapping if each.get("observer_type") == "histogram"}
+    assert histograms == {exported(metric) for metric in METRICS if metric.kind is Kind.TIMER}
+
+
+def expressions() -> dict[str, list[str]]:
+    """Give the PromQL of the two files that have some."""
+    rules = yaml.safe_load((FILES / "prometheus-rules.yml").read_text())
+    board = json.loads((FILES / "grafana-dashboard.json").read_text())
+    return {
+        "rules": [rule["expr"] for group in rules["groups"] for rule in group["rules"]],
+        "dashboard": [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        + [each["definition"] for each in board["templating"]["list"] if each["type"] == "query"],
+    }
+
+
+def series() -> set[str]:
+    """Give each series that Prometheus has."""
+    return {
+        exported(metric) + suffix
+        for metric in METRICS
+        for suffix in (("_bucket", "_sum", "_count") if metric.kind is Kind.TIMER else ("",))
+    }
+
+
+def test_rules_and_dashboard_name_only_metrics_that_exist() -> None:
+    for where, texts in expressions().items():
+        named = {name for text in texts for name in re.findall(r"\bcairn_\w+", text)}
+        assert named, where
+        assert named <= series(), f"{where}: {named - series()}"
+
+
+def test_the_dashboard_shows_every_metric() -> None:
+    shown = " ".join(expressions()["dashboard"])
+    assert [each.name for each in METRICS if exported(each) not in shown] == []
+
+
+def test_the_reasons_that_rules_and_dashboard_name_are_reasons() -> None:
+    texts = " ".join(text for each in expressions().values() for text in each)
+    named = {word for words in re.findall(r'reason[!=]~?"([^"]*)"', texts) for word in words.split("|")}
+    assert named
+    assert named <= set(Reason)
