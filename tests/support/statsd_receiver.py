@@ -34,7 +34,7 @@ class StatsdReceiver:
     def packets(self) -> list[str]:
         """Give what this process, and those that have ended, have sent since the last call, of Cairn's alone."""
         stats.incr(_LAST)
-        arrived = []
+        arrived: list[str] = []
         while True:
             packet = self._socket.recv(65_536).decode()
             if _LAST in packet:

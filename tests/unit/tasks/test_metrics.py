@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from airflow.sdk.observability import stats
 
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
