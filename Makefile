@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup sbom demo test test-fast soak chaos lint types docs site clean
 
+# Without bytecode each process of the tests compiles all their modules anew: a third of the time until its first test runs.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 REAL := e2e or spark or s3
 BIN := .venv/bin
@@ -33,9 +36,9 @@ test: ## Run every test, on real Airflow, Spark and S3; say how long each lane t
 	$(BIN)/python -m tests.times $(TIMES); \
 	exit $$status
 
-test-fast: ## Run what needs no Airflow, Spark or S3 server; no simulation, no crash points, nothing marked large (two minutes)
+test-fast: ## Run what needs no Airflow, Spark, S3 server, browser or database; no simulation, no crash points, nothing marked large (two minutes)
 	@$(SETUP) venv
-	@$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL) or simulation or large)"
+	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)"
 
 soak: ## Race for 500 checkpoints on S3, then simulate one seed after the other until one fails: [FROM=0] [TO=5000]
 	@$(SETUP) venv s3server

@@ -97,6 +97,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         lanes.give_way(item.nodeid)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_wait_for_the_disk(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let no fsync wait: no test cuts the power. `tests/unit/storage/` asks what a store waits for, and waits."""
+    folder = request.path.relative_to(request.config.rootpath).parts[:-1]
+    with pytest.MonkeyPatch.context() as patch:
+        if folder[:2] != ("tests", "real") and folder[:3] != ("tests", "unit", "storage"):
+            patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """A real S3 server for the whole session; take a bucket of your own from it."""

@@ -29,6 +29,9 @@ Json = Any
 SPARSE = MappingProxyType({"sparse": True})
 """`field(metadata=SPARSE)`: the field is left out of the JSON while it is empty, which must be its default."""
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""JSON as they are; by their exact type, because an enum may be a text as well."""
+
 _Reader = Callable[[Any], Any]
 
 
@@ -50,13 +53,17 @@ def to_json(value: Any) -> Any:
 
     A None that is the default is left out, and so is what is empty in a field that is `SPARSE`.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    fields = _fields(cast(Hashable, kind))
+    if fields is not None:
         document = {}
-        for field in dataclasses.fields(value):
-            content = getattr(value, field.name)
-            if not content and ((content is None and field.default is None) or "sparse" in field.metadata):
+        for name, none_is_left_out, sparse in fields:
+            content = getattr(value, name)
+            if not content and (sparse or (content is None and none_is_left_out)):
                 continue
-            document[field.name] = to_json(content)
+            document[name] = content if type(content) in _PLAIN else to_json(content)
         return document
     if isinstance(value, Enum):
         return value.value
@@ -65,6 +72,14 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [to_json(content) for content in value]
     return value
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, bool, bool], ...] | None:
+    """Give each field's name, whether a None is left out, and whether all that is empty is; None: no dataclass."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple((each.name, each.default is None, "sparse" in each.metadata) for each in dataclasses.fields(kind))
 
 
 def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False) -> T:
@@ -116,12 +131,12 @@ def _typed(value: Any, wanted: type, called: str) -> None:
 
 def _scalar(wanted: type) -> _Reader:
     def read(value: Any) -> Any:
+        # bool is an int in Python, and never where a document wants a number.
+        if type(value) is wanted:
+            return value
         if wanted is float and type(value) is int:
             return float(value)  # JSON has one kind of number
-        # bool is an int in Python, and never where a document wants a number.
-        if type(value) is not wanted:
-            raise _MisfitError(f"expected {wanted.__name__}, found {type(value).__name__}")
-        return value
+        raise _MisfitError(f"expected {wanted.__name__}, found {type(value).__name__}")
 
     return read
 
@@ -140,12 +155,12 @@ def _enum(wanted: type[Enum]) -> _Reader:
 def _list(read_item: _Reader) -> _Reader:
     def read(value: Any) -> Any:
         _typed(value, list, "a list")
-        items = []
-        for index, each in enumerate(value):
-            try:
-                items.append(read_item(each))
-            except _MisfitError as error:
-                raise error.below(f"[{index}]") from error.__cause__
+        items: list[Any] = []
+        try:
+            for each in value:
+                items.append(read_item(each))  # noqa: PERF401 (the error names the index)
+        except _MisfitError as error:
+            raise error.below(f"[{len(items)}]") from error.__cause__
         return tuple(items)
 
     return read
@@ -168,6 +183,7 @@ def _object(read_name: _Reader, read_item: _Reader) -> _Reader:
 def _document(cls: Any, exact: bool) -> _Reader:
     hints = get_type_hints(cls, include_extras=True)
     readers = {field.name: _reader(hints[field.name], exact) for field in dataclasses.fields(cls)}
+    as_they_are = {field.name: _as_they_are(hints[field.name]) for field in dataclasses.fields(cls)}
     required = {
         field.name
         for field in dataclasses.fields(cls)
@@ -177,15 +193,21 @@ def _document(cls: Any, exact: bool) -> _Reader:
     def read(value: Any) -> Any:
         _typed(value, dict, "an object")
         found = {}
-        for name, read_field in readers.items():
-            if name in value:
-                try:
-                    found[name] = read_field(value[name])
-                except _MisfitError as error:
-                    raise error.below(f".{name}") from error.__cause__
-            elif name in required:
-                raise _MisfitError("the field is missing").below(f".{name}")
-        if exact and not readers.keys() >= value.keys():
+        # What is there, not what may be: most documents leave most of their fields out.
+        for name, content in value.items():
+            if name not in readers:
+                continue
+            if type(content) in as_they_are[name]:
+                found[name] = content
+                continue
+            try:
+                found[name] = readers[name](content)
+            except _MisfitError as error:
+                raise error.below(f".{name}") from error.__cause__
+        if not required <= found.keys():
+            first = next(name for name in readers if name in required and name not in found)
+            raise _MisfitError("the field is missing").below(f".{first}")
+        if exact and len(found) != len(value):
             raise _MisfitError(f"the field {min(value.keys() - readers.keys())[:80]!r} is unknown here")
         try:
             return cls(**found)
@@ -193,6 +215,13 @@ def _document(cls: Any, exact: bool) -> _Reader:
             raise _MisfitError(str(error)) from error
 
     return read
+
+
+def _as_they_are(hint: Any) -> frozenset[type]:
+    """Give the types whose values a field takes with no more to check or to turn."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return frozenset().union(*(_as_they_are(option) for option in get_args(hint)))
+    return frozenset({hint}) & _PLAIN if isinstance(hint, type) else frozenset()
 
 
 def _checked(read_inner: _Reader, checks: list[Callable[[Any], object]]) -> _Reader:

@@ -9,6 +9,7 @@ import pytest
 from bench import page
 
 
+@pytest.mark.large
 def test_a_small_run_prints_what_is_documented(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_cairn.storage import open_store
+from tests.support.parsed_once import parsed_once
 from tests.support.world.golden import EXAMPLES
 from tests.support.world.world import World
 
 
 @pytest.fixture
-def world() -> World:
-    """A job that never ran, in memory."""
-    return World()
+def world() -> Iterator[World]:
+    """A job that never ran, in memory. Each task of it reads the head, so most of what is read was read before."""
+    with parsed_once():
+        yield World()
 
 
 @pytest.fixture

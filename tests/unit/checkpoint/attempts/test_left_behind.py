@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,10 +13,17 @@ from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
+from tests.support.parsed_once import parsed_once
 from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 
 MANY = MAX_UNFINISHED + 6
+
+
+@pytest.fixture(autouse=True)
+def _quick_documents() -> Iterator[None]:
+    with parsed_once():
+        yield
 
 
 def expire(world: World) -> None:

@@ -185,6 +185,10 @@ def test_a_marker_with_a_field_too_many_is_read(examples: dict[type, Any]) -> No
         (b"[" * 21 + b"]" * 21, "nested too deeply"),
         (b'{"a":' * 21 + b"1" + b"}" * 21, "nested too deeply"),
         (b"[" * 900_000, "nested too deeply"),
+        # In a text, what would close the bracket before it, and open the one after it.
+        (b'["]",' * 21 + b"1" + b',"["]' * 21, "nested too deeply"),
+        (b'["]",' * 5000 + b"1" + b',"["]' * 5000, "nested too deeply"),
+        (b'["\\"]",' * 21 + b"1" + b',"\\"["]' * 21, "nested too deeply"),
         (b'{"a":' + b"9" * 5000 + b"}", "cannot be read"),
         (b'{"a":1}x', "cannot be read"),
     ],
