@@ -61,13 +61,14 @@ class ApiStandIn:
                     return
                 data = json.dumps(answer[1]).encode()
                 self.send_response(answer[0])
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 if stand_in.location:
                     self.send_header("Location", stand_in.location)
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = do_PUT = do_PATCH = _any  # noqa: N815 - what BaseHTTPRequestHandler calls them
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 - what BaseHTTPRequestHandler calls them
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""

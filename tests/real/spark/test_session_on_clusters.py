@@ -1,30 +1,41 @@
-"""A server that Cairn runs, on real clusters: standalone and YARN in mode client, YARN in mode cluster."""
+"""A server that Cairn runs on a cluster: standalone and YARN in deploy mode client, YARN in deploy mode cluster.
+
+These clusters are real. No Kubernetes runs here: a stand-in of its API takes what the real spark-submit asks of it.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from airflow.sdk import DAG
 
+from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServerEntry, ServersDocument
+from airflow_cairn.hooks.session_server import StartingServer
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.tasks.job_settings import JobSettings
+from airflow_cairn.tasks.shared_server import SharedServer
 from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.spark.yarn import YarnCluster
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 from tests.support.shut_down import shut_down
 
 # Each starts a cluster and drivers on it, which takes ten minutes where a machine is busy.
@@ -112,6 +123,15 @@ def started(said: Said) -> list[int]:
 
 def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def commands(pid: int) -> list[str]:
+    """The command lines of a process and of those below it."""
+    found = []
+    for each in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with suppress(psutil.Error):  # it has just ended
+            found.append(" ".join(each.cmdline()))
+    return found
 
 
 def kept(said: Said) -> list[int]:
@@ -246,3 +266,70 @@ def test_on_yarn_the_driver_gets_its_token_as_a_credential_and_ends_with_its_job
         )
         wait_until(lambda: running() == [], 120, "its application to end")
         assert yarn.applications()[-1]["finalStatus"] == "SUCCEEDED"
+
+
+def test_on_kubernetes_the_pod_mounts_a_secret_that_goes_with_it(
+    job: Job,
+    application: str,
+    tmp_path: Path,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    said: Said,
+) -> None:  # semantics V4
+    # The provider asks only whether the client of its Kubernetes provider is there.
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
+
+    def answer(asked: Asked) -> Answer:
+        if asked.method not in ("POST", "PATCH"):
+            return 503, {"kind": "Status", "status": "Failure", "code": 503}
+        made = {**asked.body, "metadata": {"namespace": "lake", **asked.body["metadata"], "uid": "made"}}
+        return 201, made
+
+    uploads = tmp_path / "uploads"
+    uploads.mkdir()
+    with ApiStandIn(answer) as api, ExitStack() as stack:
+
+        def made(kind: str) -> list[dict[str, Any]]:
+            return [each.body for each in api.asked if each.body and each.body.get("kind") == kind]
+
+        extra = {"deploy-mode": "cluster", "namespace": "lake"}
+        connections("spark_there", json.dumps({"conn_type": "spark", "host": f"k8s://{api.url}", "extra": extra}))
+        conf = {"spark.kubernetes.container.image": "spark", "spark.kubernetes.file.upload.path": f"file://{uploads}"}
+        settings = JobSettings(parse_storage_uri(job.storage), job.name, None)
+        how = ConnectSession(conf=conf, bind_address="0.0.0.0")
+        nonce = system_runtime().new_token()
+        shared = SharedServer(how, "spark_there", settings, job.coordinator, "e1")
+        starting = StartingServer(shared._how(nonce, SECRET))
+        stack.callback(starting.let_go)
+        wait_until(lambda: made("ConfigMap") and made("Secret"), 300, "spark-submit to make the driver's objects")
+        starting.check()
+        shown = " ".join(commands(starting.pid))
+        logged = (starting.folder / "server.log").read_text()
+        starting.let_go()
+        assert has_ended(starting.pid)
+        assert not starting.folder.exists()
+
+        [pod], [secret], [config] = made("Pod"), made("Secret"), made("ConfigMap")
+        assert secret["metadata"]["ownerReferences"][0]["name"] == pod["metadata"]["name"], "it goes with the pod"
+        [data] = secret["data"].items()
+        token = server_token(SECRET, job.storage, job.name, nonce)
+        assert token.encode() in base64.b64decode(data[1])
+        [container] = pod["spec"]["containers"]
+        [volume] = [each["name"] for each in pod["spec"]["volumes"] if "secret" in each]
+        [mount] = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == volume]
+        environ = {each["name"]: each.get("value") for each in container["env"]}
+        assert environ["HADOOP_TOKEN_FILE_LOCATION"] == f"{mount}/{data[0]}"
+        assert "SPARK_DRIVER_BIND_ADDRESS" in environ, "the driver's own address, by which stages reach it"
+        properties = config["data"]["spark.properties"]
+        assert "spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin" in properties
+        [program] = uploads.rglob("server.py")
+        assert container["args"][-1] == f"file://{program}"
+        assert f'"nonce": "{nonce}"' in program.read_text()
+        assert [*uploads.rglob("airflow_cairn-*.zip")]
+        asked = json.dumps([each.body for each in api.asked if each.body is not secret])
+        for text in (asked, shown, logged, said.text):
+            assert token not in text
+            assert SECRET not in text
+            assert "PRIVATE KEY" not in text
+        assert hides(token, uploads) == []
+        assert "DELETE" not in {each.method for each in api.asked}, "the driver goes on without its spark-submit"
