@@ -101,7 +101,7 @@ class EventTime:
         time, kind = moments.column_of("the watermark", df, column)
         with self._lock:
             self._mark.check_source(source)
-        newest = moments.newest(df, time, kind)
+        newest = moments.newest("the watermark", df, time, kind)
         with self._lock:
             self._mark.source(source, None if newest is None else newest - delay, idle_after)
 

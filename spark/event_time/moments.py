@@ -92,14 +92,37 @@ def literal(micros: int, kind: DataType) -> Column:
     return F.expr(f"timestamp_micros({micros}L)")
 
 
-def newest(df: DataFrame, time: Column, kind: DataType) -> int | None:
-    """Give the newest moment of a column in microseconds; None where it holds none. Runs the DataFrame."""
+def newest(what: str, df: DataFrame, time: Column, kind: DataType) -> int | None:
+    """Give the newest moment of a column in microseconds; None where it holds none. Runs the DataFrame.
+
+    Raises:
+        InvalidStateError: it is later than the year 9999.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     without_zone = isinstance(kind, T.TimestampNTZType)
-    [row] = df.agg(F.max(time) if without_zone else F.unix_micros(F.max(time))).collect()
+    last = F.max(time)
+    # A datetime of Python cannot hold what is later, so Spark must not hand it over.
+    named = F.when(~is_beyond(last, kind), last if without_zone else F.unix_micros(last))
+    [row] = df.agg(named, last.cast("string")).collect()
+    if row[0] is None and row[1] is not None:
+        raise beyond(what, row[1])
     return micros_of(row[0]) if without_zone and row[0] is not None else row[0]
+
+
+def is_beyond(time: Column, kind: DataType) -> Column:
+    """Give the condition that a moment is later than the year 9999, which Spark can hold and a datetime cannot."""
+    return time > literal(micros_of(END_OF_TIME), kind)
+
+
+def beyond(what: str, moment: str) -> InvalidStateError:
+    """Make the error of a moment that is later than the year 9999."""
+    return InvalidStateError(
+        f"{what} has a moment later than the year 9999, which is the last that event time knows. Leave such rows out, "
+        "or mend their time: it is often milliseconds taken for seconds",
+        moment=moment,
+    )
 
 
 def _named(column: str, columns: Sequence[str]) -> str:

@@ -57,12 +57,15 @@ class Timers:
             df: has the columns of the key and of the time; what else it has is left out.
 
         Raises:
-            InvalidStateError: a column is missing or of another type than before, or a time is null.
+            InvalidStateError: a column is missing or of another type than before, or a time is null or later than the
+                year 9999.
         """
         new = self._taken(df, self._columns)
-        from pyspark.sql import functions as F
-
-        if not new.where(F.col(key_groups.quoted(self.time)).isNull()).isEmpty():
+        time, kind = moments.column_of(self._what, new, self.time)
+        odd = new.where(time.isNull() | moments.is_beyond(time, kind)).select(time.cast("string")).first()
+        if odd is not None and odd[0] is not None:
+            raise moments.beyond(self._what, odd[0])
+        if odd is not None:
             raise InvalidStateError(
                 f"{self._what} have no time in some rows (null in {self.time!r}), so they would never be due. Leave "
                 "these rows out"

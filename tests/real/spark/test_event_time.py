@@ -13,9 +13,10 @@ import pytest
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl
 from airflow_cairn.spark.stored import runs
-from airflow_cairn.storage import InvalidNameError
+from airflow_cairn.storage import InvalidNameError, open_store
 from tests.real.spark.pipeline import Pipeline, rows
 
 if TYPE_CHECKING:
@@ -167,6 +168,37 @@ def test_a_timer_comes_back_once_in_the_first_epoch_whose_watermark_has_reached_
     assert run("four", body("10:30")) == []
     assert run("five", body("23:00")) == [("A", "11:00"), ("B", "12:00")]
     assert run("six", body("23:00")) == []
+
+
+def test_timers_travel_with_a_savepoint_into_another_job(
+    spark: SparkSession, at: At, tmp_path: Path
+) -> None:  # semantics K6, P1
+    """Those that are set come once there, by the watermark that came along; what was due before does not come again."""
+
+    def body(until: str | None, *set_now: tuple[str, str]) -> Callable[[Epoch], Any]:
+        def read(epoch: Epoch) -> Any:
+            if until is not None:
+                epoch.advance_watermark(moment(until))
+            timers = epoch.timers("windows", "route")
+            if set_now:
+                timers.set(events(spark, *set_now))
+            return epoch.current_watermark, clock(timers.due())
+
+        return read
+
+    first = at()
+    found = Run(first)("one", body("09:00", ("A", "08:00"), ("A", "10:00"), ("B", "11:00")))
+    assert found == (moment("09:00"), [("A", "08:00")])
+    taken = first.coordinator.savepoint(SavepointRequest(f"file://{tmp_path}/kept", "s"), open_store)
+    second = Pipeline(first.storage, spark, first.stages, job="other")
+    second.coordinator.start_from(open_store(taken.uri))
+    there = Run(second)
+    assert there("one", body(None)) == (moment("09:00"), [])
+    assert there("two", body("10:30")) == (moment("10:30"), [("A", "10:00")])
+    assert there("three", body("11:00", ("C", "12:00"))) == (moment("11:00"), [("B", "11:00")])
+    assert Run(first)("two", body("12:00")) == (moment("12:00"), [("A", "10:00"), ("B", "11:00")]), (
+        "the first job has its own"
+    )
 
 
 def test_timers_that_are_not_asked_for_wait(spark: SparkSession, at: At) -> None:  # semantics K6
@@ -439,6 +471,15 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
             timers.set(events(spark, ("A", None)))
         with pytest.raises(InvalidStateError, match=r"need the column 'time', which the DataFrame does not have"):
             timers.set(some.select("route"))
+        micros = "timestamp_micros(253402300800000000L)"
+        for late in (micros, "TIMESTAMP_NTZ '+10000-01-01 00:00:00'"):
+            beyond = spark.sql(f"SELECT 'A' AS route, {late} AS time")
+            with pytest.raises(
+                InvalidStateError, match=r"watermark has a moment later.*moment=`\+10000-01-01 00:00:00`"
+            ):
+                epoch.watermark(beyond, "time", source=late.partition(" ")[0].partition("(")[0])
+            with pytest.raises(InvalidStateError, match=r"the timers 'far' has a moment later than the year 9999"):
+                epoch.timers("far", "route").set(beyond)
         timers.set(some)
         with pytest.raises(InvalidStateError, match=r"'time' of the timers 'windows' has another type"):
             timers.set(events(spark, ("A", "10:00"), kind="TIMESTAMP_NTZ"))
