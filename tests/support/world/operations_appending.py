@@ -1,13 +1,17 @@
-"""The operations on a table that grows, its manifests merged with each epoch (decision 0047)."""
+"""The operations on a table and on states that grow.
+
+The table's manifests are merged with each epoch (decision 0047). Two runs of a state become a new base (decision 0044).
+"""
 
 from __future__ import annotations
 
 from airflow_cairn.spark.output import manifests
+from airflow_cairn.spark.stored import runs
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World
 
-MERGED = ((manifests, "FAN_IN", 2),)
-"""Two manifests of a file each become one of two."""
+MERGED = ((manifests, "FAN_IN", 2), (runs, "MAX_RUNS", 1))
+"""Two manifests of a file each become one of two; a state has one run at most."""
 
 
 def _before(world: World) -> None:

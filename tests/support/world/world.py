@@ -52,7 +52,7 @@ from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.acking import ack_of
 from tests.support.memory_store import MemoryStore
-from tests.support.world import grown_table
+from tests.support.world import grown_state, grown_table
 from tests.support.world.parties import Ear, Ids, ledger
 
 JOB = "flights"
@@ -114,7 +114,8 @@ class World:
         self.bulky = False
         """Whether epochs have so much to say that the head does not hold the documents of their attempts."""
         self.appends = False
-        """Whether `report` appends the epochs that it folds in to a table, a file each, in the partition of its name.
+        """Whether `report` appends the epochs that it folds in to a table, a file each, in the partition of its name,
+        and has two states that grow by a run an epoch.
         """
 
     def listen(self, *names: str) -> None:
@@ -309,6 +310,9 @@ class World:
                 log, listed = grown_table.append(self, files, handover, run, new)
                 outputs.append(log)
                 handles.extend(listed)
+                for output, named in grown_state.grow(self, files, handover, run, before, new):
+                    outputs.append(output)
+                    handles.extend(named)
         if handover.stage == "airports":
             if lookup is None:
                 put("state", "lookup", "written once")
@@ -483,6 +487,7 @@ class World:
         assert not without or head.savepoints, "every id handed out has an outcome, or was a savepoint's"
         if self.appends:
             assert grown_table.appended(self) == [*epochs], "each epoch was appended once, in order"
+            grown_state.check(self, epochs)
         completed = self.counting()
         assert [entry.epoch for entry in completed] == list(epochs), "each epoch completed once"
         assert all(found.whole for found in coordinator.verify()), "no dangling reference"

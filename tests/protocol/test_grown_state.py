@@ -1,0 +1,89 @@
+"""The auditor of the crash points knows runs and new bases: it finds each planted mistake (semantics K1, K2, K3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.cli.output.merged_rows import DELETED
+from airflow_cairn.spark.stored import runs
+from tests.support.world import grown_state
+from tests.support.world.world import World
+
+Planted = pytest.MonkeyPatch
+
+
+def _forgotten(planted: Planted) -> None:
+    """The newest run of the restored checkpoint is not carried over."""
+    right = grown_state.restored
+
+    def wrong(files: JobFiles, *at: object) -> object:
+        found = right(files, *at)  # type: ignore[arg-type]
+        for stored in found.values():
+            stored.files = [file for file in stored.files if not file.handle.run]
+        return found
+
+    planted.setattr(grown_state, "restored", wrong)
+
+
+def _twice(planted: Planted) -> None:
+    """A new base has the newest run twice."""
+    right = grown_state.folded
+
+    def wrong(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> object:
+        return right(files, name, [*handles, handles[-1]] if name == grown_state.AGGREGATED else handles)
+
+    planted.setattr(grown_state, "folded", wrong)
+
+
+def _out_of_order(planted: Planted) -> None:
+    """A later run has a smaller number."""
+    planted.setattr(runs, "next_number", lambda handles: 100 - len(list(handles)))
+
+
+def _over_a_delete(planted: Planted) -> None:
+    """A new base has keys that a run has deleted."""
+
+    def wrong(files: JobFiles, _: str, handles: Sequence[StateHandle]) -> object:
+        ordered = sorted(handles, key=lambda handle: handle.run)
+        rows = [row for each in ordered for row in json.loads(files.get(each.path, max_bytes=10_000).data)]
+        return [{"k": k, "v": v} for k, v in {row["k"]: row["v"] for row in rows if not row.get(DELETED)}.items()]
+
+    planted.setattr(grown_state, "folded", wrong)
+
+
+def _beside_its_runs(planted: Planted) -> None:
+    """A new base is named, and so is a run that it has in it."""
+    right = grown_state.acknowledged
+
+    def wrong(base: StateHandle, handles: list[StateHandle]) -> list[StateHandle]:
+        return [*right(base, handles), *(each for each in handles[:-1] if each.run)]
+
+    planted.setattr(grown_state, "acknowledged", wrong)
+
+
+def _grown(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world whose third epoch wrote a new base of each state."""
+    monkeypatch.setattr(runs, "MAX_RUNS", 1)
+    world = World()
+    world.appends = True
+    for epoch in ("e1", "e2", "e3", "e4"):
+        world.run_epoch(epoch)
+    return world
+
+
+def test_without_a_mistake_each_run_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics K1, K2, K3
+    _grown(monkeypatch).audit("e1", "e2", "e3", "e4")
+
+
+@pytest.mark.parametrize("mistake", [_forgotten, _twice, _out_of_order, _over_a_delete, _beside_its_runs])
+def test_a_planted_mistake_is_found(mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(mistake)
+    mistake(monkeypatch)
+    world = _grown(monkeypatch)
+    with pytest.raises(AssertionError, match="each epoch's run counts once, in order"):
+        world.audit("e1", "e2", "e3", "e4")

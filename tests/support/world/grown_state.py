@@ -1,0 +1,104 @@
+"""The states that a world's `report` changes by runs: one is updated, one aggregated (semantics K1 to K3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Handover
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.cli.output.merged_rows import DELETED, merged
+from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
+
+if TYPE_CHECKING:
+    from tests.support.world.world import World
+
+Rows = list[dict[str, Any]]
+
+UPDATED, AGGREGATED = "newest", "epochs"
+
+
+def grow(
+    world: World, files: JobFiles, handover: Handover, run: str, before: list[str], new: list[str]
+) -> Iterator[tuple[Output, list[StateHandle]]]:
+    """Do what a driver does that updates one state and aggregates another; gives what it acknowledges of each.
+
+    The first becomes a new base by the bounds that a job has, the second in each epoch.
+    """
+    gone: Rows = [{"k": epoch, "v": None, DELETED: True} for epoch in before[-1:]]
+    rows: Rows = [{"k": "last", "v": new[-1], DELETED: False}, {"k": new[-1], "v": 1, DELETED: False}, *gone]
+    there = restored(files, handover)
+    both: dict[str, Rows] = {UPDATED: rows, AGGREGATED: [{"k": "all", "v": len(new)}]}
+    for name, changed in both.items():
+        yield _grown(world, files, handover, run, name, changed, there.get(f"state.{name}"))
+
+
+def _grown(
+    world: World, files: JobFiles, at: Handover, run: str, name: str, changed: Rows, there: Stored | None
+) -> tuple[Output, list[StateHandle]]:
+    output_id = f"state.{name}"
+
+    def put(kind: str, rows: Rows) -> StateHandle:
+        folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"{kind}.{name}")
+        return world.put_file(files, output_id, f"{folder}part-0", json.dumps(rows).encode())
+
+    if there is None:
+        base = put("state", [row for row in changed if not row.get(DELETED)])
+        return Output("state", name, base.path.removesuffix("part-0")), [base]
+    handles = [file.handle for file in there.files]
+    added = replace(put("run", changed), run=runs.next_number(handles))
+    handles.append(added)
+    if name == UPDATED and not runs.is_due(handles):
+        return there.output, handles
+    base = put("state", folded(files, name, handles))
+    files.delete([added.path])
+    return replace(there.output, folder=base.path.removesuffix("part-0")), acknowledged(base, handles)
+
+
+def folded(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> Rows:
+    """Give the rows of a new base."""
+    return [{"k": key, "v": value} for key, value in _value(files, name, handles)]
+
+
+def acknowledged(base: StateHandle, _: list[StateHandle]) -> list[StateHandle]:
+    """Give the files that are acknowledged: a new base replaces base and runs."""
+    return [base]
+
+
+def _value(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> list[tuple[str, Any]]:
+    def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        rows: Rows = json.loads(files.get(handle.path, max_bytes=10_000).data)
+        return ({column: row[column] for column in columns} for row in rows)
+
+    if name == UPDATED:
+        return [(row["k"], row["v"]) for row in merged(handles, ["k", "v"], ["k"], read)]
+    return [("all", sum(row["v"] for handle in handles for row in read(handle, ["v"])))]
+
+
+def restored(files: JobFiles, handover: Handover) -> dict[str, Stored]:
+    """Give what the restored checkpoint holds of the stage."""
+    return {} if handover.restore is None else _outputs(files, handover.restore.metadata, handover.stage)
+
+
+def _outputs(files: JobFiles, metadata: DocumentRef, stage: str) -> dict[str, Stored]:
+    found = of_checkpoint(files, metadata, lambda each: each == stage)
+    return {output_id: stored for contents in found for output_id, stored in contents.outputs.items()}
+
+
+def check(world: World, epochs: Sequence[str]) -> None:
+    """Check that both states of the newest checkpoint are what these epochs, one after the other, make of them."""
+    entry = world.coordinator().head().completed[-1]
+    outputs = _outputs(world.files, entry.metadata, "report")
+    found = {
+        name: sorted(_value(world.files, name, [file.handle for file in outputs[f"state.{name}"].files]))
+        for name in (UPDATED, AGGREGATED)
+    }
+    assert found == {
+        UPDATED: sorted([("last", epochs[-1]), (epochs[-1], 1)]),
+        AGGREGATED: [("all", len(epochs))],
+    }, "each epoch's run counts once, in order"
