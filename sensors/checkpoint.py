@@ -33,7 +33,7 @@ from ..tasks.stage_states import NobodyAcknowledgesError, acknowledge_for, check
 from ..tasks.unstarted_stages import start_again
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.polling import why_failed
-from . import asked_savepoints, outcome
+from . import asked_savepoints, asset_events, outcome
 from .runs_again import RunsAgain
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class CheckpointSensor(BaseSensorOperator):
             nothing wrong (it takes the end of the process that deferred for the task's own end when the trigger was
             quick: apache/airflow issues 67287 and 72716); the next try asks the store and goes on.
         retry_delay: seconds (or a timedelta) between two tries.
-        **kwargs: what every sensor takes: `timeout`, `mode`, `soft_fail`, `never_fail`, ….
+        **kwargs: what every sensor takes: `timeout`, `mode`, `soft_fail`, `never_fail`, …. The event of each `Asset` in
+            `outlets` says which checkpoint completed.
 
     Raises:
         InvalidConfigError: no storage is given, the interval is not positive, or `listeners` holds something else.
@@ -143,7 +144,7 @@ class CheckpointSensor(BaseSensorOperator):
 
         Returns:
             Job, checkpoint, epoch, acknowledgements, bytes, the milliseconds from trigger to completion, and, if there
-            are any, the stages that were left out.
+            are any, the stages that were left out and the names of the published tables.
 
         Raises:
             CheckpointFailedError: it ended without completing; the text carries the reason.
@@ -163,7 +164,7 @@ class CheckpointSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once (modes `poke` and `reschedule`); complete the checkpoint if all have acknowledged."""
-        result = self._look(rendered_settings(self), context["ti"])
+        result = self._result(rendered_settings(self), context)
         return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def execute_complete(self, context: Context, event: dict[str, Any], deadline: str) -> dict[str, Any]:
@@ -192,7 +193,7 @@ class CheckpointSensor(BaseSensorOperator):
 
     def _finish_or_defer(self, context: Context, deadline: datetime) -> dict[str, Any]:
         settings = rendered_settings(self)
-        result = self._look(settings, context["ti"])
+        result = self._result(settings, context)
         if result is not None:
             return result
         left = deadline - timezone.utcnow()
@@ -212,6 +213,13 @@ class CheckpointSensor(BaseSensorOperator):
             timeout=left,
         )
         raise AssertionError("defer() does not return")
+
+    def _result(self, settings: JobSettings, context: Context) -> dict[str, Any] | None:
+        """Look once; give the result, and what the events of the task's assets say, once the epoch is completed."""
+        result = self._look(settings, context["ti"])
+        if result is not None:
+            asset_events.describe(self.outlets, context, settings, result)
+        return result
 
     def _look(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:
         """Look once; give the result once the epoch is completed, by this task or by another."""

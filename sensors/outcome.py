@@ -28,7 +28,8 @@ def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) 
         completed: the epoch, and its checkpoint.
         run_id: the DAG run's id.
     """
-    entry = coordinator.head().ended_by_id(completed.checkpoint)
+    head = coordinator.head()
+    entry, held = head.ended_by_id(completed.checkpoint), head.completed_by_id(completed.checkpoint)
     facts: dict[str, Any] = {"job": coordinator.job, "checkpoint": completed.checkpoint, "epoch": completed.epoch}
     if entry is None:
         log.info("checkpoint %d · epoch %s: completed long ago", completed.checkpoint, run_id)
@@ -48,6 +49,8 @@ def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) 
             "completed without %s; what was left out is read first in the next epoch", ", ".join(entry.left_out)
         )
         facts["left_out"] = list(entry.left_out)
+    if held is not None and held.tables:
+        facts["tables"] = sorted(held.tables)
     return {
         **facts,
         "attempt": entry.attempt,

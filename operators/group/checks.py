@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset
 from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from ...checkpoint.config import AT_LEAST_ONCE
 from ...checkpoint.errors import InvalidConfigError
 from ...sensors.checkpoint import CheckpointSensor
+from ...storage.names import shorten
 from ...tasks.job_settings import CheckpointScope, naming
 from ..graph.stages import StageTask, instances_of, is_stage, kind_of
 from ..trigger.operator import TriggerCheckpointOperator
@@ -37,6 +39,21 @@ def stages_in(tasks: Sequence[Any], scope: CheckpointScope, group: str) -> dict[
         else:
             _check_plain(task, group)
     return found
+
+
+def check_outlets(outlets: object) -> tuple[Asset, ...]:
+    """Check the assets that get an event of each completed checkpoint.
+
+    Raises:
+        InvalidConfigError: something is no asset; an alias is none either, because it names none to send an event of.
+    """
+    if outlets is None:
+        return ()
+    if not isinstance(outlets, Sequence) or not all(isinstance(each, Asset) for each in outlets):
+        raise InvalidConfigError(
+            "outlets must be a list of Airflow's assets: outlets=[Asset('flights')]", outlets=shorten(outlets)
+        )
+    return tuple(outlets)
 
 
 def check_uids(stages: Sequence[StageTask], group: str) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from airflow.sdk import TaskGroup, TriggerRule
+from airflow.sdk import Asset, TaskGroup, TriggerRule
 
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
@@ -34,7 +34,7 @@ from ..stage.overtaken_epoch import GroupTasks
 from ..stage.secrets import check_author_settings
 from ..trigger.job_options import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
-from .checks import check_last, check_reads, check_uids, stages_in
+from .checks import check_last, check_outlets, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 
 TRIGGER = "trigger_checkpoint"
@@ -76,6 +76,8 @@ class CheckpointedTaskGroup(TaskGroup):
             window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
         listeners: notified at least once how each checkpoint ended: a list of `CheckpointListener`s.
+        outlets: Airflow's assets, a list of them: each gets an event when a checkpoint has completed, so that other
+            DAGs can be scheduled on it.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
             read with `aws_conn_id`.
         allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
@@ -92,9 +94,9 @@ class CheckpointedTaskGroup(TaskGroup):
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
             schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read,
-            `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something else or
-            do not fit the config, the interval is not positive, `restore_from` lies in the job's own prefix or its two
-            words come without it, or the group lies in another one.
+            `slice_detail` is no JSON object, `source`, `master_hooks`, `listeners` or `outlets` hold something else
+            or do not fit the config, the interval is not positive, `restore_from` lies in the job's own prefix or its
+            two words come without it, or the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.
@@ -115,6 +117,7 @@ class CheckpointedTaskGroup(TaskGroup):
         reads_window: bool | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
+        outlets: Sequence[Asset] | None = None,
         restore_from: str | None = None,
         allow_non_restored_state: bool = False,
         claim: bool = False,
@@ -137,6 +140,7 @@ class CheckpointedTaskGroup(TaskGroup):
         assert storage is not None  # checked above
         with naming(group=self.group_id):
             checked = check_listeners(listeners)
+            self._outlets = check_outlets(outlets)
         check_session(session, group=self.group_id)
         if session is not None:
             check_author_settings(f"{self.group_id} (session)", conf=session.conf)
@@ -254,6 +258,7 @@ class CheckpointedTaskGroup(TaskGroup):
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
             trigger_rule=TriggerRule.NONE_FAILED,
         )
+        wait.add_outlets(self._outlets)
         self._wait = wait
         watched = () if self._may_leave_out else stages
         triggers = partial(task_that_triggers, trigger)

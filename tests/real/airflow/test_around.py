@@ -1,4 +1,4 @@
-"""What surrounds the stages, on a real Airflow: a stage that lags, a master hook, a listener."""
+"""What surrounds the stages, on a real Airflow: a stage that lags, a master hook, a listener, an asset."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.store import JobStore
 
@@ -26,6 +27,8 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
     airflow: AirflowHome, gates: Gates, shared: Path, storage: str
 ) -> None:
     """semantics B3, T7, C4: its task is skipped, its next run reads what it owes; hook and listener are asked.
+
+    A DAG that is scheduled on the job's asset runs, and learns which checkpoints completed.
 
     Its driver may stand at the gate by then, or start later and find the checkpoint completed: both are right.
     """
@@ -51,6 +54,10 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
     job = JobStore(storage, JOB)
     assert job.outcomes() == [(1, 1, "COMPLETED"), (2, 1, "COMPLETED")]
     assert job.unreferenced() == []
+    events = {f"asset: e{number} in checkpoint {number}" for number in (1, 2)}
+    wait_until(
+        lambda: events <= set((shared / "said").read_text().splitlines()), 600, "both epochs' events to start runs"
+    )
     said = (shared / "said").read_text().splitlines()
     asked = ["reset", "trigger 1", 'restore 1 {"upto": 100}', "trigger 2"]
     assert [line for line in said if line.startswith("hook")] == [f"hook: {each}" for each in asked]

@@ -1,4 +1,4 @@
-"""A job whose second stage may lag, with a master hook and a listener; the test of its name says what happens."""
+"""A job whose second stage may lag, with a master hook, a listener and an asset; its test says what happens."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, task
 
 from airflow_cairn.checkpoint import CheckpointConfig, CheckpointNotice, MasterHook
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
@@ -57,6 +58,9 @@ class Sink:
         say(f"listener: aborted {notice.checkpoint}")
 
 
+DONE = Asset("slow_stage")
+
+
 def stage(name: str) -> SparkEpochOperator:
     """Make a stage."""
     return SparkEpochOperator(task_id=name, **READER)
@@ -71,6 +75,18 @@ with DAG("slow_stage", schedule=None, max_active_runs=2):
         config=CheckpointConfig(unaligned=True, alignment_timeout=timedelta(seconds=1), max_backlog=1),
         master_hooks=[Sequence()],
         listeners=[Sink()],
+        outlets=[DONE],
     ) as epoch:
         stage("read") >> stage("slow")
     epoch >> EmptyOperator(task_id="after")
+
+
+with DAG("after_slow_stage", schedule=[DONE]):
+
+    @task
+    def note(triggering_asset_events: Any = None) -> None:
+        """Say which checkpoints this run was scheduled on."""
+        for event in triggering_asset_events[DONE]:
+            say(f"asset: {event.extra['run_id']} in checkpoint {event.extra['checkpoint']}")
+
+    note()
