@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -37,9 +38,8 @@ def sensor(job: Job, **options: Any) -> CheckpointSensor:
 
 def sent(context: Any) -> dict[str, Any]:
     """Give what the task sends with its success, as Airflow's own task runner writes it."""
-    return {
-        each["dest_asset_key"]["name"]: each["extra"] for each in _serialize_outlet_events(context["outlet_events"])
-    }
+    events: Iterable[Any] = _serialize_outlet_events(context["outlet_events"])
+    return {each["dest_asset_key"]["name"]: each["extra"] for each in events}
 
 
 def expected(job: Job, **more: Any) -> dict[str, Any]:
