@@ -13,6 +13,8 @@ from .findings import Finding, error, warning
 
 NAMED = 3
 """Keys that one finding names."""
+CLEANS_MS = 600_000
+"""How long the cleaning after a completion may take, before what it should have deleted is worth a finding."""
 
 
 def damages(storage: str, coordinator: Coordinator, *, deep: bool) -> Iterator[Finding]:
@@ -49,10 +51,10 @@ def leftovers(storage: str, coordinator: Coordinator, runtime: Runtime) -> Itera
     """Find what nothing refers to.
 
     While a checkpoint is pending, or the last one has failed, such files are as they should be: the next one that
-    completes deletes them.
+    completes deletes them. So are they just after it: the cleaning follows the completion.
     """
     found = coordinator.leftovers()
-    cleaned = _is_cleaned(coordinator.head())
+    cleaned = _is_cleaned(coordinator.head(), runtime.now_ms())
     job = coordinator.job
     clean = f"cairn clean {job} --storage {storage}"
     if found.dead and cleaned:
@@ -84,10 +86,11 @@ def leftovers(storage: str, coordinator: Coordinator, runtime: Runtime) -> Itera
         )
 
 
-def _is_cleaned(head: Head) -> bool:
-    """Tell whether the last thing that happened was a completion, which a cleaning follows."""
+def _is_cleaned(head: Head, now_ms: int) -> bool:
+    """Tell whether the last thing that happened was a completion, and its cleaning has had its time."""
     last = max(head.history, key=lambda entry: entry.id, default=None)
-    return not head.pending and last is not None and last.status is Status.COMPLETED
+    completed = not head.pending and last is not None and last.status is Status.COMPLETED
+    return completed and last is not None and now_ms - last.ended_at_ms >= CLEANS_MS
 
 
 def _named(items: list[str] | tuple[str, ...]) -> str:

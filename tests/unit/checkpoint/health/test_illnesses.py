@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.health import job_head
 from airflow_cairn.checkpoint.health.examine import examine_storage
 from airflow_cairn.checkpoint.health.findings import Examination, Severity
+from airflow_cairn.checkpoint.health.job_files import CLEANS_MS
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.servers.record import KEY
 from airflow_cairn.checkpoint.store import completed_epochs
@@ -62,6 +63,7 @@ def healthy() -> World:
         world.run_epoch(epoch)
     world.coordinator().deliver(world.ears)
     world.coordinator().clean()
+    world.clock.advance(timedelta(milliseconds=CLEANS_MS))
     return world
 
 
@@ -307,6 +309,7 @@ def test_a_job_without_a_new_checkpoint(world: World) -> None:
         world.clock.advance(timedelta(**time))
         return names(examine_storage(world.store, runtime, max_age_ms=2 * hour_ms))
 
+    world.clock.now_ms = world.coordinator().head().completed[-1].completed_at_ms
     assert after(hours=2) == []
     assert after(seconds=1) == ["checkpoint-old"]
     new = World()
@@ -341,6 +344,15 @@ def test_work_under_way_is_healthy(world: World) -> None:
     world.coordinator().fail("d", "routes", routes.claimant, "died")
     orphan(world)
     assert names(examine(world)) == []
+
+
+def test_what_the_cleaning_after_a_completion_is_about_to_delete_is_healthy(world: World) -> None:
+    orphan(world)
+    last = max(world.coordinator().head().history, key=lambda entry: entry.id)
+    world.clock.now_ms = last.ended_at_ms + CLEANS_MS - 1
+    assert names(examine(world)) == []
+    world.clock.advance(timedelta(milliseconds=1))
+    assert names(examine(world)) == ["orphans"]
 
 
 def test_what_clean_would_delete_is_found_with_its_size(world: World) -> None:
