@@ -426,13 +426,13 @@ class AirflowApiHook(BaseHook):
             "status": answer.status_code,
         }
         # What a login is answered may hold a token, or repeat the password that was sent.
-        return facts if answer.request.url.path.endswith(_LOGIN) else facts | {"answer": _detail(answer)}
+        return facts if answer.request.url.path.endswith(_LOGIN) else facts | {"answer": detail_of(answer)}
 
 
 def _refuses_token(answer: httpx.Response) -> bool:
     """Tell whether the token is refused: Airflow says 401 of one that has run out, 403 of one that it cannot read."""
     if answer.status_code == httpx.codes.FORBIDDEN:
-        return "token" in _detail(answer).lower()
+        return "token" in detail_of(answer).lower()
     return answer.status_code == httpx.codes.UNAUTHORIZED
 
 
@@ -442,7 +442,7 @@ def _without_login(answer: httpx.Response) -> str:
     return f"{where.scheme}://{where.hostname}:{where.port}{where.path}"[:200] if where.hostname else where.path[:200]
 
 
-def _detail(answer: httpx.Response) -> str:
+def detail_of(answer: httpx.Response) -> str:
     """Give what the server says about a failure, in one line."""
     try:
         said = answer.json()

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from .airflow_api import TIMEOUT_S, AirflowApiHook
+from .airflow_api import TIMEOUT_S, AirflowApiError, AirflowApiHook, AirflowApiRefusedError, detail_of
 from .airflow_api_access import ApiAccess
 
 _HOST = "http://airflow"
@@ -47,6 +47,17 @@ class OwnAirflowApi(AirflowApiHook):
         own = httpx.ASGITransport(self._app, raise_app_exceptions=False, root_path=self._root_path)
         transport = _InProcess(own, self._loop)
         return httpx.Client(base_url=self.access.base_url, transport=transport, follow_redirects=False)
+
+    def _refused(self, answer: httpx.Response, why: str) -> AirflowApiRefusedError:  # noqa: ARG002 - of a connection
+        return AirflowApiRefusedError(_said(answer), **self._facts(answer))
+
+    def _unexpected(self, answer: httpx.Response) -> AirflowApiError:
+        return AirflowApiError(_said(answer), **self._facts(answer))
+
+
+def _said(answer: httpx.Response) -> str:
+    """Give Airflow's own words: advice about a connection would mislead where there is none."""
+    return f"Airflow answers {answer.status_code}: {detail_of(answer)}"
 
 
 class _InProcess(httpx.BaseTransport):

@@ -115,6 +115,7 @@ def plan_clear(
         tuple(effects),
         run_id=run_id,
         tasks=tasks,
+        failed=cleared,
         stage=stage,
     )
 

@@ -15,7 +15,7 @@ from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepointError, SavepointRefusedError
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
-from ...checkpoint.views.wording import size
+from ...checkpoint.views import wording
 from .plan import InterventionRefusedError, Plan
 
 REQUEST = "page-"
@@ -44,7 +44,8 @@ def plan_taking(coordinator: Coordinator, kind: InterventionKind) -> Plan:
         raise InterventionRefusedError(f"{error.message}.") from error
     stops = kind is InterventionKind.STOP
     title = "Stop the job with a savepoint" if stops else "Take a savepoint"
-    return Plan(kind, None, title, (*_holds(head), *(_of_stop() if stops else ("The job goes on meanwhile.",))))
+    meanwhile = f"The job stays {wording.how_stopped(head.stopped)}." if head.stopped else "The job goes on meanwhile."
+    return Plan(kind, None, title, (*_holds(head), *(_of_stop() if stops else (meanwhile,))))
 
 
 def open_savepoint(
@@ -96,7 +97,7 @@ def plan_disposal(coordinator: Coordinator, savepoint: int, open_folder: OpenFol
             f"The savepoint is still needed: {reasons}. To delete it anyway, type `cairn dispose {entry.uri} --force`."
         )
     effects = (
-        f"Deleted, and cannot come back: {found.files} files, {size(found.size_bytes)}, in {entry.uri}.",
+        f"Deleted, and cannot come back: {found.files} files, {wording.size(found.size_bytes)}, in {entry.uri}.",
         "Other files in that folder stay.",
         f"{found.job} forgets the savepoint.",
     )

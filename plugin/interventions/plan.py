@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from ...checkpoint.decisions.rewinds import Rewound
@@ -59,6 +59,8 @@ class Plan:
     """Of a clear: the DAG run."""
     tasks: tuple[TaskRef, ...] = ()
     """Of a clear: the tasks of the region."""
+    failed: tuple[TaskRef, ...] = ()
+    """Of a clear: those that run again, of the region and behind it."""
     stage: str = ""
     """Of a clear: the stage whose region it is."""
 
@@ -69,8 +71,8 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """What differs whenever something else would be done."""
-        said = json.dumps([self.kind, self.checkpoint, self.stage, self.effects])
+        """What differs whenever something else would be done: the effects name only the first of many."""
+        said = json.dumps(asdict(self))
         return hashlib.sha256(said.encode()).hexdigest()[:32]
 
     def as_json(self) -> dict[str, Json]:

@@ -74,6 +74,8 @@ class Airflow:
         """The state of each run that was made, by its id."""
         self.failed: list[str] = []
         """Tasks of which each clear finds that they have failed, until one clears them."""
+        self.declines = ""
+        """Why it makes no run; empty: it does."""
         self.cleared: list[dict[str, Any]] = []
         self.app = FastAPI()
         self.app.add_api_route("/api/v2/dags/{dag_id}", self.dag, methods=["GET"])
@@ -89,6 +91,8 @@ class Airflow:
     ) -> dict[str, str]:
         if authorization != f"Bearer {ADMIN}":
             raise HTTPException(403, "Forbidden")
+        if self.declines:
+            raise HTTPException(400, self.declines)
         if wanted["dag_run_id"] in self.runs:
             raise HTTPException(409, "there is one")
         self.runs[wanted["dag_run_id"]] = "queued"

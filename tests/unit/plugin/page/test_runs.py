@@ -97,8 +97,33 @@ def test_airflow_has_the_last_word(busy: World) -> None:
     form = form_of(page.get(CHECKPOINT, user=NARROW))
     answer = page.post(CHECKPOINT, form, user=NARROW)
     assert (answer.status_code, "Airflow refuses this" in answer.text) == (403, True)
+    assert "Airflow answers 403: Forbidden" in answer.text
     assert server.airflow.runs == {}
     assert page.get(CHECKPOINT, user=VIEWER).status_code == 403
+
+
+def test_what_airflow_says_is_shown_and_no_advice_about_a_connection(busy: World) -> None:
+    server = one_job(busy.memory)
+    page = polled(server)
+    form = form_of(page.get(CHECKPOINT))
+    server.airflow.declines = "DAG flights is not valid now"
+    answer = page.post(CHECKPOINT, form)
+    assert (answer.status_code, "own API did not do this" in answer.text) == (502, True)
+    assert "Airflow answers 400: DAG flights is not valid now" in answer.text
+    assert "connection" not in answer.text
+
+
+def test_a_confirmation_is_of_all_tasks_though_not_all_are_shown(busy: World) -> None:  # semantics F1
+    busy.coordinator().abort(4, Reason.CHECKPOINT_EXPIRED, "too slow")
+    server = one_job(busy.memory)
+    server.airflow.failed = [f"epoch.task_{number:02}" for number in range(50)]
+    page = polled(server)
+    asked = page.get(CLEAR)
+    assert "and 30 more" in words(asked.text)
+    server.airflow.failed[-1] = "epoch.task_99"
+    assert "and 30 more" in words(page.get(CLEAR).text)
+    assert page.post(CLEAR, form_of(asked)).status_code == 409
+    assert [each for each in server.airflow.cleared if not each["dry_run"]] == []
 
 
 def test_a_region_runs_again(busy: World) -> None:  # semantics F1
