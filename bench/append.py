@@ -20,11 +20,9 @@ largest.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,38 +43,22 @@ from airflow_cairn.storage import Written
 from tests.real.spark.pipeline import Pipeline, session_builder
 
 from .measuring.results import machine, tell
+from .measuring.spark_cost import Spent, measured, ratio
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NAME = "daily"
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
-class Spent:
+class Append(Spent):
     """What one append took."""
 
-    seconds: float
-    cpu: float
     epoch: float = 0.0
     """Seconds of the whole epoch."""
     size_bytes: int = 0
     metadata_bytes: int = 0
-
-
-def _cpu(spark: SparkSession) -> float:
-    """Give the CPU seconds of this process and of the JVM."""
-    jvm = spark.sparkContext._gateway.proc.pid
-    with open(f"/proc/{jvm}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return time.process_time() + (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def _measured(spark: SparkSession, work: Callable[[], object]) -> Spent:
-    began, cpu = time.perf_counter(), _cpu(spark)
-    work()
-    return Spent(time.perf_counter() - began, _cpu(spark) - cpu)
 
 
 def _history(pipeline: Pipeline, days: int, data: bytes) -> None:
@@ -110,7 +92,7 @@ def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
     )  # fmt: skip
 
 
-def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Spent:
+def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Append:
     assert pipeline.spark is not None
     there = {found.key for found in pipeline.store.list(f"{pipeline.job}/")}
     began = time.perf_counter()
@@ -121,19 +103,12 @@ def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Spent:
         with epoch:
             epoch.append(_NAME, df)
 
-    spent = _measured(pipeline.spark, block)
+    spent = measured(pipeline.spark, block)
     pipeline.complete(run_id)
-    spent.epoch = time.perf_counter() - began
+    whole = time.perf_counter() - began
     new = [found for found in pipeline.store.list(f"{pipeline.job}/") if found.key not in there]
-    spent.size_bytes = sum(found.size_bytes for found in new)
-    spent.metadata_bytes = sum(found.size_bytes for found in new if not found.key.endswith(".parquet"))
-    return spent
-
-
-def _ratio(name: str, above: Sequence[float], below: Sequence[float]) -> dict[str, object]:
-    ratios = [one / other for one, other in zip(above, below, strict=True)]
-    spread = [round(min(ratios), 3), round(max(ratios), 3)]
-    return {name: round(statistics.median(ratios), 3), f"{name}_spread": spread}
+    metadata_bytes = sum(found.size_bytes for found in new if not found.key.endswith(".parquet"))
+    return Append(spent.seconds, spent.cpu, whole, sum(found.size_bytes for found in new), metadata_bytes)
 
 
 def measure(rounds: int, days: int, rows: int) -> dict[str, object]:
@@ -164,7 +139,7 @@ def _measure(spark: SparkSession, folder: str, rounds: int, days: int, rows: int
         turns = list(spent) if number % 2 else list(reversed(spent))
         for which in turns:
             if which == "plain":
-                found = _measured(spark, lambda: day.write.mode("append").parquet(plain))
+                found = measured(spark, lambda: day.write.mode("append").parquet(plain))
             else:
                 found = _append(short if which == "short" else long, f"round {number}", day)
             if number:  # the first round warms up
@@ -176,13 +151,13 @@ def _measure(spark: SparkSession, folder: str, rounds: int, days: int, rows: int
     head = long.coordinator.head().completed[-1]
     listed, _ = long.coordinator.files.read(TableDocument, layout.table_list(head.tables[_NAME]))
     return {
-        **_ratio("append_growth", of("long", "seconds"), of("short", "seconds")),
-        **_ratio("cpu_growth", of("long", "cpu"), of("short", "cpu")),
-        **_ratio("bytes_growth", of("long", "size_bytes"), of("short", "size_bytes")),
-        **_ratio("metadata_growth", of("long", "metadata_bytes"), of("short", "metadata_bytes")),
-        **_ratio("plain_ratio", of("short", "seconds"), of("plain", "seconds")),
-        **_ratio("plain_cpu_ratio", of("short", "cpu"), of("plain", "cpu")),
-        **_ratio("epoch_growth", of("long", "epoch"), of("short", "epoch")),
+        **ratio("append_growth", of("long", "seconds"), of("short", "seconds")),
+        **ratio("cpu_growth", of("long", "cpu"), of("short", "cpu")),
+        **ratio("bytes_growth", of("long", "size_bytes"), of("short", "size_bytes")),
+        **ratio("metadata_growth", of("long", "metadata_bytes"), of("short", "metadata_bytes")),
+        **ratio("plain_ratio", of("short", "seconds"), of("plain", "seconds")),
+        **ratio("plain_cpu_ratio", of("short", "cpu"), of("plain", "cpu")),
+        **ratio("epoch_growth", of("long", "epoch"), of("short", "epoch")),
         "metadata_bytes": round(statistics.mean(of("short", "metadata_bytes"))),
         "metadata_bytes_long": round(statistics.mean(of("long", "metadata_bytes"))),
         "seconds": {which: round(statistics.median(of(which, "seconds")), 3) for which in spent},

@@ -1,0 +1,242 @@
+"""What it costs to change a few rows of a keyed state, against Spark alone that merges and writes the whole.
+
+Run it as `.venv/bin/python -m bench.state [--json] [--keys N] [--share S] [--epochs N] [--history N] [--max-runs N]`.
+In each epoch the same share of the keys changes. One job does it by `epoch.update`, one by `epoch.aggregate`, and plain
+Spark reads its folder, unites it with the changes, takes the newest row of each key and writes a new folder. The three
+take turns, in one session on local files. Before them come epochs of the two jobs alone (`--history`), which are not
+counted: with 45 of them, of 1 % each, the counted ones begin with many runs and write a new base once. The figures
+count that epoch as often as it comes.
+
+- `update_ratio`: seconds of a block that updates by those of plain Spark, epochs with a new base included;
+  `update_cpu_ratio`: CPU seconds, with those of the JVM.
+- `update_run_ratio`, `update_base_ratio`: of the epochs that wrote a run, and of those that wrote a new base; medians.
+- `aggregate_ratio` and the three others like it: the same of `epoch.aggregate`.
+- `bytes_share`: bytes of data that an updating epoch writes, new bases included, by those of a whole snapshot.
+- `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end.
+- `base_every`: epochs from one new base to the next, with the bounds that a job has. `live_files`: of the state.
+- `equal`: whether the updated state is what plain Spark has. `seconds`: medians. `load`, `cores`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from airflow_cairn.spark import state
+from airflow_cairn.spark.stored import runs
+from tests.real.spark.pipeline import Pipeline, session_builder
+
+from .measuring.results import machine, tell
+from .measuring.spark_cost import Spent, measured
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAME, _STAGE = "totals", "routes"
+_MERGE = {"value": "max", "text": "max", "share": "max"}
+_COLUMNS = ("key", *_MERGE)
+_READS = 5
+
+
+@dataclass(frozen=True)
+class Round:
+    """One epoch of one way to keep a state, and plain Spark in its turn."""
+
+    mine: Spent
+    plain: Spent
+    size_bytes: int = 0
+    """Of the files of data that the epoch left."""
+    new_base: bool = False
+
+
+def base_every(snapshot_bytes: float, run_bytes: float) -> int:
+    """Give how many epochs there are from one new base to the next, by the bounds that a job has (semantics K3)."""
+    most = max(runs.SMALL_BYTES, runs.MAX_SHARE * snapshot_bytes)
+    by_size = math.floor(most / run_bytes) + 1 if run_bytes else math.inf
+    return int(min(by_size, runs.MAX_RUNS + 1))
+
+
+def amortised(of_runs: Sequence[float], of_bases: Sequence[float], every: int) -> float:
+    """Give the mean of an epoch where one in `every` writes a new base; medians of what was measured of each.
+
+    Raises:
+        ValueError: one of the two was not measured.
+    """
+    if not of_runs or not of_bases:
+        raise ValueError("no epoch wrote a new base, or each did: give other --epochs, --history or --max-runs")
+    return (statistics.median(of_runs) * (every - 1) + statistics.median(of_bases)) / every
+
+
+def ratios(name: str, rounds: Sequence[Round], every: int) -> dict[str, object]:
+    """Give the figures of one way."""
+
+    def split(value: Iterable[float]) -> tuple[list[float], list[float]]:
+        pairs = list(zip(rounds, value, strict=True))
+        return [one for each, one in pairs if not each.new_base], [one for each, one in pairs if each.new_base]
+
+    seconds = split(each.mine.seconds / each.plain.seconds for each in rounds)
+    cpu = split(each.mine.cpu / each.plain.cpu for each in rounds)
+    return {
+        f"{name}_ratio": round(amortised(*seconds, every), 3),
+        f"{name}_cpu_ratio": round(amortised(*cpu, every), 3),
+        f"{name}_run_ratio": round(statistics.median(seconds[0]), 3),
+        f"{name}_base_ratio": round(statistics.median(seconds[1]), 3),
+    }
+
+
+def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, every: int) -> float:
+    """Give the bytes of an epoch by those of a snapshot."""
+    of_runs, of_bases = ([each.size_bytes for each in rounds if each.new_base == new] for new in (False, True))
+    return amortised(of_runs, of_bases, every) / snapshot_bytes
+
+
+def measure(keys: int, share: float, epochs: int, history: int, max_runs: int) -> dict[str, object]:
+    """Let the three take turns; give the figures."""
+    spark = session_builder().config("spark.driver.memory", "3g").getOrCreate()
+    try:
+        with tempfile.TemporaryDirectory(prefix="cairn-state-") as folder:
+            return _Bench(spark, f"file://{folder}", keys, share, max_runs).run(epochs, history)
+    finally:
+        spark.stop()
+
+
+class _Bench:
+    def __init__(self, spark: SparkSession, folder: str, keys: int, share: float, max_runs: int) -> None:
+        self._spark, self._folder, self._keys, self._max_runs = spark, folder, keys, max_runs
+        self._count = max(1, int(keys * share))
+        self._plain = f"{folder}/plain-0"
+        self._jobs = {name: Pipeline(f"{folder}/{name}", spark) for name in ("update", "aggregate")}
+        self._files = {name: self._sizes(name) for name in self._jobs}
+
+    def run(self, epochs: int, history: int) -> dict[str, object]:
+        first = self._rows(self._spark.range(self._keys).withColumnRenamed("id", "key"), 0)
+        first.write.parquet(self._plain)
+        for name in self._jobs:
+            self._epoch(name, 0, first)
+        # A base's size is a snapshot's: its files are laid out alike.
+        snapshot = sum(self._sizes("update").values())
+        for number in range(1, history + 1):
+            for name in self._jobs:
+                self._epoch(name, number, self._changed(number))
+        self._merge(1, history)
+        found: dict[str, list[Round]] = {name: [] for name in self._jobs}
+        for number in range(history + 1, history + epochs + 1):
+            plain = measured(self._spark, partial(self._merge, number, number))
+            for name in self._jobs if number % 2 else reversed(self._jobs):
+                mine, size_bytes, new_base = self._epoch(name, number, self._changed(number))
+                found[name].append(Round(mine, plain, size_bytes, new_base))
+        return self._figures(found, snapshot, history + epochs + 1)
+
+    def _figures(self, found: dict[str, list[Round]], snapshot: int, number: int) -> dict[str, object]:
+        of_runs = [each.size_bytes for each in found["update"] if not each.new_base]
+        every = base_every(snapshot, statistics.median(of_runs) if of_runs else 0)
+        files = [each for each in self._jobs["update"].listing() if each.endswith(".parquet")]
+        pipeline = self._jobs["update"]
+        mine = state(self._spark, pipeline.storage, pipeline.job, _STAGE, _NAME).select(*_COLUMNS)
+        plain = self._spark.read.parquet(self._plain)
+        equal = not mine.exceptAll(plain).count() and not plain.exceptAll(mine).count()
+        seconds = {name: round(statistics.median(each.mine.seconds for each in found[name]), 3) for name in found}
+        seconds["plain"] = round(statistics.median(each.plain.seconds for each in found["update"]), 3)
+        return {
+            **ratios("update", found["update"], every),
+            **ratios("aggregate", found["aggregate"], every),
+            "bytes_share": round(bytes_share(found["update"], snapshot, every), 4),
+            "read_all_ratio": round(self._read_all(number), 3),
+            "runs": len({each.rpartition("/")[0] for each in files if "/run." in each}),
+            "base_every": every,
+            "live_files": len(files),
+            "equal": equal,
+            "seconds": seconds,
+            "snapshot_bytes": snapshot,
+            "keys": self._keys,
+            "changed": self._count,
+            "epochs": len(found["update"]),
+            "max_runs": self._max_runs,
+            **machine(),
+        }
+
+    def _rows(self, keys: DataFrame, number: int) -> DataFrame:
+        return keys.selectExpr("key", f"{number}L AS value", "md5(CAST(key AS STRING)) AS text", "key / 7 AS share")
+
+    def _changed(self, number: int) -> DataFrame:
+        """Give the rows of one epoch; `value` grows, so that the newest of a key is the largest too."""
+        keys = self._spark.range(self._count).selectExpr(f"pmod(xxhash64(id, {number}L), {self._keys}L) AS key")
+        return self._rows(keys.distinct(), number)
+
+    def _merge(self, first: int, last: int) -> None:
+        """Have plain Spark take in the rows of some epochs."""
+        from pyspark.sql import functions as F
+
+        rows = self._spark.read.parquet(self._plain).withColumn("epoch", F.lit(0))
+        for number in range(first, last + 1):
+            rows = rows.unionByName(self._changed(number).withColumn("epoch", F.lit(number)))
+        self._plain = f"{self._folder}/plain-{last}"
+        rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE)).write.parquet(self._plain)
+
+    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, bool]:
+        """Run one epoch; gives what its block took, the bytes of data that it left, and whether it wrote a base."""
+        pipeline, run_id = self._jobs[name], f"epoch {number}"
+        pipeline.trigger(run_id)
+        epoch = pipeline.epoch(run_id)
+
+        def block() -> None:
+            with epoch:
+                if name == "update":
+                    epoch.update(_NAME, changed, key="key")
+                else:
+                    epoch.aggregate(_NAME, changed, "key", merge=_MERGE)
+
+        with mock.patch.object(runs, "MAX_RUNS", self._max_runs):
+            spent = measured(self._spark, block)
+        new = {key: size for key, size in self._sizes(name).items() if key not in self._files[name]}
+        pipeline.complete(run_id)
+        self._files[name] = self._sizes(name)
+        new_base = not any("/run." in key for key in new)
+        # The run that went into a new base was written too, and deleted.
+        return spent, sum(new.values()), new_base
+
+    def _read_all(self, number: int) -> float:
+        pipeline, found = self._jobs["update"], []
+        pipeline.trigger(f"epoch {number}")
+        with pipeline.epoch(f"epoch {number}") as epoch:
+            for _ in range(_READS):
+                mine = measured(self._spark, lambda: _read(epoch.state(_NAME)))
+                plain = measured(self._spark, lambda: _read(self._spark.read.parquet(self._plain)))
+                found.append(mine.seconds / plain.seconds)
+        pipeline.complete(f"epoch {number}")
+        return statistics.median(found)
+
+    def _sizes(self, name: str) -> dict[str, int]:
+        pipeline = self._jobs[name]
+        found = pipeline.store.list(f"{pipeline.job}/")
+        return {each.key: each.size_bytes for each in found if each.key.endswith(".parquet")}
+
+
+def _read(df: DataFrame | None) -> None:
+    assert df is not None
+    df.write.format("noop").mode("overwrite").save()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--keys", type=int, default=5_000_000)
+    parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--history", type=int, default=45, help="epochs before those that are counted, at least 1")
+    parser.add_argument("--max-runs", type=int, default=runs.MAX_RUNS, help="live runs; a job has 64 at most")
+    options = parser.parse_args()
+    found = measure(options.keys, options.share, options.epochs, options.history, options.max_runs)
+    tell(found, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
