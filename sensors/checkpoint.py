@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,6 +23,7 @@ from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, UnavailableError
+from ..tasks.checkpoint_link import CheckpointLink
 from ..tasks.clearing import Where
 from ..tasks.dag_pause import start_unless_paused
 from ..tasks.dag_runs import state_of
@@ -37,7 +38,7 @@ from . import asked_savepoints, asset_events, outcome
 from .runs_again import RunsAgain
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ..checkpoint import Coordinator
@@ -82,6 +83,7 @@ class CheckpointSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("storage", "job")
+    operator_extra_links: Collection[BaseOperatorLink] = (CheckpointLink(),)
     ui_color = "#e3d5bd"
 
     def __init__(

@@ -21,6 +21,7 @@ from ...hooks.spark_submit import EpochSubmitHook
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
 from ...storage.names import check_name
+from ...tasks.checkpoint_link import CheckpointLink
 from ...tasks.dag_pause import stop_if_paused
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ...tasks.shared_server import SharedServer
@@ -31,7 +32,6 @@ from .both_ends import complete_if_last
 from .claim import StageClaim
 from .drivers import DurableSubmit, StageDrivers
 from .extras import Extras, extras_of, say_what_is_restored
-from .links import CheckpointLink
 from .outcome import StageIncurableError, StageRun, left_out
 from .over_connect import check_options, client_of, run_client, run_on_shared
 from .overtaken_epoch import come_back_if_overtaken

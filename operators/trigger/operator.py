@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,6 +27,7 @@ from ...checkpoint.views.drawn_stages import DrawnStage, drawn
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
+from ...tasks.checkpoint_link import CheckpointLink
 from ...tasks.dag_pause import start_unless_paused
 from ...tasks.dag_runs import state_of
 from ...tasks.deployment import deployment
@@ -56,7 +57,7 @@ from .run_facts import kind_of, run_facts, slice_of
 from .start_from_savepoint import RunOptions, check_options, options_of, start_if_asked
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ...checkpoint import Coordinator
@@ -133,6 +134,7 @@ class TriggerCheckpointOperator(TriggerOperator):
     """
 
     template_fields: Sequence[str] = ("storage", "job", "slice_detail", "restore_from")
+    operator_extra_links: Collection[BaseOperatorLink] = (CheckpointLink(),)
     ui_color = "#e3d5bd"
 
     def __init__(

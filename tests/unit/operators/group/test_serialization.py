@@ -45,7 +45,9 @@ with DAG("flights", schedule=None):
     assert stage.storage == "s3://lake/cairn"
     assert stage.job == "flights"
     assert stage.downstream_task_ids == {"epoch.b"}
-    assert [link.name for link in stage.operator_extra_links] == ["Checkpoint"]
+    for task_id in ("trigger_checkpoint", "a", "wait_for_checkpoint"):
+        task: Any = back.get_task(f"epoch.{task_id}")
+        assert [link.name for link in task.operator_extra_links] == ["Checkpoint"], task_id
     assert back.get_task("epoch.wait_for_checkpoint").trigger_rule == "none_failed"
     trigger: Any = back.get_task("epoch.trigger_checkpoint")
     assert trigger.slice_detail == {"offsets": [1]}

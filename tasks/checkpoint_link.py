@@ -1,4 +1,4 @@
-"""From a stage to the checkpoints of its run, as the page in Airflow shows them (`plugin/page`)."""
+"""From a task of a job to the checkpoints of its run, as the page in Airflow shows them (`plugin/page`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAB = "run-checkpoints"
 
 
 class CheckpointLink(BaseOperatorLink):
-    """A button on a stage's page that leads to the checkpoints of its run."""
+    """A button on a task's page that leads to the checkpoints of its run."""
 
     @property
     def name(self) -> str:
