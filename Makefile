@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup sbom demo test test-fast soak chaos lint types docs site clean
+.PHONY: help setup sbom constraints demo test test-fast soak chaos lint types docs site clean
 
 # Without bytecode each process of the tests compiles all their modules anew: a third of the time until its first test runs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -16,7 +16,7 @@ demo_flags = $(call flag,flights,$(FLIGHTS)) $(call flag,epochs,$(EPOCHS)) $(cal
 	$(call flag,storage,$(STORAGE)) $(call flag,session,$(SESSION)) $(if $(filter-out 0,$(KEEP)),--keep)
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install everything the other targets need, once
 	@$(SETUP)
@@ -24,6 +24,10 @@ setup: ## Install everything the other targets need, once
 sbom: ## Write the list of every locked package and its checksums to .cache/sbom.cdx.json (CycloneDX)
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.sbom
+
+constraints: ## Write the versions that this was tested with to .cache/constraints.txt, for pip install -c
+	@$(SETUP) venv
+	@$(BIN)/python -m scripts.constraints
 
 demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|server@epoch|none] [SESSION=submit] [STORAGE=file|s3] [KEEP=1]
 	@$(SETUP) venv java classes $(if $(filter s3,$(STORAGE)),s3server jars)

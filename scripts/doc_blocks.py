@@ -19,6 +19,7 @@ from .markdown import Block, parse
 
 IN_GROUP = "# in the group above"
 NEEDS = "# needs "
+TUTORIAL = "docs/tutorial.md"
 
 _DAG = re.compile(r"airflow\.sdk|airflow_cairn\.(?:operators|sensors|hooks|plugin|checkpoint) import")
 _MODULE = re.compile(r"^class (?P<name>[A-Z]\w+)", re.MULTILINE)
@@ -33,6 +34,8 @@ class Kind(Enum):
     """A class that a DAG file of the same page imports."""
     APPLICATION = "application"
     SHELL = "shell"
+    TUTORIAL = "tutorial"
+    """Of the tutorial, which is run as a whole, in its order."""
     NOT_RUN = "not run"
 
 
@@ -100,7 +103,7 @@ def doc_blocks(root: Path) -> Iterator[DocBlock]:
         for block in (each.side("+") for each in parse(path.read_text()).blocks):
             kind = _kind(block)
             if kind is not None:
-                yield DocBlock(name, block.first_line, kind, block.text)
+                yield DocBlock(name, block.first_line, Kind.TUTORIAL if name == TUTORIAL else kind, block.text)
 
 
 def _kind(block: Block) -> Kind | None:

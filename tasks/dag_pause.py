@@ -41,6 +41,8 @@ def start_unless_paused(coordinator: Coordinator, ti: Any) -> bool:
         Whether the DAG is not paused.
     """
     if dag_is_paused(ti):
+        # `airflow dags test` runs the tasks of a paused DAG too, one after the other: it would go on so without a word.
+        log.info("this task waits while the DAG is paused; type: airflow dags unpause %s", ti.dag_id)
         return False
     coordinator.unpause()
     log.info("the DAG is no longer paused: the job goes on")

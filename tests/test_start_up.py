@@ -20,6 +20,14 @@ PARSED_DAG = """
 import airflow.sdk
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 """
+ALL_IN_AIRFLOW = """
+import importlib, pkgutil
+for room in ("operators", "sensors", "triggers", "hooks", "tasks", "plugin"):
+    package = importlib.import_module(f"airflow_cairn.{room}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+"""
+"""Every module that a DAG file, a task, the triggerer or the API server may import: none needs a PySpark."""
 
 
 @pytest.mark.parametrize(
@@ -44,8 +52,9 @@ from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
                 *COORDINATOR,
             ),
         ),
+        (ALL_IN_AIRFLOW, AWS + SPARK),
     ],
-    ids=["driver", "tables", "client", "command line", "coordinator", "local files", "DAG file"],
+    ids=["driver", "tables", "client", "command line", "coordinator", "local files", "DAG file", "Airflow"],
 )
 def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_path: Path) -> None:
     ask = f"{code}\nimport sys\nprint('found', *sorted(set({heavy!r}) & sys.modules.keys()))"

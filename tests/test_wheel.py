@@ -84,6 +84,15 @@ def test_the_project_has_a_page(wheel: zipfile.Path) -> None:
     assert "Project-URL: Homepage, https://pypi.org/project/airflow-cairn/" in lines
 
 
+def test_the_extra_spark_names_both_packages_of_pyspark_in_one_version(wheel: zipfile.Path) -> None:
+    """pip takes the newest of each otherwise, and there is no client for the newest pyspark"""
+    lines = (wheel / INFO / "METADATA").read_text().splitlines()
+    pins = [line.split()[1] for line in lines if line.endswith('; extra == "spark"')]
+    names, versions = zip(*(pin.removesuffix(";").split("==") for pin in pins), strict=True)
+    assert sorted(names) == ["pyspark", "pyspark-client"]
+    assert len(set(versions)) == 1
+
+
 def test_what_only_a_command_or_spark_connect_needs_is_an_extra(wheel: zipfile.Path) -> None:
     lines = (wheel / INFO / "METADATA").read_text().splitlines()
     optional = [line for line in lines if any(name in line for name in ("pyarrow", "pandas", "grpcio>", "zstandard"))]

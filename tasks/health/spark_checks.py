@@ -23,7 +23,7 @@ def check_spark(facts: SparkFacts) -> Iterator[Finding]:
             "spark-submit",
             "no spark-submit with a Spark beside it was found by PATH and SPARK_HOME",
             "no stage can be submitted from this machine",
-            "pip install 'pyspark>=4.0,<5', or set SPARK_HOME to the home of a Spark",
+            "pip install 'airflow-cairn[spark]', or set SPARK_HOME to the home of a Spark",
         )
         return
     if facts.java is None:
@@ -48,7 +48,7 @@ def check_spark(facts: SparkFacts) -> Iterator[Finding]:
             str(facts.home),
             f"spark-submit starts Spark {facts.spark}",
             "Cairn needs Spark 4",
-            "pip install 'pyspark>=4.0,<5', or set SPARK_HOME to the home of a Spark 4",
+            "pip install 'airflow-cairn[spark]', or set SPARK_HOME to the home of a Spark 4",
         )
 
 

@@ -64,6 +64,7 @@ def test_the_next_run_starts_the_job(job: Job, said: Said) -> None:  # semantics
     with pytest.raises(AirflowRescheduleException):
         trigger(job, Ti(run_id=RUN, paused=True))
     assert job.coordinator.head().stopped is Stopped.PAUSED
+    assert "this task waits while the DAG is paused; type: airflow dags unpause flights" in said.text
     assert trigger(job, Ti(run_id=RUN))["checkpoint"] == 2
     assert job.coordinator.head().stopped is None
     assert "the DAG is no longer paused: the job goes on" in said.text

@@ -1,0 +1,106 @@
+"""The tutorial, as a new user does it: its files are written, its commands typed in one shell, in the page's order.
+
+What a command prints is compared with what the page prints below it; a command without output there must end well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from scripts.doc_blocks import Kind, doc_blocks
+from scripts.harness.processes import RealProcess
+from scripts.harness.spark.start import OPTION, fast_conf
+from scripts.setup.base import ROOT
+from scripts.setup.java import ensure_java
+from scripts.setup.venv import VENV
+
+BLOCKS = [each for each in doc_blocks(ROOT) if each.kind is Kind.TUTORIAL]
+SAID = "said by command "
+_INSTALLS = ("python3 -m venv ", ". venv/", "pip install ")
+"""The test's own environment is used instead."""
+_DIFFER = {
+    r"\d\d\d\d-\d\d-\d\dT[\d…:.]+\d\d\.\d{6}(?:\+00:00)?": "RUN",
+    r"\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ": "MOMENT",
+    r"\b(?:[\d.]+ m?s|\d+[mhd] \d\d[smh])(?=\W)": "TIME",
+    r"\b[\d.]+ (?:B|KiB)(?=\W)": "SIZE",
+    r"\b(?:\d-)?(?=\w*\d)[0-9a-f]{12,16}\b": "ID",
+    r"[.=#-]{3,}": "LINE",
+    r"[ \n]+": " ",
+}
+"""What is another each time: moments, durations, sizes, random ids, bars, and how wide a column is."""
+
+
+def same_each_time(text: str) -> str:
+    """Give a text without what is another each time."""
+    for pattern, word in _DIFFER.items():
+        text = re.sub(pattern, word, text + "\n")
+    return text.strip()
+
+
+def script_and_outputs(folder: Path) -> tuple[str, dict[str, str]]:
+    """Make a script of the page for bash, which says before each command which one it is.
+
+    Returns:
+        The script, and what the page prints below each command.
+    """
+    script = ["set -e"]
+    outputs: dict[str, str] = {}
+    for block in BLOCKS:
+        if not block.text.startswith("$ "):
+            name = block.first.removeprefix("# ")
+            assert name.endswith(".py"), f"{block.where} does not say in its first line which file it is"
+            script.append(f"printf %s {shlex.quote(block.text)} > {shlex.quote(name)}")
+            continue
+        for typed in block.text.removeprefix("$ ").split("\n$ "):
+            command, _, output = typed.partition("\n")
+            if not command.startswith(_INSTALLS):
+                name = f"{len(outputs)}: {command}"
+                script += [f"echo; echo {shlex.quote(SAID + name)}", command]
+                outputs[name] = output.replace("/home/ada", str(folder))
+    return "\n".join(script), outputs
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800)  # seven drivers, each with a JVM, and Airflow's start three times
+def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
+    script, wanted = script_and_outputs(tmp_path)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CAIRN", "SPARK"))}
+    java = ensure_java()
+    env |= {
+        "HOME": str(tmp_path),
+        "PATH": os.pathsep.join([str(VENV / "bin"), str(java / "bin"), os.environ["PATH"]]),
+        "JAVA_HOME": str(java),
+        "JDK_JAVA_OPTIONS": fast_conf()[OPTION],
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    log = tmp_path / "terminal.log"
+    with RealProcess("tutorial", ["bash", "-c", script], log, env=env, cwd=tmp_path) as shell:
+        shell.reap()
+    printed = log.read_text()
+    said = dict(part.split("\n", 1) for part in printed.split(f"\n{SAID}")[1:])
+    assert shell.returncode == 0, printed[-20_000:]
+    assert said.keys() == wanted.keys()
+    for command, output in wanted.items():
+        if output:
+            assert same_each_time(said[command]) == same_each_time(output), f"{command}\n{said[command]}"
+
+
+def test_every_step_of_the_tutorial_has_an_output_to_compare() -> None:
+    _, outputs = script_and_outputs(Path("/home/ada"))
+    looks = [name for name, output in outputs.items() if " cairn " in name]
+    assert len(looks) >= 8
+    assert [name for name in looks if not outputs[name]] == []
+
+
+def test_what_is_another_each_time_is_not_compared_and_a_number_is() -> None:
+    first = "1*  2026-11-23T1…4:30.876267  2026-01-01 to 2026-01-02    1  COMPLETED   2/2  54.8 s  1.8 KiB"
+    again = "1* 2027-01-02T0…1:00.000001  2026-01-01 to 2026-01-02  1  COMPLETED   2/2  3m 54s  912 B"
+    assert same_each_time(first) == same_each_time(again)
+    for other in (first.replace("2/2", "1/2"), first.replace("01-02 ", "01-03 "), first.replace("1*", "1")):
+        assert same_each_time(other) != same_each_time(first)
+    assert same_each_time("home       8\n") != same_each_time("home       3\n")
