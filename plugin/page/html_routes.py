@@ -46,7 +46,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         server: the API server, which says who may read what.
         jobs: the jobs.
     """
-    made = APIRouter(default_response_class=Response, include_in_schema=False)
+    made = APIRouter(default_response_class=Response, include_in_schema=False, dependencies=[Depends(server.signed_in)])
     may_read = [Depends(server.may_read)]
     one = "/dags/{dag_id}/jobs/{job}"
     now_ms = system_runtime().now_ms

@@ -60,7 +60,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         server: the API server, which says who may do what, and keeps the audit log.
         jobs: the jobs.
     """
-    made = APIRouter()
+    made = APIRouter(dependencies=[Depends(server.signed_in)])
     may_edit, may_read = [Depends(server.may_edit)], [Depends(server.may_read)]
     job_path = "/dags/{dag_id}/jobs/{job}"
     one, operations = f"{job_path}/interventions/{{kind}}", f"{job_path}/operations/{{operation}}"

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from ...checkpoint import system_runtime
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views.savepoint_list import savepoint_json
-from .answers import document
+from .answers import API, document
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
 from .server import Server
@@ -30,7 +30,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         server: the API server, which says who may read what.
         jobs: the jobs.
     """
-    made = APIRouter()
+    made = APIRouter(prefix=API, dependencies=[Depends(server.signed_in)])
     may_read = [Depends(server.may_read)]
     one = "/dags/{dag_id}/jobs/{job}"
     now_ms = system_runtime().now_ms
