@@ -193,7 +193,7 @@ class CheckpointProgress(UseCase):
 
         Returns:
             The checkpoint that completed the epoch, by this call or another's; None where it is left to the task that
-            waits.
+            waits, or where another party completed it and deleted the markers while this call looked for them.
 
         Raises:
             UnavailableError: the store did not answer.
