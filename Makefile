@@ -25,7 +25,7 @@ sbom: ## Write the list of every locked package and its checksums to .cache/sbom
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.sbom
 
-constraints: ## Write the versions that this was tested with to .cache/constraints.txt, for pip install -c
+constraints: ## Write the versions that this was tested with, and the extra's PySpark, to .cache/constraints.txt, for pip install -c
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.constraints
 

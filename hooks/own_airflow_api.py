@@ -54,9 +54,15 @@ class OwnAirflowApi(AirflowApiHook):
     def _unexpected(self, answer: httpx.Response) -> AirflowApiError:
         return AirflowApiError(_said(answer), **self._facts(answer))
 
+    def _unreachable(self, error: httpx.HTTPError) -> AirflowApiError:
+        text = f"the API server has not answered its own question ({type(error).__name__}: {error})"
+        return AirflowApiError(text, airflow_api_conn_id=self.airflow_api_conn_id)
+
 
 def _said(answer: httpx.Response) -> str:
     """Give Airflow's own words: advice about a connection would mislead where there is none."""
+    if answer.is_success:
+        return "Airflow's answer is not what was expected. Look into the API server's log"
     return f"Airflow answers {answer.status_code}: {detail_of(answer)}"
 
 

@@ -13,7 +13,7 @@ from .findings import Finding, error, warning
 
 NAMED = 3
 """Keys that one finding names."""
-CLEANS_MS = 600_000
+CLEANS_MS = 60_000
 """How long the cleaning after a completion may take, before what it should have deleted is worth a finding."""
 
 
