@@ -234,6 +234,8 @@ def main() -> None:
     parser.add_argument("--history", type=int, default=45, help="epochs before those that are counted, at least 1")
     parser.add_argument("--max-runs", type=int, default=runs.MAX_RUNS, help="live runs; a job has 64 at most")
     options = parser.parse_args()
+    if options.history < 1:
+        parser.error(f"--history is to be at least 1, and is {options.history}")
     found = measure(options.keys, options.share, options.epochs, options.history, options.max_runs)
     tell(found, as_json=options.json)
 

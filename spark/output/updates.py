@@ -20,7 +20,7 @@ from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed
 from ..stored.merges import merged as merge_rows
-from ..stored.outputs import Stored, frame, kind_of, rows_of_files, schema_of
+from ..stored.outputs import Stored, frame, kind_of, rows_of_files, schema_of, touch_base
 from .columns import columns_of, names_of
 from .writer import Planned, Writer
 
@@ -226,6 +226,9 @@ def write(
     if before is None:
         assert update.changed is not None, "the first update has rows"
         return _first(update, update.changed, files, writer, written, local)
+    if local is not None:
+        # Else the base, which no update reads, would be the copy that was used longest ago, and the first to go.
+        touch_base(local, before)
     number = runs.next_number(file.handle for file in before.files)
     if update.merge is None:
         rows, output = runs.rows_of(update.changed, update.deletes, number), before.output

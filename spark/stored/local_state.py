@@ -37,8 +37,9 @@ COPIES = 2
 """Of each state: the one that was restored, and the one that was written."""
 RUN_COPIES = 128
 """Runs of each state (semantics K1): those that it has, at most 64, and what failed tries and a new base left."""
-_HELD = 256
-"""Copies that one process holds open at most; what is beyond that is read from the store."""
+_HELD_RUNS = 256
+"""Copies of runs that one process holds open at most; what is beyond that is read from the store. Bases do not count:
+a stage has few, and each saves far more than a run."""
 _AT_ONCE = 8
 """Files that are compared at once."""
 _DRAFT, _DROPPED, _TOO_LARGE = "draft-", "dropped-", "too-large-"
@@ -90,6 +91,10 @@ class Copy:
 def run_of(output_id: str) -> str:
     """Give the name under which the copies of a state's runs are kept; they push out no copy of its base."""
     return f"{_RUN}.{output_id.partition('.')[2]}"
+
+
+def _is_run(output_id: str) -> bool:
+    return output_id.startswith(f"{_RUN}.")
 
 
 class LocalState:
@@ -145,11 +150,28 @@ class LocalState:
         name = self._name(output_id, copy)
         with self._lock:
             if name not in self._found:
-                if len(self._found) >= _HELD:
-                    log.info("%s is read from the store: %d copies are open, which is the most", output_id, _HELD)
+                if _is_run(output_id) and sum(each.startswith(_RUN) for each in self._found) >= _HELD_RUNS:
+                    log.info("%s is read from the store: %d runs are open, which is the most", output_id, _HELD_RUNS)
                 elif self._hold(name, copy, output_id):
                     self._found[name] = self.folder / name
             return self._found.get(name)
+
+    def touch(self, output_id: str, handles: Sequence[StateHandle]) -> None:
+        """Have a copy count as used now, if there is one, though it is not read.
+
+        Args:
+            output_id: `Output.id`.
+            handles: its files, as for `find`.
+        """
+        copy = Copy.of(handles)
+        if copy is None:
+            return
+        try:
+            os.utime(self.folder / self._name(output_id, copy))
+        except FileNotFoundError:
+            pass  # the state has no copy here
+        except OSError as error:
+            log.info("the copy of %s may be deleted early: %s", output_id, error)
 
     def draft(self, output_id: str) -> Draft | None:
         """Begin to write a copy; None where a copy of this state would not fit.
@@ -213,7 +235,7 @@ class LocalState:
                 self._drop(name)
 
     def _slot(self, output_id: str) -> str:
-        kind = _RUN if output_id.startswith(f"{_RUN}.") else ""
+        kind = _RUN if _is_run(output_id) else ""
         return kind + hashlib.sha256(f"{self._owner}\n{output_id}".encode()).hexdigest()[:32]
 
     def _name(self, output_id: str, copy: Copy) -> str:
@@ -230,7 +252,7 @@ class LocalState:
             if wrong is None:
                 os.utime(folder)
                 # A state may have many runs: a line for each would hide the others.
-                level = logging.DEBUG if output_id.startswith(f"{_RUN}.") else logging.INFO
+                level = logging.DEBUG if _is_run(output_id) else logging.INFO
                 log.log(level, "%s is read from its copy beside the server: %d bytes", output_id, copy.size_bytes)
                 return True
         except OSError as error:

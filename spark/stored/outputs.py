@@ -144,9 +144,9 @@ def frame(
         # As Spark gives what it reads from files: whatever was written, all columns may be null.
         return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
-    base, log = ([file for file in ordered if bool(file.handle.run) == later] for later in (False, True))
+    base, added = ([file for file in ordered if bool(file.handle.run) == later] for later in (False, True))
     part = _Part(spark, schema, groups, touched)
-    if log and stored.output.merge:
+    if added and stored.output.merge:
         try:
             # A merge names a function of Spark: what a document says is held against the list (semantics W5).
             merges.check(stored.output.name, schema, stored.output.key, stored.output.merge)
@@ -155,17 +155,17 @@ def frame(
         everything = part.read(urls(files, stored, ordered, local))
         return merges.merged(everything, schema, stored.output.key, stored.output.merge)
     whole = part.read(urls(files, stored, base, local)) if base else None
-    if whole is not None and not log:
+    if whole is not None and not added:
         return whole
     if not stored.output.key:
         raise DocumentError("the output has runs and no key", output=stored.output.id, folder=stored.output.folder)
     return runs.newest_wins(
         whole,
-        part.read(urls(files, stored, log, local), runs.own_columns()),
+        part.read(urls(files, stored, added, local), runs.own_columns()),
         schema.names,
         stored.output.key,
-        runs=len({file.handle.run for file in log}),
-        size_bytes=sum(file.handle.size_bytes for file in log),
+        runs=len({file.handle.run for file in added}),
+        size_bytes=sum(file.handle.size_bytes for file in added),
     )
 
 
@@ -248,8 +248,14 @@ def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalSt
     if numbers:
         here = sum(copied[number] is not None for number in numbers)
         log.info("%d of %d runs of %s are read from copies beside the server", here, len(numbers), output_id)
+        touch_base(local, stored)
     places = [(copied[file.handle.run], file.handle.path) for file in wanted]
     return [f"file://{at / path.rpartition('/')[2]}" if at else files.spark_url(path) for at, path in places]
+
+
+def touch_base(local: LocalState, stored: Stored) -> None:
+    """Let the copy of a state's base count as used with the state's runs, which are small beside it."""
+    local.touch(stored.output.id, [file.handle for file in stored.files if not file.handle.run])
 
 
 def kind_of(schema: StructType, column: str) -> Any:

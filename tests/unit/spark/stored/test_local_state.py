@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -18,11 +20,17 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.output.updates import Update
+from airflow_cairn.spark.output.updates import write as write_update
+from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored import local_state
 from airflow_cairn.spark.stored.local_state import COPIES, Copy, LocalState, run_of
 from airflow_cairn.spark.stored.outputs import File, Stored, urls
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.checksums import checksum_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 CONTENT = {"part-00000-a.parquet": b"PAR1 one", "part-00001-a.parquet": b"PAR1 another"}
 OWNER = "s3://lake/cairn/flights/routes"
@@ -226,16 +234,18 @@ def test_runs_push_out_no_copy_of_the_base_and_are_bounded_too(
     assert later.find("state.seen", handles_of(run="r5")) is None, "a run is no base"
 
 
-def test_a_process_holds_no_more_copies_than_it_may(
+def test_a_process_holds_no_more_runs_than_it_may_and_each_base(
     open_state: Callable[..., LocalState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is an open file, and a process has a bounded number of them."""
-    monkeypatch.setattr(local_state, "_HELD", 2)
+    """Each is an open file, and a process has a bounded number of them; a base saves more than many runs."""
+    monkeypatch.setattr(local_state, "_HELD_RUNS", 2)
+    write(open_state(), handles_of())
     for at in range(3):
         write_run(open_state(), handles_of(run=f"r{at}"))
     later, name = open_state(), run_of("state.seen")
     for _ in range(2):
         assert [later.find(name, handles_of(run=f"r{at}")) is not None for at in range(3)] == [True, True, False]
+    assert find(later, handles_of()) is not None
 
 
 def with_runs() -> tuple[Stored, list[dict[str, bytes]]]:
@@ -295,6 +305,45 @@ def test_runs_that_have_changed_places_are_read_from_the_store(
         file.handle.run for file, url in zip(stored.files, found, strict=True) if str(open_state().folder) in url
     ]
     assert read_here == [0, 0, 3, 3]
+
+
+def test_an_update_that_reads_no_base_keeps_its_copy_before_those_of_runs(
+    open_state: Callable[..., LocalState], folder: Path, tmp_path: Path
+) -> None:  # semantics K1, V3
+    stored, contents = with_runs()
+    folders = keep_all(open_state(), stored, contents)
+    new = contents[-1]
+    for path in folders:  # the base was used longest ago
+        os.utime(path, ns=(0, folders.index(path)))
+    four = sum(sum(map(len, content.values())) for content in contents)
+    local = open_state(limit_bytes=four)
+    made = handles_of(new, run="r4")
+
+    def written(_: object) -> Stored:
+        write_run(local, made, new)
+        return Stored(stored.output, [File(at, replace(handle, run=4)) for at, handle in enumerate(made)])
+
+    # The rows and their plan stay on the way to `written`, which stands for Spark.
+    writer, rows = cast(Writer, SimpleNamespace(plan_run=lambda *_: None)), cast("DataFrame", object())
+    update = Update("seen", rows, None, ("route",), stored, {"count": "sum"})
+    files = JobFiles(open_store(f"file://{tmp_path}/lake"), "flights")
+    after = write_update(update, files, writer, written, local, lambda df: df)
+    assert len(after.files) == 10
+    assert [path.exists() for path in folders] == [True, False, True, True]
+    assert len(copies(folder)) == 4
+
+
+def test_runs_that_are_read_keep_the_copy_of_their_base_before_their_own(
+    open_state: Callable[..., LocalState], tmp_path: Path
+) -> None:  # semantics K1, V3
+    stored, contents = with_runs()
+    folders = keep_all(open_state(), stored, contents)
+    files = JobFiles(open_store(f"file://{tmp_path}/lake"), "flights")
+    for path in folders:
+        os.utime(path, ns=(0, folders.index(path)))
+    urls(files, stored, stored.files[2:], open_state())
+    times = [path.stat().st_mtime_ns for path in folders]
+    assert times[0] == max(times)
 
 
 def test_what_takes_too_much_goes_the_longest_unused_first(open_state: Callable[..., LocalState], folder: Path) -> None:
