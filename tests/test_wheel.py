@@ -26,6 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
     command = [sys.executable, "-c", code, str(source.parent)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
+    assert "_Warning" not in done.stderr, done.stderr
     return zipfile.Path(source.parent / done.stdout.splitlines()[-1])
 
 
