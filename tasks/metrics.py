@@ -1,8 +1,8 @@
 """Cairn's metrics: what each swap of a job's head has changed, through Airflow's own metrics (`[metrics]`).
 
-Who can race: nobody. A version of the head is written by one process, and only that one reports what the version
-changed. A process that dies after its swap and before the packets has reported nothing, so a metric may be lost and is
-never doubled. Each swap reports the gauges anew, so one that was lost or came late is mended by the next swap.
+There is no race. A version of the head is written by one process, and only that one reports what the version changed. A
+process that dies after its swap and before the packets has reported nothing, so a metric may be lost and is never
+doubled. Each swap reports all gauges, so one that was lost or came late is mended by the next swap.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def _gauges(head: Head) -> None:
     latest = head.latest_completed()
     if latest is not None:
         SIZE.send(head.job, latest.size_bytes)
-        COMPLETED_AT.send(head.job, latest.completed_at_ms // 1000)
+        # A rewind goes back to an older checkpoint, and the job has completed the newer one all the same.
+        ends = (entry.ended_at_ms for entry in head.history if entry.status is Status.COMPLETED)
+        COMPLETED_AT.send(head.job, max(latest.completed_at_ms, *ends) // 1000)
     PENDING.send(head.job, len(head.pending))
     FAILURES_IN_A_ROW.send(head.job, head.failures)
     WAITING.send(head.job, len(head.waiting))

@@ -1,4 +1,4 @@
-"""What one swap of the head has changed, for who counts it: the version before and the one after say all of it.
+"""What one swap of the head has changed: the version before and the one after say all of it.
 
 Each version follows one other, and one process wrote it. Where that process alone reports what this module finds, each
 event is reported once at most.

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,16 @@ def test_an_epoch_that_was_failed_over(told: Reported, statsd: StatsdReceiver) -
         "cairn.checkpoint.failures_in_a_row": 0,
         "cairn.requests.waiting": 0,
     }
+
+
+def test_a_rewind_makes_no_checkpoint_late(told: Reported, statsd: StatsdReceiver) -> None:
+    told.complete("manual__r0")
+    head = told.coordinator.head()
+    undone = replace(head.history[-1], id=2, ended_at_ms=head.history[-1].ended_at_ms + 5_000)
+    statsd.packets()
+    metrics.report(head, replace(head, history=(*head.history, undone)))
+    wanted = f"cairn.checkpoint.completed_at,job_name=flights:{undone.ended_at_ms // 1000}|g"
+    assert wanted in statsd.packets()
 
 
 def test_of_two_that_complete_it_one_counts(told: Reported, statsd: StatsdReceiver) -> None:  # semantics D3
