@@ -25,7 +25,7 @@ class Happened:
     failed_triggers: tuple[Reason, ...]
     """Why triggers failed before their checkpoint had an id (semantics O1)."""
     failovers: int
-    """Attempts that were opened because a stage had failed in the one before."""
+    """Attempts that were opened because a stage had failed in the one before, or the stages of the DAG had changed."""
     restores: tuple[RestoreRecord, ...]
     savepoints: tuple[SavepointEntry, ...]
     """Those that have completed or failed."""
