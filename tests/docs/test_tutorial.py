@@ -73,6 +73,7 @@ def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
     java = ensure_java()
     env |= {
         "HOME": str(tmp_path),
+        "COLUMNS": "100",  # as the page shows it; where it is narrower, tables leave columns out
         "PATH": os.pathsep.join([str(VENV / "bin"), str(java / "bin"), os.environ["PATH"]]),
         "JAVA_HOME": str(java),
         "JDK_JAVA_OPTIONS": fast_conf()[OPTION],
