@@ -89,8 +89,9 @@ def leftovers(storage: str, coordinator: Coordinator, runtime: Runtime) -> Itera
 def _is_cleaned(head: Head, now_ms: int) -> bool:
     """Tell whether the last thing that happened was a completion, and its cleaning has had its time."""
     last = max(head.history, key=lambda entry: entry.id, default=None)
-    completed = not head.pending and last is not None and last.status is Status.COMPLETED
-    return completed and last is not None and now_ms - last.ended_at_ms >= CLEANS_MS
+    if head.pending or last is None or last.status is not Status.COMPLETED:
+        return False
+    return now_ms - last.ended_at_ms >= CLEANS_MS
 
 
 def _named(items: list[str] | tuple[str, ...]) -> str:
