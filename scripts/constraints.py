@@ -7,15 +7,12 @@ Both packages of PySpark have the version of the extra `spark`: the lock holds o
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 from .setup.base import CACHE, ROOT, SetupError
-from .setup.uv import ensure_uv
-
-_EXPORT = ("export", "--locked", "--no-dev", "--all-extras", "--no-emit-project", "--no-hashes", "--no-annotate")
+from .setup.uv import exported
 
 
 def constraints() -> list[str]:
@@ -24,12 +21,9 @@ def constraints() -> list[str]:
     Raises:
         SetupError: uv is missing, or cannot read the lock file.
     """
-    command = [str(ensure_uv()), *_EXPORT, "--no-header", "--quiet"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SetupError(f"uv cannot export uv.lock: {done.stderr.strip()[-300:]}. Type: uv lock")
+    text = exported("--no-dev", "--no-emit-project", "--no-hashes", "--no-annotate", "--no-header")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    locked = [line for line in done.stdout.splitlines() if not line.startswith("pyspark==")]
+    locked = [line for line in text.splitlines() if not line.startswith("pyspark==")]
     return sorted([*locked, *extras["spark"]])
 
 

@@ -6,14 +6,13 @@ python -m scripts.sbom [FILE]
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from .setup.base import CACHE, ROOT, SetupError
+from .setup.base import CACHE, SetupError
 from .setup.checksums import pinned_parts
-from .setup.uv import ensure_uv
+from .setup.uv import exported
 
 
 def sbom() -> dict[str, Any]:
@@ -22,11 +21,7 @@ def sbom() -> dict[str, Any]:
     Raises:
         SetupError: uv is missing, or cannot read the lock file.
     """
-    command = [str(ensure_uv()), "export", "--locked", "--all-groups", "--all-extras", "--format", "cyclonedx1.5"]
-    done = subprocess.run([*command, "--quiet"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SetupError(f"uv cannot export uv.lock: {done.stderr.strip()[-300:]}. Type: uv lock")
-    document: dict[str, Any] = json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(exported("--all-groups", "--format", "cyclonedx1.5"))
     document["components"] += pinned_parts()
     return document
 

@@ -1,4 +1,4 @@
-"""Finds `uv`, or installs it for this folder alone."""
+"""Finds `uv`, or installs it for this folder alone; reads the lock file by it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from .base import CACHE, SetupError, run, say
+from .base import CACHE, ROOT, SetupError, run, say
 from .checksums import requirements
 from .downloads import download
 
@@ -70,3 +70,19 @@ def ensure_uv() -> Path:
             return program
         problems.append(f"{way.__name__.removeprefix('_by_')} left no working uv")
     raise SetupError(f"no uv ({'; '.join(problems)}). Install uv 0.13 or newer yourself")
+
+
+def exported(*options: str) -> str:
+    """Give what `uv export` makes of the lock file as it is, with all extras.
+
+    Args:
+        *options: of `uv export`.
+
+    Raises:
+        SetupError: uv is missing, or cannot read the lock file.
+    """
+    command = [str(ensure_uv()), "export", "--locked", "--all-extras", "--quiet", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SetupError(f"uv cannot export uv.lock: {done.stderr.strip()[-300:]}. Type: uv lock")
+    return done.stdout
