@@ -14,9 +14,21 @@ Command = argparse.ArgumentParser
 Verbs: TypeAlias = "argparse._SubParsersAction[Command]"
 
 
+def described(verbs: Verbs, name: str, text: str, more: str = "") -> Command:
+    """Add a command; its own help says more than the list of all."""
+    return verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.{more}")
+
+
+def job_command(verbs: Verbs, name: str, text: str) -> Command:
+    """Add a command that reads a storage, about one of its jobs."""
+    verb = command(verbs, name, text)
+    verb.add_argument("job", metavar="JOB")
+    return verb
+
+
 def command(verbs: Verbs, name: str, text: str) -> Command:
     """Add a command that reads a storage."""
-    verb = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    verb = described(verbs, name, text)
     storage = os.environ.get("CAIRN_STORAGE")
     verb.add_argument(
         "--storage", metavar="URI", default=storage, help="file:///folder or s3://bucket/prefix (or set CAIRN_STORAGE)"

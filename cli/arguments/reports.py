@@ -7,7 +7,7 @@ from .. import commands
 from ..doctor import age, setting
 from ..output import state_rows
 from ..regions import regions
-from .options import Command, Verbs, as_json, checkpoint_id, command, number, watchable
+from .options import Command, Verbs, as_json, checkpoint_id, command, described, job_command, number, watchable
 
 
 def add(verbs: Verbs) -> None:
@@ -34,16 +34,14 @@ def _jobs(verbs: Verbs) -> None:
 
 
 def _checkpoints(verbs: Verbs) -> None:
-    verb = command(verbs, "checkpoints", "list a job's checkpoints, newest first")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "checkpoints", "list a job's checkpoints, newest first")
     number(verb, "--limit", "how many checkpoints, and waiting requests, to show", 10_000, 20)
     verb.set_defaults(run=commands.checkpoints, pulse=commands.checkpoints_pulse)
     watchable(verb)
 
 
 def _show(verbs: Verbs) -> None:
-    verb = command(verbs, "show", "show one checkpoint by stage and subtask, slowest first, and what it wrote")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "show", "show one checkpoint by stage and subtask, slowest first, and what it wrote")
     verb.add_argument("checkpoint", metavar="ID", type=checkpoint_id)
     number(verb, "--limit", "how many stages to show", 10_000, 20)
     number(verb, "--subtasks", "how many subtasks of each stage to show", 100_000, SUBTASKS)
@@ -52,8 +50,7 @@ def _show(verbs: Verbs) -> None:
 
 
 def _stats(verbs: Verbs) -> None:
-    verb = command(verbs, "stats", "show a job in numbers: counts, durations, sizes, failovers, restores")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "stats", "show a job in numbers: counts, durations, sizes, failovers, restores")
     verb.set_defaults(run=commands.stats, pulse=commands.job_pulse)
     watchable(verb)
 
@@ -76,8 +73,7 @@ def _diff(verbs: Verbs) -> None:
 
 
 def _savepoints(verbs: Verbs) -> None:
-    verb = command(verbs, "savepoints", "list the savepoints that a job remembers, newest first")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "savepoints", "list the savepoints that a job remembers, newest first")
     verb.set_defaults(run=commands.savepoints)
 
 
@@ -89,9 +85,7 @@ def _servers(verbs: Verbs) -> None:
 
 def _regions(verbs: Verbs) -> None:
     text = "list the regions of a DAG: the stages that run again together"
-    verb = verbs.add_parser(
-        "regions", help=text, description=f"{text[0].upper()}{text[1:]}. Needs Airflow, no storage."
-    )
+    verb = described(verbs, "regions", text, " Needs Airflow, no storage.")
     verb.add_argument("dag_file", metavar="DAG_FILE")
     verb.add_argument("dag_id", metavar="DAG_ID")
     as_json(verb)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from .. import commands, manual_checkpoint
 from ..airflow_api import TOKEN
-from .options import Command, Verbs, airflow, as_json, checkpoint_id, command
+from .options import Command, Verbs, airflow, as_json, checkpoint_id, command, described, job_command
+
+_TARGET = "where the savepoint gets a folder of its own; by default the job's savepoint_target"
 
 
 def add(verbs: Verbs) -> None:
@@ -25,12 +27,8 @@ def add(verbs: Verbs) -> None:
 
 def _checkpoint(verbs: Verbs) -> None:
     text = "ask for a checkpoint of a job now, by a DAG run of its own"
-    verb = verbs.add_parser(
-        "checkpoint",
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}. Needs Airflow's API and no storage; the environment variable "
-        f"{TOKEN} holds the token.",
-    )
+    needs = f" Needs Airflow's API and no storage; the environment variable {TOKEN} holds the token."
+    verb = described(verbs, "checkpoint", text, needs)
     verb.add_argument("job", metavar="JOB")
     airflow(verb)
     _request_id(verb, "gives the same run")
@@ -39,27 +37,16 @@ def _checkpoint(verbs: Verbs) -> None:
 
 
 def _savepoint(verbs: Verbs) -> None:
-    verb = command(verbs, "savepoint", "take a savepoint of a job, or continue one that has begun")
-    verb.add_argument("job", metavar="JOB")
-    verb.add_argument(
-        "target",
-        metavar="TARGET",
-        nargs="?",
-        help="where the savepoint gets a folder of its own; by default the job's savepoint_target",
-    )
+    verb = job_command(verbs, "savepoint", "take a savepoint of a job, or continue one that has begun")
+    verb.add_argument("target", metavar="TARGET", nargs="?", help=_TARGET)
     _request_id(verb, "continues the same savepoint")
     verb.add_argument("--wait", action="store_true", help="if an epoch is running, wait until it has ended")
     verb.set_defaults(run=commands.savepoint)
 
 
 def _stop(verbs: Verbs) -> None:
-    verb = command(verbs, "stop", "stop a job with a savepoint; no run begins in between")
-    verb.add_argument("job", metavar="JOB")
-    verb.add_argument(
-        "--target",
-        metavar="URI",
-        help="where the savepoint gets a folder of its own; by default the job's savepoint_target",
-    )
+    verb = job_command(verbs, "stop", "stop a job with a savepoint; no run begins in between")
+    verb.add_argument("--target", metavar="URI", help=_TARGET)
     verb.add_argument(
         "--drain", action="store_true", help="start a last run first, in which stages emit what they hold back"
     )
@@ -70,8 +57,7 @@ def _stop(verbs: Verbs) -> None:
 
 
 def _resume(verbs: Verbs) -> None:
-    verb = command(verbs, "resume", "start a job from a savepoint, or resume a stopped job")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "resume", "start a job from a savepoint, or resume a stopped job")
     verb.add_argument(
         "--from", dest="source", metavar="PATH", help="the savepoint's folder; without it, the job's newest checkpoint"
     )
@@ -89,8 +75,7 @@ def _resume(verbs: Verbs) -> None:
 
 
 def _rewind(verbs: Verbs) -> None:
-    verb = command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
     verb.add_argument(
         "--to", metavar="ID", type=checkpoint_id, required=True, help="the retained checkpoint to go back to"
     )
@@ -100,8 +85,9 @@ def _rewind(verbs: Verbs) -> None:
 
 
 def _adopt(verbs: Verbs) -> None:
-    verb = command(verbs, "adopt", "give a job another owner, after its DAG was renamed or moved to another Airflow")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(
+        verbs, "adopt", "give a job another owner, after its DAG was renamed or moved to another Airflow"
+    )
     verb.add_argument(
         "--dag", metavar="DAG_ID", required=True, help="the DAG that makes the job's checkpoints from now on"
     )
@@ -124,8 +110,7 @@ def _dispose(verbs: Verbs) -> None:
 
 
 def _forget_listener(verbs: Verbs) -> None:
-    verb = command(verbs, "forget-listener", "drop the notices of a listener that no longer exists")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "forget-listener", "drop the notices of a listener that no longer exists")
     verb.add_argument("listener", metavar="NAME")
     verb.add_argument(
         "--checkpoint",
@@ -138,8 +123,7 @@ def _forget_listener(verbs: Verbs) -> None:
 
 
 def _clean(verbs: Verbs) -> None:
-    verb = command(verbs, "clean", "delete the files of a job that no checkpoint refers to")
-    verb.add_argument("job", metavar="JOB")
+    verb = job_command(verbs, "clean", "delete the files of a job that no checkpoint refers to")
     verb.set_defaults(run=commands.clean)
 
 
