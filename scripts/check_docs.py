@@ -1,6 +1,7 @@
 """Checks the documentation: links, anchors and paths resolve, Python compiles, the help of the command is as quoted.
 
-A fenced block that starts with `$ cairn … --help` must hold what the command prints. `--write` refreshes those blocks.
+A fenced block that starts with `$ cairn … --help` must hold what the command prints, and one whose first line names an
+example (`# dags/examples/….py`) must hold that file. `--write` refreshes those blocks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .setup.venv import VENV
 
 _NOT_OURS = {".venv", ".cache", "build", "dist", "node_modules"}
 _PROMPT = re.compile(r"^\$ cairn(?P<words>( [a-z-]+)*) --help$")
+_QUOTED = re.compile(r"^# (?P<path>dags/examples/\w+\.py)$")
 _REFRESH = "Type: .venv/bin/python -m scripts.check_docs --write"
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.toml)(?:::(\w+))?`")
 _COMMANDS = re.compile(r"\{([a-z,-]+)\}")
@@ -95,16 +97,44 @@ def _quoted_help(page: Page) -> Iterator[tuple[Block, list[str]]]:
 
 
 def _with_help(path: Path, *, write: bool) -> Iterator[str]:
-    text = path.read_text()
-    for block, words in _quoted_help(parse(text)):
+    found = []
+    for block, words in _quoted_help(parse(path.read_text())):
         prompt = block.text.partition("\n")[0]
-        wanted = f"{prompt}\n{help_of(words).rstrip()}\n"
+        found.append((block, f"{prompt}\n{help_of(words).rstrip()}\n", "prints something else"))
+    yield from _refreshed(path, found, write=write)
+
+
+def check_examples(path: Path, root: Path, *, write: bool) -> Iterator[str]:
+    """Yield each block of a page that quotes an example and does not hold what is in its file.
+
+    Args:
+        path: the page.
+        root: the repository.
+        write: refresh what is quoted instead of comparing it.
+    """
+    found = []
+    for block in parse(path.read_text()).blocks:
+        first = block.text.partition("\n")[0]
+        if named := _QUOTED.match(first):
+            file = root / named["path"]
+            if file.is_file():
+                found.append((block, f"{first}\n{file.read_text()}", "holds something else"))
+            else:
+                yield f"{block.first_line}: {named['path']} does not exist"
+    yield from _refreshed(path, found, write=write)
+
+
+def _refreshed(path: Path, found: list[tuple[Block, str, str]], *, write: bool) -> Iterator[str]:
+    """Have blocks of a page hold what they quote, or yield those that do not."""
+    text = path.read_text()
+    for block, wanted, differs in found:
         if block.text.rstrip() == wanted.rstrip():
             continue
         if write:
             text = text.replace(block.text, wanted)
         else:
-            yield f"{block.first_line}: `{prompt}` prints something else now. {_REFRESH}"
+            first = wanted.partition("\n")[0]
+            yield f"{block.first_line}: `{first}` {differs} now. {_REFRESH}"
     if write and text != path.read_text():
         path.write_text(text)
 
@@ -160,7 +190,11 @@ def main(arguments: list[str]) -> int:
     Returns:
         The exit status.
     """
-    problems = check_pages(ROOT) + check_help(ROOT, write="--write" in arguments)
+    write = "--write" in arguments
+    problems = check_help(ROOT, write=write)
+    for path in pages(ROOT):
+        problems += [f"{path.relative_to(ROOT)}:{each}" for each in check_examples(path, ROOT, write=write)]
+    problems += check_pages(ROOT)
     for problem in problems:
         print(problem)
     print(f"docs: {len(problems)} problems in {len(list(pages(ROOT)))} pages")

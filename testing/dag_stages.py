@@ -49,6 +49,16 @@ def assert_exactly_once(
         InvalidConfigError: the DAG has no stages or those of several jobs, `kill` names what is no stage, or what the
             stages leave depends on more than on what they read: a source, hooks, `at_least_once`, `unaligned`.
     """
+    plan = plan_of(dag, windows, spark)
+    return run_with_kills(plan, [stage.spec.uid for stage in plan.stages] if kill is None else kill)
+
+
+def plan_of(dag: Any, windows: Sequence[tuple[Moment, Moment]] | None, spark: SparkSession | None) -> Plan:
+    """Give the stages of a DAG, in an order in which each follows its upstreams, and what each epoch reads.
+
+    Raises:
+        InvalidConfigError: as of `assert_exactly_once`.
+    """
     triggers = [task for task in dag.tasks if isinstance(task, TriggerOperator)]
     if len(triggers) != 1 or not isinstance(triggers[0], TriggerCheckpointOperator):
         raise InvalidConfigError(
@@ -68,8 +78,7 @@ def assert_exactly_once(
         slices = [Slice(detail=trigger.slice_detail or {})] * len(windows or (1, 2))
     else:
         slices = [window_of(*window, trigger.slice_detail) for window in windows or _two_days(dag)]
-    plan = Plan(spark, stages, tuple(slices), CheckpointConfig())
-    return run_with_kills(plan, list(specs) if kill is None else kill)
+    return Plan(spark, stages, tuple(slices), CheckpointConfig())
 
 
 def _check(dag: Any, trigger: TriggerCheckpointOperator) -> None:
