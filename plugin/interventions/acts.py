@@ -14,7 +14,7 @@ from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...hooks.airflow_api import AirflowApiHook
-from . import of_checkpoints, of_runs, of_savepoints
+from . import of_checkpoints, of_last_run, of_runs, of_savepoints
 from .of_runs import Region
 from .plan import InterventionRefusedError, Kind, Plan, RunKind
 
@@ -28,6 +28,8 @@ class Wanted:
     """The checkpoint or savepoint that it is about; None for what is about the job."""
     stage: str = ""
     """The stage that it is about; empty for what is about none."""
+    drain: bool = False
+    """Of a stop: whether a last run is to let out first what the stages hold back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,13 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
         CairnError: the storage or the job's head cannot be read.
     """
     kind, checkpoint = wanted.kind, wanted.checkpoint
+    if wanted.drain and kind is not InterventionKind.STOP:
+        raise InterventionRefusedError(f"`drain` belongs to `stop`: `{kind}` has none.")
     match kind:
         case InterventionKind.RESUME:
             return of_checkpoints.plan_resume(coordinator.head())
+        case InterventionKind.STOP if wanted.drain:
+            return of_savepoints.plan_drain(coordinator, means.api, means.dag_id)
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
             return of_savepoints.plan_taking(coordinator, InterventionKind(kind))
         case RunKind.CHECKPOINT:
@@ -99,9 +105,9 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
         case InterventionKind.RESUME:
             return coordinator.resume(actor=actor)
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
-            of_savepoints.open_savepoint(
-                coordinator, InterventionKind(agreed.kind), operation, actor, means.open_folder
-            )
+            entry = of_savepoints.open_savepoint(coordinator, agreed, operation, actor, means.open_folder)
+            if agreed.drains:
+                of_last_run.begin(coordinator, entry, means.api, means.dag_id, means.open_folder)
             return None
         case InterventionKind.DISPOSE:
             return of_savepoints.dispose(coordinator, agreed, actor, means.open_folder)

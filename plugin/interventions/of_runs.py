@@ -16,7 +16,7 @@ from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ...checkpoint.views import wording
 from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import TaskRef
-from .plan import InterventionRefusedError, Plan, RunKind, changed
+from .plan import InterventionRefusedError, Plan, RunKind, changed, sentence
 
 NAMED = 20
 """Tasks that a plan names."""
@@ -51,7 +51,7 @@ def plan_checkpoint(head: Head, api: AirflowApiHook, dag_id: str) -> Plan:
     try:
         api.check_runs(dag_id)
     except InvalidConfigError as error:
-        raise InterventionRefusedError(f"{error.message}.".capitalize()) from error
+        raise InterventionRefusedError(sentence(error.message)) from error
     under_way = [run_of_head(head, entry.epoch) for entry in head.pending]
     effects = [f"Airflow makes a run of {dag_id} now. The checkpoint completes when all its stages have."]
     if under_way:

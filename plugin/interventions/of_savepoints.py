@@ -16,6 +16,8 @@ from ...checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepo
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
 from ...checkpoint.views import wording
+from ...hooks.airflow_api import AirflowApiHook
+from . import of_last_run
 from .plan import InterventionRefusedError, Plan
 
 REQUEST = "page-"
@@ -32,30 +34,44 @@ def plan_taking(coordinator: Coordinator, kind: InterventionKind) -> Plan:
     Raises:
         InterventionRefusedError: it would be refused.
     """
-    head = coordinator.head()
-    if head.savepoint_target is None:
-        raise InterventionRefusedError(
-            "The job has no place for savepoints. Give the DAG `CheckpointConfig(savepoint_target=…)`: it holds from "
-            "the next run on. To take one elsewhere, type `cairn savepoint`."
-        )
-    try:
-        coordinator.check_savepoint(_request(kind, "to-check", ""))
-    except (InvalidConfigError, NoCheckpointError, SavepointRefusedError) as error:
-        raise InterventionRefusedError(f"{error.message}.") from error
     stops = kind is InterventionKind.STOP
+    head = _taken_in(coordinator, stops=stops, drains=False)
     title = "Stop the job with a savepoint" if stops else "Take a savepoint"
     meanwhile = f"The job stays {wording.how_stopped(head.stopped)}." if head.stopped else "The job goes on meanwhile."
-    return Plan(kind, None, title, (*_holds(head), *(_of_stop() if stops else (meanwhile,))))
+    copied = _copied(head)
+    return Plan(kind, None, title, (*_holds(head), copied, *(_of_stop() if stops else (meanwhile,))))
+
+
+def plan_drain(coordinator: Coordinator, api: AirflowApiHook, dag_id: str) -> Plan:
+    """Say what stopping with a savepoint would do, after a last run in which the stages emit what they hold back.
+
+    Args:
+        coordinator: of the job.
+        api: Airflow's, asked as the person.
+        dag_id: the DAG that makes the job's checkpoints.
+
+    Raises:
+        InterventionRefusedError: it would be refused, or Airflow would not start the last run.
+        AirflowApiError: Airflow did not answer, or refuses the person.
+    """
+    head = _taken_in(coordinator, stops=True, drains=True)
+    of_last_run.check(head, api, dag_id)
+    said = (
+        *of_last_run.effects(head, dag_id),
+        _copied(head),
+        *_of_stop("If the last run or the savepoint fails, the job goes on from its checkpoint before that run."),
+    )
+    return Plan(InterventionKind.STOP, None, "Drain the job and stop it with a savepoint", said, drains=True)
 
 
 def open_savepoint(
-    coordinator: Coordinator, kind: InterventionKind, operation: str, actor: str, open_folder: OpenFolder
+    coordinator: Coordinator, agreed: Plan, operation: str, actor: str, open_folder: OpenFolder
 ) -> SavepointEntry:
     """Have the head take a savepoint in, once for each operation.
 
     Args:
         coordinator: of the job.
-        kind: whether the job stops with it.
+        agreed: whether the job stops with it, and drains before.
         operation: the same one gives the same savepoint.
         actor: who wants it.
         open_folder: opens the savepoint's folder.
@@ -65,7 +81,8 @@ def open_savepoint(
         CairnError: a store refused, or did not answer.
     """
     try:
-        return coordinator.open_savepoint(_request(kind, operation, actor), open_folder)
+        stops = agreed.kind is InterventionKind.STOP
+        return coordinator.open_savepoint(_request(operation, actor, stops=stops, drains=agreed.drains), open_folder)
     except (InvalidConfigError, NoCheckpointError, SavepointRefusedError) as error:
         raise InterventionRefusedError(f"{error.message}.") from error
 
@@ -130,9 +147,25 @@ def dispose(coordinator: Coordinator, agreed: Plan, actor: str, open_folder: Ope
         )
 
 
-def _request(kind: InterventionKind, operation: str, actor: str) -> SavepointRequest:
-    stops = kind is InterventionKind.STOP
-    return SavepointRequest(None, f"{REQUEST}{operation}", stop=stops, actor=actor)
+def _taken_in(coordinator: Coordinator, *, stops: bool, drains: bool) -> Head:
+    """Give the head of a job that would take a savepoint in."""
+    head = coordinator.head()
+    if head.savepoint_target is None:
+        raise InterventionRefusedError(
+            "The job has no place for savepoints. Give the DAG `CheckpointConfig(savepoint_target=…)`: it holds from "
+            "the next run on. To take one elsewhere, type `cairn savepoint`."
+        )
+    try:
+        coordinator.check_savepoint(_request("to-check", "", stops=stops, drains=drains))
+    except (InvalidConfigError, NoCheckpointError, SavepointRefusedError) as error:
+        raise InterventionRefusedError(f"{error.message}.") from error
+    return head
+
+
+def _request(operation: str, actor: str, *, stops: bool, drains: bool) -> SavepointRequest:
+    request = f"{REQUEST}{operation}"
+    drain = of_last_run.last_epoch(request) if drains else None
+    return SavepointRequest(None, request, stop=stops, drain=drain, actor=actor)
 
 
 def _holds(head: Head) -> Iterator[str]:
@@ -151,11 +184,14 @@ def _holds(head: Head) -> Iterator[str]:
         yield f"The savepoint is made of checkpoint {latest.id}, which holds everything up to {until}."
         if latest.owing:
             yield f"It takes along what these stages have still to read: {', '.join(latest.owing)}."
-    yield f"Its files are copied into a new folder below {head.savepoint_target}."
 
 
-def _of_stop() -> Iterator[str]:
+def _copied(head: Head) -> str:
+    return f"Its files are copied into a new folder below {head.savepoint_target}."
+
+
+def _of_stop(after_failure: str = "If the savepoint fails, the job goes on by itself.") -> Iterator[str]:
     yield "No other run begins from now on."
     yield "When the savepoint is complete the job stops. It then refuses all runs until somebody lets it go on."
-    yield "If the savepoint fails, the job goes on by itself."
+    yield after_failure
     yield "The DAG is not paused. Pause it once the job has stopped, so that its runs do not fail."

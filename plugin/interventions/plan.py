@@ -31,6 +31,11 @@ def changed() -> InterventionRefusedError:
     return InterventionRefusedError("The job has changed since you looked, so nothing was done. Look again.")
 
 
+def sentence(message: str) -> str:
+    """Give the message of an error as a sentence."""
+    return f"{message[:1].upper()}{message[1:]}."
+
+
 Kind = InterventionKind | RunKind
 """What a person may want."""
 
@@ -63,6 +68,8 @@ class Plan:
     """Of a clear: those that run again, of the region and behind it."""
     stage: str = ""
     """Of a clear: the stage whose region it is."""
+    drains: bool = False
+    """Of a stop: whether a last run is made first."""
 
     @property
     def begins(self) -> bool:
@@ -79,4 +86,5 @@ class Plan:
         """Give it as plain JSON values."""
         effects: list[Json] = list(self.effects)
         about: dict[str, Json] = {"stage": self.stage} if self.stage else {}
+        about |= {"drain": True} if self.drains else {}
         return {"kind": self.kind, "checkpoint": self.checkpoint, **about, "effects": effects, "agreed": self.digest}

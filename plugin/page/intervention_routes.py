@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.errors import NoSavepointError
-from ..interventions import acts
+from ..interventions import acts, of_last_run
 from ..interventions.acts import Means, Wanted
 from ..interventions.of_runs import run_of
 from ..interventions.of_savepoints import REQUEST
@@ -23,7 +23,7 @@ from .answers import API, address, document, html
 from .confirmations import Confirmations, check_origin
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
-from .operations import Copies, Operation, RunOperation
+from .operations import Copies, Operation, RunOperation, look
 from .server import Server
 
 MAX_FORM = 16 * 1024
@@ -34,6 +34,7 @@ OPERATION = r"^[A-Za-z0-9-]{1,64}$"
 
 Checkpoint = Annotated[int | None, Query(ge=1, le=10**10)]
 Stage = Annotated[str, Query(max_length=1_000)]
+Drain = Annotated[bool, Query()]
 OperationId = Annotated[str, Path(pattern=OPERATION)]
 
 
@@ -44,6 +45,8 @@ class Agreed(BaseModel):
 
     checkpoint: Annotated[int | None, Field(ge=1, le=10**10)] = None
     stage: Annotated[str, Field(max_length=1_000)] = ""
+    drain: bool = False
+    """Of a stop: make a last run first, in which the stages emit what they hold back."""
     agreed: str = Field(max_length=64)
     """As the plan has it."""
     operation: Annotated[str | None, Field(pattern=OPERATION)] = None
@@ -103,7 +106,8 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
                 return None
             planned = acts.plan(coordinator, wanted, means)
             agrees(planned)
-            about = {"job": job.job, "storage": job.storage, "checkpoint": wanted.checkpoint, "stage": wanted.stage}
+            about: dict[str, Any] = {"job": job.job, "storage": job.storage}
+            about |= {"checkpoint": wanted.checkpoint, "stage": wanted.stage, "drain": wanted.drain}
             # Before it is done: what is in the log was wanted, and what is in the head was done.
             server.log(user, job.dag_id, f"cairn.{wanted.kind}", {**about, "effects": planned.effects})
             acts.perform(coordinator, planned, server.name_of(user), operation, means)
@@ -125,9 +129,20 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             if row is None and state is None:
                 raise
             return RunOperation(operation, run_id, state, row)
+        if known.waits_for_last_run:
+            return await with_last_run(request, job, known)
         if known.ready:
             copies.go_on(job, operation)
         return replace(known, problem=None if known.entry.ended else copies.problem(job, operation))
+
+    async def with_last_run(request: Request, job: DeclaredJob, known: Operation) -> Operation:
+        means = means_of(request, job)
+
+        def look_again(coordinator: Coordinator) -> Operation:
+            problem = of_last_run.go_on(coordinator, known.entry, means.api, job.dag_id, means.open_folder)
+            return replace(look(coordinator, known.id), problem=problem)
+
+        return await jobs.reader.do(job, look_again)
 
     @made.get(one, dependencies=may_edit, include_in_schema=False)
     async def question(
@@ -137,8 +152,9 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         user: Any = Depends(server.signed_in),
         checkpoint: Checkpoint = None,
         stage: Stage = "",
+        drain: Drain = False,
     ) -> Response:
-        planned = await planned_now(request, job, Wanted(kind, checkpoint, stage))
+        planned = await planned_now(request, job, Wanted(kind, checkpoint, stage, drain))
         operation = new_operation() if planned.begins else ""
         signed = confirmations.sign(facts_of(user, job, planned, operation))
         shown: dict[str, Any] = {"plan": planned, "confirmed": signed, "operation": operation}
@@ -152,6 +168,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         user: Any = Depends(server.signed_in),
         checkpoint: Checkpoint = None,
         stage: Stage = "",
+        drain: Drain = False,
     ) -> Response:
         check_origin(request)
         sent = await _fields(request)
@@ -160,7 +177,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         def agrees(planned: Plan) -> None:
             confirmations.check(sent.get("confirmed", ""), facts_of(user, job, planned, operation))
 
-        await carry_out(request, user, job, Wanted(kind, checkpoint, stage), operation, agrees)
+        await carry_out(request, user, job, Wanted(kind, checkpoint, stage, drain), operation, agrees)
         return RedirectResponse(f"{address(request, job)}{_ends(kind, checkpoint, operation)}", 303)
 
     @made.get(operations, dependencies=may_read, include_in_schema=False)
@@ -177,8 +194,9 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         job: DeclaredJob = Depends(jobs.find),
         checkpoint: Checkpoint = None,
         stage: Stage = "",
+        drain: Drain = False,
     ) -> JSONResponse:
-        planned = await planned_now(request, job, Wanted(kind, checkpoint, stage))
+        planned = await planned_now(request, job, Wanted(kind, checkpoint, stage, drain))
         begun = {"operation": new_operation()} if planned.begins else {}
         return document(job, {**planned.as_json(), **begun})
 
@@ -196,7 +214,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         user: Any = Depends(server.signed_in),
     ) -> JSONResponse:
         check_origin(request)
-        wanted = Wanted(kind, agreed.checkpoint, agreed.stage)
+        wanted = Wanted(kind, agreed.checkpoint, agreed.stage, agreed.drain)
         operation = (agreed.operation or new_operation()) if begins(kind) else ""
 
         def agrees(planned: Plan) -> None:

@@ -18,6 +18,7 @@ from time import monotonic
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind, SavepointEntry
+from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import NoSavepointError
 from ...checkpoint.reasons import Status
@@ -61,6 +62,11 @@ class Operation:
         return InterventionKind.STOP if self.entry.stops else InterventionKind.SAVEPOINT
 
     @property
+    def waits_for_last_run(self) -> bool:
+        """Whether it waits for the job's last run, which Airflow may not have made yet."""
+        return self.entry.drains and self.entry.waits
+
+    @property
     def ready(self) -> bool:
         """Whether its files are to be copied now."""
         return not self.entry.ended and self.waits_for is None
@@ -72,6 +78,7 @@ class Operation:
             "operation": self.id,
             "kind": self.kind,
             "actor": entry.actor,
+            "last_run": run_id_of(entry.epoch) if entry.drains else None,
             "status": "COMPLETED" if entry.ended else "IN_PROGRESS",
             "location": entry.uri if entry.status is Status.COMPLETED else None,
             "failure": {"reason": entry.reason, "detail": entry.detail} if failed else None,

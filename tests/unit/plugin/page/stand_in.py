@@ -134,10 +134,12 @@ class StandIn:
         """The audit log."""
         self.opened: list[tuple[str, str | None]] = []
         self.airflow = Airflow()
+        self.hook = OwnAirflowApi
+        """What asks Airflow's own API."""
 
     def api(self, request: Request) -> AirflowApiHook:
         user = request.headers.get("x-user", "")
-        return OwnAirflowApi(self.airflow.app, "", user, asyncio.get_running_loop())
+        return self.hook(self.airflow.app, "", user, asyncio.get_running_loop())
 
     def name_of(self, user: Any) -> str:
         return str(user)

@@ -1,0 +1,133 @@
+"""The last run of a job that drains before it stops with a savepoint (semantics P2).
+
+The stop is in the head before the run is made: otherwise the run would begin as any other. If the process ends between
+the two, whoever asks how far the stop is has the run made; Airflow has a run's id once, so it is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...checkpoint import Coordinator, system_runtime
+from ...checkpoint.documents.entries import SavepointEntry
+from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.layout import epoch_name, run_id_of
+from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.savepoints.savepoint_request import OpenFolder, drain_run
+from ...hooks.airflow_api import AirflowApiError, AirflowApiHook
+from .plan import InterventionRefusedError, sentence
+
+
+def last_epoch(request: str) -> str:
+    """Give the epoch that is to be a job's last one: the same request has the same."""
+    return epoch_name(drain_run(request))
+
+
+def check(head: Head, api: AirflowApiHook, dag_id: str) -> None:
+    """See that Airflow would start a last run of the job.
+
+    Raises:
+        InterventionRefusedError: it would not.
+        AirflowApiError: Airflow did not answer, or refuses the person.
+    """
+    if not _owns(head, dag_id):
+        owner = head.owner.dag_id if head.owner is not None else ""
+        raise InterventionRefusedError(
+            f"The job belongs to the DAG {owner}, and only a run of that DAG can be its last one. Stop it on the page "
+            "of that DAG."
+        )
+    try:
+        api.check_runs(dag_id)
+    except InvalidConfigError as error:
+        raise InterventionRefusedError(sentence(error.message)) from error
+
+
+def effects(head: Head, dag_id: str) -> Iterator[str]:
+    """Say what is done before the savepoint."""
+    yield f"Airflow makes one more run of {dag_id} now, the last one. Its stages emit what they hold back."
+    under_way = [run_of_head(head, entry.epoch) for entry in head.pending]
+    if under_way:
+        yield f"Under way now: {', '.join(under_way)}. The last run may have to wait for a free place."
+    yield "The savepoint waits until the last run has completed, and holds everything up to it."
+
+
+def begin(
+    coordinator: Coordinator, entry: SavepointEntry, api: AirflowApiHook, dag_id: str, open_folder: OpenFolder
+) -> None:
+    """Have Airflow make the last run, just after the stop was opened. Where it refuses, the stop fails.
+
+    If Airflow does not answer, the run may have been made; `go_on` looks.
+
+    Args:
+        coordinator: of the job.
+        entry: the stop.
+        api: Airflow's, asked as the person.
+        dag_id: the DAG that makes the job's checkpoints.
+        open_folder: opens the savepoint's folder.
+
+    Raises:
+        InterventionRefusedError: Airflow makes no run; the job goes on.
+        CairnError: a store refused, or did not answer.
+    """
+    if not entry.waits:
+        return
+    try:
+        api.start_run(dag_id, run_id_of(entry.epoch), system_runtime().now_ms())
+    except AirflowApiError as error:
+        if not _was_refused(error):
+            return
+        detail = f"Airflow makes no last run: {error.message}"
+        if _give_up(coordinator, entry, detail, open_folder):
+            raise InterventionRefusedError(f"{detail}. So the stop has failed, and the job goes on.") from error
+
+
+def go_on(
+    coordinator: Coordinator, entry: SavepointEntry, api: AirflowApiHook, dag_id: str, open_folder: OpenFolder
+) -> str | None:
+    """See that a last run that is waited for is there, and that it has not ended without its checkpoint.
+
+    Args:
+        coordinator: of the job.
+        entry: the stop, as of an earlier look.
+        api: Airflow's, asked as the person who asks how far the stop is.
+        dag_id: the DAG through which they ask.
+        open_folder: opens the savepoint's folder.
+
+    Returns:
+        Why there is no run yet; None where nothing is wrong.
+
+    Raises:
+        CairnError: a store refused, or did not answer.
+    """
+    now = coordinator.look_for_savepoint(entry.request)
+    if now is None or not (now.drains and now.waits) or not _owns(coordinator.head(), dag_id):
+        return None
+    run_id = run_id_of(entry.epoch)
+    try:
+        if api.run_state(dag_id, run_id) is None:
+            api.start_run(dag_id, run_id, system_runtime().now_ms())
+        elif api.is_over(dag_id, run_id):
+            _give_up(coordinator, now, f"its DAG run {run_id} has ended", open_folder)
+    except AirflowApiError as error:
+        # Who looks may have fewer rights than who stopped the job: that is no reason to give the stop up.
+        return f"the last run has not been made: {error.message}. A person who may make runs has to open this page"
+    return None
+
+
+def _owns(head: Head, dag_id: str) -> bool:
+    return head.owner is None or head.owner.dag_id == dag_id
+
+
+def _was_refused(error: AirflowApiError) -> bool:
+    """Tell whether Airflow has answered that it does not do it: then it has done nothing."""
+    status = error.fields.get("status")
+    return isinstance(status, int) and 400 <= status < 500
+
+
+def _give_up(coordinator: Coordinator, entry: SavepointEntry, detail: str, open_folder: OpenFolder) -> bool:
+    """Fail the stop, and empty its folder; not where an attempt of the last run is under way."""
+    given_up = coordinator.give_up_stop(entry.epoch, detail)
+    if given_up:
+        coordinator.go_on_with_savepoint(entry.request, open_folder)
+    return given_up
