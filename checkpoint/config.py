@@ -11,7 +11,7 @@ from ..storage.uris import check_storage_uri
 from .documents.head import MAX_HISTORY
 from .errors import InvalidConfigError
 from .restart_strategies import RestartStrategy, check_strategy
-from .validation import check_choice, check_whole
+from .validation import check_choice, check_whole, refuses_unknown
 
 FAILOVERS = ("region", "full")
 """What `CheckpointConfig.failover` may be."""
@@ -20,6 +20,7 @@ DEFAULT_TIMEOUT = timedelta(hours=6)
 """An epoch does the work itself, where Flink's ten minutes only take a snapshot."""
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """How a job makes checkpoints (semantics S3).
@@ -140,6 +141,7 @@ class CheckpointConfig:
         return -(-self.min_pause // timedelta(milliseconds=1))
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class RegionalCheckpoints:
     """How many regions may fail, and how often in a row (semantics F6). What a region is, F1 says.

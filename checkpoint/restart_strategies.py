@@ -9,12 +9,13 @@ from ..storage.names import shorten
 from .documents.attempt import RestartKind, RestartRule
 from .documents.entries import MAX_FAILURES
 from .errors import InvalidConfigError
-from .validation import check_whole
+from .validation import check_whole, refuses_unknown
 
 MAX_DELAY = timedelta(days=7)
 """The longest delay before a restart."""
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class NoRestart:
     """No failed try is followed by another: the first failure fails the epoch."""
@@ -24,6 +25,7 @@ class NoRestart:
         return RestartRule(RestartKind.NONE)
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class FixedDelayRestart:
     """Restart an epoch up to `attempts` times, each time after the same delay. The next epoch starts at 0.
@@ -47,6 +49,7 @@ class FixedDelayRestart:
         return RestartRule(RestartKind.FIXED_DELAY, attempts=self.attempts, delay_ms=_ms(self.delay))
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class ExponentialDelayRestart:
     """Restart after a delay that grows with each failure, and starts anew after a quiet time. Counts over all epochs.
@@ -93,6 +96,7 @@ class ExponentialDelayRestart:
         )
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class FailureRateRestart:
     """Restart while no more than `max_failures` tries fail in any `interval`, over all epochs of the job.

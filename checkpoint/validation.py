@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..storage.names import check_name, shorten
 from .errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def check_choice(option: str, value: object, choices: tuple[str, ...], /, **facts: object) -> None:
@@ -26,6 +33,26 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
     close = get_close_matches(given, list(known), n=1) if isinstance(given, str) else ()
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def refuses_unknown(cls: type[Options]) -> type[Options]:
+    """Have a dataclass of an author's options name one that it does not have, and the one that it resembles.
+
+    Without this Python raises a TypeError, in most versions without a word about what is meant.
+    """
+    made = cls.__init__
+    known = [each.name for each in fields(cls) if each.init]
+
+    @wraps(made)
+    def init(self: Options, *given: Any, **options: Any) -> None:
+        for name in options:
+            if name not in known:
+                text = f"{cls.__name__} has no option {name!r}{did_you_mean(name, known)}"
+                raise InvalidConfigError(text, options=", ".join(known) or "none")
+        made(self, *given, **options)
+
+    cls.__init__ = init  # type: ignore[method-assign, assignment]
+    return cls
 
 
 def check_spelling(of: type, given: Iterable[str], **facts: object) -> None:

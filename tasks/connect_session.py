@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.servers.lifetime import Limits
+from ..checkpoint.validation import refuses_unknown
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
 from ..spark.remote.server_task import SERVER_CONF, TOKEN_CONF
 from ..storage.names import shorten
@@ -22,6 +23,7 @@ Per = Literal["job", "epoch"]
 _LONGEST = timedelta(days=7)
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class ConnectSession:
     """A Spark Connect server that the first stage starts, all stages of the group share, and that ends by itself.

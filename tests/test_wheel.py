@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 INFO = f"airflow_cairn-{version('airflow-cairn')}.dist-info"
 ROOT = Path(__file__).parents[1]
@@ -104,3 +107,18 @@ def test_what_only_a_command_or_spark_connect_needs_is_an_extra(wheel: zipfile.P
         'Requires-Dist: pyarrow>=21; extra == "state"',
         'Requires-Dist: zstandard>=0.25; extra == "connect"',
     ]
+
+
+def test_the_lock_holds_what_each_extra_brings_and_the_readme_lists_each() -> None:
+    """PySpark is locked in a newer version than the extra's (pyproject.toml says why); `make constraints` mends that"""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    locked = {one["name"]: one for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    own = locked["airflow-cairn"]["optional-dependencies"]
+    assert own.keys() == extras.keys()
+    for extra, lines in extras.items():
+        for wanted in map(Requirement, lines):
+            if not wanted.name.startswith("pyspark"):
+                assert {"name": wanted.name} in own[extra]
+                assert wanted.specifier.contains(locked[wanted.name]["version"]), wanted
+    table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == extras.keys()

@@ -22,13 +22,14 @@ from ..documents.strict_json import Json
 from ..errors import DocumentError, InvalidConfigError
 from ..source import Reading, Refusal, RunFacts, Shelf
 from ..store.source_lists import INLINE_BYTES
-from ..validation import check_choice, check_whole
+from ..validation import check_choice, check_whole, refuses_unknown
 from .seen_files import Lookup, SeenFiles
 
 MAX_NAMED = 100
 """Files that changed, named in the part; all of them are counted."""
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """Reads the files that no completed checkpoint has read, oldest name first.

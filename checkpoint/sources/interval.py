@@ -11,12 +11,13 @@ from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json
 from ..errors import DocumentError
 from ..source import Reading, Refusal, RunFacts
-from ..validation import check_choice
+from ..validation import check_choice, refuses_unknown
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 Window = tuple[datetime, datetime]
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class DataInterval:
     """Reads the data interval of the run. The position is what was read: half-open windows, merged.

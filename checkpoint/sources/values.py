@@ -11,6 +11,7 @@ from ..documents import codec
 from ..documents.strict_json import Json
 from ..errors import DocumentError, InvalidConfigError, InvalidStateError
 from ..source import Reading, Refusal, RunFacts
+from ..validation import refuses_unknown
 
 MAX_VALUE_BYTES = 256 * 1024
 """Largest JSON that an `Offsets` callable may give, for what to read and for the position each."""
@@ -19,6 +20,7 @@ MAX_EVENT_IDS = 1000
 """Ids of events that the position holds; older ones are forgotten."""
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class AssetEvents:
     """Reads the asset events that triggered the run; an event that a completed checkpoint has read is left out.
@@ -78,6 +80,7 @@ def _ids(position: Json) -> list[str]:
     return [str(each) for each in position]
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """Asks a function of the author's what to read.

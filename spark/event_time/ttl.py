@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...checkpoint.documents.metadata import TTL
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.validation import refuses_unknown
 from ...storage.errors import DocumentError
 from . import moments
 
@@ -26,6 +27,7 @@ VALUE = TTL
 _TIMES = ("event", "processing")
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class StateTtl:
     """The time to live of a state's rows.

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
 
-from airflow_cairn.checkpoint import CheckpointConfig, InvalidConfigError
+from airflow_cairn.checkpoint import (
+    AssetEvents,
+    CheckpointConfig,
+    DataInterval,
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FileSource,
+    FixedDelayRestart,
+    InvalidConfigError,
+    NoRestart,
+    Offsets,
+    RegionalCheckpoints,
+)
 from airflow_cairn.checkpoint.validation import did_you_mean
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn.spark import StateTtl
 
 
 @pytest.mark.parametrize(
@@ -37,6 +53,43 @@ def test_of_a_group() -> None:
         pytest.raises(InvalidConfigError, match=r"no option 'stroage'; did you mean 'storage'\?"),
     ):
         CheckpointedTaskGroup("epoch", stroage="s3://lake/cairn")
+
+
+MADE_WITH: dict[type, dict[str, Any]] = {
+    CheckpointConfig: {},
+    RegionalCheckpoints: {},
+    NoRestart: {},
+    FixedDelayRestart: {},
+    ExponentialDelayRestart: {},
+    FailureRateRestart: {},
+    FileSource: {"uri": "file:///in"},
+    AssetEvents: {},
+    Offsets: {"ask": lambda position, run: (position, position)},
+    DataInterval: {},
+    ConnectSession: {},
+    StateTtl: {"after": timedelta(days=1), "column": "seen"},
+}
+
+
+@pytest.mark.parametrize("kind", MADE_WITH, ids=lambda kind: kind.__name__)
+def test_of_options_that_are_an_object(kind: Any) -> None:
+    """Each option is known, and of a wrong one the message names it, the nearest and all"""
+    made = kind(**MADE_WITH[kind])
+    assert replace(made) == made
+    for option in [each.name for each in fields(kind)]:
+        with pytest.raises(InvalidConfigError) as refused:
+            kind(**MADE_WITH[kind], **{f"{option}x": 1})
+        assert f"{kind.__name__} has no option '{option}x'; did you mean '{option}'?" in str(refused.value)
+    with pytest.raises(InvalidConfigError) as refused:
+        kind(**MADE_WITH[kind], zzzzzz=1)
+    assert str(refused.value).startswith(f"{kind.__name__} has no option 'zzzzzz' [options=`")
+    assert refused.value.fields == {"options": ", ".join(each.name for each in fields(kind)) or "none"}
+
+
+def test_of_a_checkpoints_options() -> None:
+    with pytest.raises(InvalidConfigError, match=r"CheckpointConfig has no option 'retain'; did you mean 'retained'\?"):
+        CheckpointConfig(retain=3)  # type: ignore[call-arg]
+    assert signature(CheckpointConfig).parameters.keys() >= {"timeout", "retained"}, "an editor shows them"
 
 
 def test_of_a_choice() -> None:
