@@ -39,12 +39,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.storage import open_store
-from scripts.demo.compare import state_files
+from scripts.demo.stored_state import state_rows
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark.start import ensure_archive, fast_conf
 
@@ -93,8 +92,7 @@ def rows(folder: Path, arm: str) -> int:
     """Count the rows of what the stage that dies has written in the end."""
     if arm == RETRY:
         return sum(pq.read_metadata(file).num_rows for file in (folder / "plain" / f"totals-{DIES}").glob("*.parquet"))
-    parts = state_files(Coordinator(open_store(f"file://{folder}/storage"), arm), DIES, "totals")
-    return sum(pq.read_metadata(pa.BufferReader(part)).num_rows for part in parts)
+    return len(state_rows(Coordinator(open_store(f"file://{folder}/storage"), arm), DIES, "totals"))
 
 
 def problems(runs: Mapping[str, Run], found: Mapping[str, int]) -> list[str]:

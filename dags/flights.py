@@ -1,8 +1,9 @@
 """Flights: four Spark stages an epoch, one DAG run a day, exactly-once state and one published table.
 
 `clean` reads the day's flights and hands them to `routes` and `airports`, which keep running totals as checkpointed
-state; `report` publishes the league table of all days so far. Kill any driver at any moment: the retry restores the
-latest completed checkpoint, runs that stage again, and the totals come out as if nothing had happened.
+state: each day they write what it changes, not the whole. `report` appends the day to a league table. Kill any driver
+at any moment: the retry restores the latest completed checkpoint, runs that stage again, and the totals come out as if
+nothing had happened.
 
 Set before Airflow starts:
     CAIRN_STORAGE: where checkpoints live, `file:///…` or `s3://bucket/prefix`.

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 
 @dataclass(frozen=True)
@@ -58,18 +60,30 @@ class Epoch:
         """Read what a stage has written in this epoch."""
         return self.spark.read.parquet(self._path(state or stage, self.told["number"]))
 
-    def state(self, name: str) -> DataFrame | None:
+    def state(self, name: str, keys: object = None) -> DataFrame | None:  # noqa: ARG002 - plain files have no index
         """Read the state as the epoch before has left it."""
         number: int = self.told["number"]
         return None if number == 0 else self.spark.read.parquet(self._path(name, number - 1))
 
-    def snapshot(self, name: str, df: DataFrame, key: object) -> None:  # noqa: ARG002 - plain files have no key
-        """Write the state."""
-        df.write.parquet(self._path(name, self.told["number"]))
+    def update(self, name: str, changed: DataFrame, key: Sequence[str]) -> None:
+        """Write the state whole: what has not changed, and what has."""
+        before = self.state(name)
+        if before is not None:
+            changed = before.join(changed, list(key), "left_anti").unionByName(changed)
+        changed.write.parquet(self._path(name, self.told["number"]))
 
-    def publish(self, name: str, df: DataFrame) -> None:
-        """Write a table."""
-        df.write.parquet(self._path(name, self.told["number"]))
+    def aggregate(self, name: str, partials: DataFrame, key: Sequence[str], merge: Mapping[str, str]) -> None:
+        """Write the state whole: the sums so far and the epoch's, by one aggregation."""
+        before = self.state(name)
+        if before is not None:
+            sums = {"sum": F.sum, "each(sum)": _sum_of_arrays}
+            values = [sums[how](F.col(column)).alias(column) for column, how in merge.items()]
+            partials = before.unionByName(partials).groupBy(*key).agg(*values)
+        partials.write.parquet(self._path(name, self.told["number"]))
+
+    def append(self, name: str, df: DataFrame) -> None:
+        """Add rows to a table."""
+        df.write.mode("append").parquet(f"{self.told['folder']}/{name}")
 
     def get(self, name: str, default: object) -> object:
         """Read a small value as the epoch before has left it."""
@@ -79,6 +93,12 @@ class Epoch:
     def put(self, name: str, value: object) -> None:
         """Write a small value."""
         Path(self._path(name, self.told["number"])).with_suffix(".json").write_text(json.dumps(value))
+
+
+def _sum_of_arrays(arrays: Column) -> Column:
+    """Sum arrays of one length, of one day and of those before it."""
+    parts = F.collect_list(arrays)
+    return F.when(F.size(parts) == 1, parts[0]).otherwise(F.zip_with(parts[0], parts[1], lambda one, two: one + two))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Keeps, for each airport, how many flights left it and how many came in."""
+"""Keeps, for each airport, how many flights left it and how many came in.
+
+An epoch reads the airports that its flights touch, and writes those; the others stay where they are.
+"""
 
 from __future__ import annotations
 
@@ -25,5 +28,5 @@ def add(counts: DataFrame) -> DataFrame:
 if __name__ == "__main__":
     with Epoch.current() as epoch:
         today = count_airports(epoch.read("clean"))
-        before = epoch.state("traffic")
-        epoch.snapshot("traffic", today if before is None else add(before.union(today)), key=KEY)
+        before = epoch.state("traffic", keys=today)
+        epoch.update("traffic", today if before is None else add(before.union(today)), key=KEY)

@@ -1,4 +1,4 @@
-"""Publishes the league table: airports by traffic, with the mean delay of what left them, over all days so far."""
+"""Appends a day to the league table: airports by traffic so far, with the mean delay of what left them."""
 
 from __future__ import annotations
 
@@ -28,5 +28,6 @@ def league(routes: DataFrame, airports: DataFrame) -> DataFrame:
 
 if __name__ == "__main__":
     with Epoch.current() as epoch:
-        epoch.publish("league", league(epoch.read("routes", "totals"), epoch.read("airports", "traffic")))
+        standing = league(epoch.read("routes", "totals"), epoch.read("airports", "traffic"))
+        epoch.append("league", standing.withColumn("day", F.lit(epoch.slice.start).cast("date")))
         epoch.put("days", epoch.get("days", 0) + 1)

@@ -1,4 +1,7 @@
-"""Keeps, for each origin and destination, how many flights there were, how late, and the histogram of their delays."""
+"""Keeps, for each origin and destination, how many flights there were, how late, and the histogram of their delays.
+
+A day's counts are partial aggregates: an epoch adds its own and reads nothing of what is there.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pyspark.sql import functions as F
 from airflow_cairn.spark import Epoch
 
 KEY = ["origin", "destination"]
+MERGE = {"flights": "sum", "delay_sum": "sum", "delay_histogram": "each(sum)"}
 BUCKET_MINUTES = 10
 FIRST_BUCKET_MINUTES = -60
 BUCKETS = 36
@@ -30,24 +34,6 @@ def count_routes(flights: DataFrame) -> DataFrame:
     )
 
 
-def merge(before: DataFrame, today: DataFrame) -> DataFrame:
-    """Add today's counts to those before; routes that only one side has are kept."""
-    none = F.array_repeat(F.lit(0).cast("long"), BUCKETS)
-    joined = before.alias("b").join(today.alias("t"), KEY, "full_outer")
-
-    def both(name: str, default: Column) -> tuple[Column, Column]:
-        return F.coalesce(F.col(f"b.{name}"), default), F.coalesce(F.col(f"t.{name}"), default)
-
-    def total(name: str) -> Column:
-        left, right = both(name, F.lit(0).cast("long"))
-        return (left + right).alias(name)
-
-    histogram = F.zip_with(*both("delay_histogram", none), lambda left, right: left + right)
-    return joined.select(*KEY, total("flights"), total("delay_sum"), histogram.alias("delay_histogram"))
-
-
 if __name__ == "__main__":
     with Epoch.current() as epoch:
-        today = count_routes(epoch.read("clean"))
-        before = epoch.state("totals")
-        epoch.snapshot("totals", today if before is None else merge(before, today), key=KEY)
+        epoch.aggregate("totals", count_routes(epoch.read("clean")), key=KEY, merge=MERGE)

@@ -35,12 +35,15 @@ from .compare import Comparison, compare, leftovers
 from .flights_input import FLIGHTS_A_DAY, SCHEMA, write_flights
 from .plain import PlainPass
 from .report import print_table
+from .stored_state import written
 from .strike import SERVER, KillOrder
 from .terminal import Terminal
 from .watch import Watcher
 
 STAGES = ("clean", "routes", "airports", "report")
 BUCKET = "lake"
+KILL = "routes@2"
+"""Unless another kill is asked for: one epoch before it, and one after it."""
 EAGER = {("scheduler", "scheduler_idle_sleep_time"): "0.2"}
 """One job alone has its Airflow: the scheduler looks more often than among many tests."""
 STALLED_AFTER_S = 300.0
@@ -74,8 +77,8 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
-    parser.add_argument("--epochs", type=int, default=5, help="days to run, each an epoch (default: 5)")
-    parser.add_argument("--kill", default="routes@3", help="STAGE@EPOCH, or server@EPOCH: what is killed; or none")
+    parser.add_argument("--epochs", type=int, default=3, help="days to run, each an epoch (default: 3)")
+    parser.add_argument("--kill", default=KILL, help="STAGE@EPOCH, or server@EPOCH: what is killed; or none")
     parser.add_argument(
         "--session",
         choices=("warm", "submit"),
@@ -108,7 +111,7 @@ def _kill_order(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         parser.error(f"KILL={text} kills the server that all stages share, and with SESSION=submit there is none")
     epoch = int(match[2])
     if not 1 <= epoch <= epochs:
-        if text == "routes@3":  # the default, with fewer epochs than that
+        if text == KILL:  # the default, with fewer epochs than that
             return KillOrder("routes", epochs)
         parser.error(f"KILL names epoch {epoch}, and there are {epochs}")
     return KillOrder(match[1], epoch)
@@ -145,7 +148,16 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
             compare(coordinator, "routes", "totals", ["origin", "destination"], plain.totals),
             compare(coordinator, "airports", "traffic", ["airport"], plain.traffic),
         ]
+        grown = [
+            written(coordinator, "routes", "totals", plain.totals),
+            written(coordinator, "airports", "traffic", plain.traffic),
+        ]
         print_table(coordinator.head(), lambda epoch: f"{watcher.epoch_number(epoch)} ({watcher.day(epoch)})")
+        for state in grown:
+            say(
+                f"the last epoch wrote {state.run_bytes:,} bytes for {state.name}; a snapshot of the whole, as the "
+                f"plain pass wrote it, has {state.whole_bytes:,}"
+            )
         equal = _tell(coordinator, found, options, watcher)
         stays = options.keep or (equal and _terminal.is_interactive and sys.stdin.isatty())
         _what_next(home, uri, stays=stays)
@@ -272,7 +284,7 @@ def _what_next(home: AirflowHome, uri: str, *, stays: bool) -> None:
         say(f"  .venv/bin/cairn checkpoints flights --storage {uri}")
     else:
         say("  make demo KEEP=1          leaves Airflow up: see the killed stage and its retry in the page")
-    say("  make demo KILL=server@3   kills the Spark server with all that runs on it")
+    say("  make demo KILL=server@2   kills the Spark server with all that runs on it")
     say("  make demo STORAGE=s3      the same on a real S3 server, through s3a and the magic committer")
     say("The DAG is dags/flights.py, its applications are in dags/applications/.")
 

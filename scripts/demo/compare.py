@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.store import metadata_file
-from airflow_cairn.spark.stored.key_groups import COLUMN
-from airflow_cairn.spark.stored.outputs import of_checkpoint
 
-Row = tuple[Any, ...]
+from .stored_state import Row, state_rows
 
 
 @dataclass(frozen=True)
@@ -39,8 +35,7 @@ def compare(coordinator: Coordinator, stage: str, name: str, key: list[str], exp
         key: its key columns.
         expected: where the plain pass wrote the same columns.
     """
-    ours = _rows(state_files(coordinator, stage, name), key)
-    theirs = _rows([path.read_bytes() for path in sorted(expected.glob("*.parquet"))], key)
+    ours, theirs = state_rows(coordinator, stage, name), _plain_rows(expected, key)
     differences = [
         f"{found}: expected {theirs.get(found)}, found {ours.get(found)}"
         for found in sorted(set(ours) | set(theirs))
@@ -67,27 +62,9 @@ def leftovers(coordinator: Coordinator) -> list[str]:
     return [key for key in found if key not in referred] + uploads
 
 
-def state_files(coordinator: Coordinator, stage: str, name: str) -> list[bytes]:
-    """Give the content of the files of a stage's state in the newest completed checkpoint; none where there is none."""
-    latest = coordinator.head().latest_completed()
-    if latest is None:
-        return []
-    files = coordinator.files
-    return [
-        files.store.get(files.full(file.handle.path)).data
-        for contents in of_checkpoint(files, latest.metadata, lambda uid: uid == stage)
-        for file in contents.outputs[f"state.{name}"].files
-    ]
-
-
-def _rows(parts: Iterable[bytes], key: list[str]) -> dict[Row, Row]:
-    rows: dict[Row, Row] = {}
-    for part in parts:
-        table = pq.read_table(pa.BufferReader(part))
-        values = sorted(set(table.column_names) - {*key, COLUMN})
-        for row in table.to_pylist():
-            where = tuple(row[column] for column in key)
-            if where in rows:
-                raise ValueError(f"the key {where} stands twice in the state")
-            rows[where] = tuple((column, row[column]) for column in values)
+def _plain_rows(folder: Path, key: list[str]) -> dict[Row, dict[str, Any]]:
+    rows: dict[Row, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            rows[tuple(row[column] for column in key)] = row
     return rows

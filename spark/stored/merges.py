@@ -12,24 +12,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
+from .array_merges import BITS, element_merge, merged_arrays
+from .array_merges import TYPES as ELEMENT_TYPES
 from .key_groups import KEY, OWN, quoted, renamed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_NUMBERS = (*_BITS, "decimal", "float", "double")
+_NUMBERS = (*BITS, "decimal", "float", "double")
 _TYPES: dict[str, tuple[str, ...]] = {
     "sum": _NUMBERS,
-    "count": tuple(_BITS),
+    "count": tuple(BITS),
     "min": (),
     "max": (),
     "bool_and": ("boolean",),
     "bool_or": ("boolean",),
-    "bit_and": tuple(_BITS),
-    "bit_or": tuple(_BITS),
-    "bit_xor": tuple(_BITS),
+    "bit_and": tuple(BITS),
+    "bit_or": tuple(BITS),
+    "bit_xor": tuple(BITS),
     "hll_union": ("binary",),
     "theta_union": ("binary",),
     "kll_merge_bigint": ("binary",),
@@ -79,20 +80,28 @@ def _check_one(name: str, column: str, how: str, kind: DataType, merge: Mapping[
                 merge=listed(merge),
             )
         return
-    if how not in _TYPES:
+    each = element_merge(how) if isinstance(how, str) else None
+    if each is None and how not in _TYPES:
         raise InvalidStateError(
             f"there is no merge {how!r}, which is given for the column {column!r} of state.{name}",
-            merges=", ".join((*_TYPES, "first_by(…)", "last_by(…)")),
+            merges=", ".join((*_TYPES, "first_by(…)", "last_by(…)", *(f"each({one})" for one in ELEMENT_TYPES))),
         )
-    found = kind.typeName()
-    if (_TYPES[how] and found not in _TYPES[how]) or (not _TYPES[how] and found in ("map", "variant")):
+    takes, found = (ELEMENT_TYPES[each], _element_of(kind)) if each else (_TYPES[how], kind.typeName())
+    if (takes and found not in takes) or (not takes and found in ("map", "variant")):
         raise InvalidStateError(
             f"the merge {how!r} does not take the column {column!r} of state.{name}",
             type=kind.simpleString(),
-            takes=", ".join(_TYPES[how]) or "what can be ordered",
+            takes=("arrays of " if each else "") + (", ".join(takes) or "what can be ordered"),
         )
     if how in _SKETCHES and not hasattr(F, _SKETCHES[how]):
         raise InvalidConfigError(f"the merge {how!r} needs {_SKETCHES[how]}, which this version of Spark does not have")
+
+
+def _element_of(kind: DataType) -> str:
+    """Give the type of an array's elements; nothing for what is no array."""
+    from pyspark.sql.types import ArrayType
+
+    return kind.elementType.typeName() if isinstance(kind, ArrayType) else ""
 
 
 def merged(df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping[str, str]) -> DataFrame:
@@ -115,6 +124,7 @@ def merged(df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping
 
 def _value(kind: DataType, column: str, how: str) -> Column:
     from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
 
     col = F.col(quoted(column))
     by = _BY.match(how)
@@ -123,6 +133,10 @@ def _value(kind: DataType, column: str, how: str) -> Column:
         return (F.min_by if by[1] == "first_by" else F.max_by)(col, order)
     if how in ("sum", "count"):
         return _sum(kind, column)
+    each = element_merge(how)
+    if each is not None:
+        assert isinstance(kind, ArrayType), "the merge has been checked"
+        return merged_arrays(col, column, kind.elementType, each)
     if how == "hll_union":
         return F.hll_union_agg(col, F.lit(True))
     named: Callable[[Column], Column] = getattr(F, _SKETCHES.get(how, how))
@@ -137,9 +151,9 @@ def _sum(kind: DataType, column: str) -> Column:
     if found in ("float", "double"):
         return F.sum(col).cast(kind)
     error = F.raise_error(F.lit(f"the sum of the column {column} no longer fits its type {kind.simpleString()}"))
-    if found in _BITS:
+    if found in BITS:
         total = F.sum(col.cast("decimal(38,0)"))
-        most = 2 ** (_BITS[found] - 1)
+        most = 2 ** (BITS[found] - 1)
         fits = total.isNull() | total.between(
             F.lit(f"{-most}").cast("decimal(38,0)"), F.lit(f"{most - 1}").cast("decimal(38,0)")
         )

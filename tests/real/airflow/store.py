@@ -11,9 +11,10 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.store import metadata_file
-from airflow_cairn.spark.stored.key_groups import COLUMN
+from airflow_cairn.spark.stored.outputs import data_files, of_checkpoint
 from airflow_cairn.storage import S3Options, open_store
-from scripts.demo.compare import leftovers, state_files
+from scripts.demo.compare import leftovers
+from scripts.demo.stored_state import state_rows
 
 
 class JobStore:
@@ -41,16 +42,16 @@ class JobStore:
 
     def state(self, stage: str, name: str) -> list[dict[str, Any]]:
         """Give the rows of a keyed state in the newest completed checkpoint."""
-        parts = state_files(self.coordinator, stage, name)
-        tables = (pq.read_table(pa.BufferReader(part)) for part in parts)
-        return [row for table in tables for row in table.drop_columns(COLUMN).to_pylist()]
+        return list(state_rows(self.coordinator, stage, name).values())
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """Give the rows of a published table in the newest completed checkpoint."""
         latest = self.coordinator.head().latest_completed()
         assert latest is not None
-        keys = [found.key for found in self.files.listing(latest.tables[name]) if found.key.endswith(".parquet")]
-        parts = (self.files.store.get(self.files.full(key)).data for key in keys)
+        found = of_checkpoint(self.files, latest.metadata, lambda _: True)
+        stored = next(each.outputs[f"table.{name}"] for each in found if f"table.{name}" in each.outputs)
+        handles = [file.handle for file in data_files(self.files, stored).files]
+        parts = (self.files.store.get(self.files.full(handle.path)).data for handle in handles)
         return [row for part in parts for row in pq.read_table(pa.BufferReader(part)).to_pylist()]
 
     def value(self, stage: str, name: str) -> Any:

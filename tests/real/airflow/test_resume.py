@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,8 @@ class Plain:
             for airport in departures | arrivals
         ]
 
-    def league(self) -> list[dict[str, Any]]:
-        """Give what `report` has to publish; the mean delay with two digits, as there."""
+    def league(self, day: date) -> list[dict[str, Any]]:
+        """Give what `report` has to append on a day; the mean delay with two digits, as there."""
         sums: Counter[str] = Counter()
         for (origin, _), delays in self.delays.items():
             sums[origin] += sum(delays)
@@ -84,6 +84,7 @@ class Plain:
                 **row,
                 "flights": row["departures"] + row["arrivals"],
                 "mean_departure_delay": _two_digits(sums[row["airport"]] / row["departures"]),
+                "day": day,
             }
             for row in self.traffic()
         ]
@@ -96,7 +97,7 @@ def _two_digits(value: float) -> float:
 
 def rows(found: list[dict[str, Any]]) -> list[str]:
     """Give rows in an order that does not matter."""
-    return sorted(json.dumps(row, sort_keys=True) for row in found)
+    return sorted(json.dumps(row, sort_keys=True, default=str) for row in found)
 
 
 def run_day_3(airflow: AirflowHome, job: str, run: str, at: str, **conf: Any) -> str:
@@ -164,7 +165,11 @@ def test_other_jobs_go_on_at_other_parallelisms(
     plain = Plain(flights, (1, 4))
     assert rows(last.state("routes", "totals")) == rows(plain.totals())
     assert rows(last.state("airports", "traffic")) == rows(plain.traffic())
-    assert rows(last.table("league")) == rows(plain.league())
+    days = {
+        Plain(flights, (1, upto)): FIRST_DAY.date() + timedelta(days=first - 1)
+        for first, upto in ((1, 2), (3, 3), (4, 4))
+    }
+    assert rows(last.table("league")) == rows([row for until, day in days.items() for row in until.league(day)])
     assert last.value("report", "days") == 3, "so many epochs"
     assert last.unreferenced() == []
 

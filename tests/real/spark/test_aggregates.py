@@ -30,11 +30,16 @@ MERGE = {
     "city": "last_by(high)",
     "birth": "first_by(low)",
     "seen": "hll_union",
+    "lots": "each(sum)",
+    "ends": "each(max)",
+    "each_bit": "each(bit_xor)",
 }
 COLUMNS = """
     CAST(count(*) AS BIGINT) AS flights, CAST(count(*) AS INT) AS seats, CAST(sum(cost) AS DECIMAL(10,2)) AS cost,
     min(at) AS low, max(at) AS high, bool_and(ok) AS every, bool_or(ok) AS once, bit_or(bits) AS bits,
-    max_by(city, at) AS city, min_by(city, at) AS birth, hll_sketch_agg(city) AS seen
+    max_by(city, at) AS city, min_by(city, at) AS birth, hll_sketch_agg(city) AS seen,
+    array(count_if(at < 2), count_if(at >= 2)) AS lots, array(max(city), CAST(max(at) AS STRING)) AS ends,
+    array(bit_xor(bits)) AS each_bit
 """
 
 
@@ -106,9 +111,34 @@ def test_a_column_may_have_the_name_that_a_key_has_in_the_merge(spark: SparkSess
         epoch.put("days", 1)
 
 
+def test_arrays_are_merged_element_by_element(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K1
+    """The shorter one ends early, nulls are left out, and what is null in all partials stays null"""
+    partials = [
+        "('a', array(1, 2), array(0.5D), array(true, NULL)), ('b', NULL, NULL, array(NULL))",
+        "('a', array(10, NULL, 5), array(1D), array(false, true)), ('b', NULL, array(), array(NULL))",
+        "('a', NULL, array(), array(true))",
+    ]
+    types = "route, CAST(n AS ARRAY<INT>) AS n, CAST(part AS ARRAY<DOUBLE>) AS part, CAST(ok AS ARRAY<BOOLEAN>) AS ok"
+    for number, values in enumerate(partials):
+        pipeline.trigger(f"r{number}")
+        with pipeline.epoch(f"r{number}") as epoch:
+            merge = {"n": "each(sum)", "part": "each(sum)", "ok": "each(bool_and)"}
+            part = spark.sql(f"SELECT {types} FROM VALUES {values} AS t(route, n, part, ok)")
+            epoch.aggregate("routes", part, key="route", merge=merge)
+        pipeline.complete(f"r{number}")
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        found = epoch.state("routes")
+        assert found is not None
+        assert found.dtypes[1:] == [("n", "array<int>"), ("part", "array<double>"), ("ok", "array<boolean>")]
+        assert rows(found) == [("a", [11, 2, 5], [1.5], [False, True]), ("b", None, [], [None])]
+    pipeline.complete("r3")
+
+
 def test_a_sum_that_no_longer_fits_is_an_error(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K1
-    most = "SELECT 'a' AS route, 9223372036854775807 AS n, CAST(99.99 AS DECIMAL(4,2)) AS d"
-    merge = {"n": "sum", "d": "sum"}
+    n = "9223372036854775807"
+    most = f"SELECT 'a' AS route, {n} AS n, CAST(99.99 AS DECIMAL(4,2)) AS d, array(0, {n}) AS h"
+    merge = {"n": "sum", "d": "sum", "h": "each(sum)"}
     for run_id in ("r1", "r2"):
         pipeline.trigger(run_id)
         with pipeline.epoch(run_id) as epoch:
@@ -120,7 +150,7 @@ def test_a_sum_that_no_longer_fits_is_an_error(spark: SparkSession, pipeline: Pi
         assert found is not None
         spark.conf.set("spark.sql.ansi.enabled", "false")
         try:
-            for column, kind in (("n", "bigint"), ("d", "decimal")):
+            for column, kind in (("n", "bigint"), ("d", "decimal"), ("h", "array<bigint>")):
                 with pytest.raises(Exception, match=f"the sum of the column {column} no longer fits its type {kind}"):
                     found.select(column).collect()
         finally:
@@ -139,6 +169,13 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
             (narrow, "route", {"n": "sum"}, r"needs a merge for each column.*columns=`n, at` merge=`n: sum`"),
             (narrow, "route", {**merge, "route": "min"}, "for no other"),
             (narrow, "route", {**merge, "n": "median"}, "there is no merge 'median'.*merges=`sum, count"),
+            (narrow, "route", {**merge, "n": "each(median)"}, r"no merge 'each\(median\)'.*each\(sum\)"),
+            (
+                narrow,
+                "route",
+                {**merge, "n": "each(sum)"},
+                "does not take the column 'n'.*takes=`arrays of byte",
+            ),
             (narrow, "route", {**merge, "n": "bool_or"}, "'bool_or' does not take the column 'n'.*takes=`boolean`"),
             (good, "route", {**merge, "m": "max"}, "'max' does not take the column 'm'"),
             (good, "route", {**merge, "m": "first_by(at)"}, "is itself merged by 'min'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,8 +72,10 @@ def test_an_example_reads_two_upstreams(spark: SparkSession) -> None:
         APPLICATIONS / "report.py",
         inputs={"routes": {"totals": routes}, "airports": {"traffic": airports}},
         values={"days": 6},
+        start="2026-01-02T00:00:00+00:00",
+        end="2026-01-03T00:00:00+00:00",
     )
-    assert rows(written.tables["league"]) == [("AMS", 5, 4, 1, 2.5)]
+    assert rows(written.tables["league"]) == [("AMS", 5, 4, 1, 2.5, date(2026, 1, 2))]
     assert written.values == {"days": 7}
 
 
