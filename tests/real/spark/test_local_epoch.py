@@ -196,14 +196,14 @@ def test_what_a_check_takes(spark: SparkSession, caplog: pytest.LogCaptureFixtur
 
 
 def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flights(spark, ("AMS", "LHR", 3)).write.parquet(f"file://{tmp_path}/flights.parquet")
-    (tmp_path / "before.csv").write_text("airport,departures,arrivals\nAMS,5,1\n")
-    words = [str(APPLICATIONS / "airports.py"), "--input", f"clean={tmp_path}/flights.parquet"]
-    words += ["--state", f"traffic={tmp_path}/before.csv", "--key", "traffic=airport", "--value", "days=2"]
+    (tmp_path / "flights.csv").write_text("origin,destination,delay\nAMS,LHR,3\n")
+    (tmp_path / "before.json").write_text('{"airport": "AMS", "departures": 5, "arrivals": 1}\n')
+    words = [str(APPLICATIONS / "airports.py"), "--input", f"clean={tmp_path}/flights.csv"]
+    words += ["--state", f"traffic={tmp_path}/before.json", "--key", "traffic=airport", "--value", "days=2"]
     assert main(words, spark) == 0
     shown = capsys.readouterr().out
     assert "state traffic: 2 rows" in shown
-    assert "|AMS    |6         |1       |" in shown
+    assert "|AMS    |1       |6         |" in shown, shown
     assert "value days: 2" in shown
     assert main([*words, "--input", "clean=nothing.parquet"], spark) == 2
     assert "there is no such file or folder [path=`nothing.parquet`]" in capsys.readouterr().err
