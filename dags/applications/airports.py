@@ -29,4 +29,4 @@ if __name__ == "__main__":
     with Epoch.current() as epoch:
         today = count_airports(epoch.read("clean"))
         before = epoch.state("traffic", keys=today)
-        epoch.update("traffic", today if before is None else add(before.union(today)), key=KEY)
+        epoch.update("traffic", today if before is None else add(before.unionByName(today)), key=KEY)
