@@ -1,16 +1,17 @@
 """What it costs to change a few rows of a keyed state, against Spark alone that merges and writes the whole.
 
-Run it as `.venv/bin/python -m bench.state [--json] [--keys N] [--share S] [--epochs N] [--history N] [--max-runs N]`.
+Run it as `.venv/bin/python -m bench.state [--json] [--keys N] [--share S] [--epochs N] [--history N] [--fan-in N]`.
 In each epoch the same share of the keys changes. One job does it by `epoch.update`, one by `epoch.aggregate`, and plain
 Spark reads its folder, unites it with the changes, takes the newest row of each key and writes a new folder. The three
 take turns, in one session on local files. Before them come epochs of the two jobs alone (`--history`), which are not
 counted: with 45 of them, of 1 % each, the counted ones begin with many runs and write a new base once. The figures
-count that epoch as often as it comes.
+count that epoch, and those that merge runs, as often as they come.
 
 - `update_ratio`: seconds of a block that updates by those of plain Spark, epochs with a new base included;
   `update_cpu_ratio`: CPU seconds, with those of the JVM.
-- `update_run_ratio`, `update_base_ratio`: of the epochs that wrote a run, and of those that wrote a new base; medians.
-- `aggregate_ratio` and the three others like it: the same of `epoch.aggregate`.
+- `update_run_ratio`, `update_merge_ratio`, `update_base_ratio`: of the epochs that wrote a run, of those that merged
+  runs, and of those that wrote a new base; medians.
+- `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`.
 - `bytes_share`: bytes of data that an updating epoch writes, new bases included, by those of a whole snapshot.
 - `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end.
 - `base_every`: epochs from one new base to the next, with the bounds that a job has. `live_files`: of the state.
@@ -26,7 +27,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
 from airflow_cairn.spark import state
@@ -45,6 +46,10 @@ _COLUMNS = ("key", *_MERGE)
 _READS = 5
 
 
+Kind = Literal["run", "merge", "base"]
+"""What an epoch wrote: its run, several runs as one, or a new base."""
+
+
 @dataclass(frozen=True)
 class Round:
     """One epoch of one way to keep a state, and plain Spark in its turn."""
@@ -53,63 +58,69 @@ class Round:
     plain: Spent
     size_bytes: int = 0
     """Of the files of data that the epoch left."""
-    new_base: bool = False
+    kind: Kind = "run"
 
 
 def base_every(snapshot_bytes: float, run_bytes: float) -> int:
     """Give how many epochs there are from one new base to the next, by the bounds that a job has (semantics K3)."""
     most = max(runs.SMALL_BYTES, runs.MAX_SHARE * snapshot_bytes)
     by_size = math.floor(most / run_bytes) + 1 if run_bytes else math.inf
-    return int(min(by_size, runs.MAX_RUNS + 1))
+    return int(min(by_size, runs.MAX_EPOCHS))
 
 
-def amortised(of_runs: Sequence[float], of_bases: Sequence[float], every: int) -> float:
-    """Give the mean of an epoch where one in `every` writes a new base; medians of what was measured of each.
+def amortised(rounds: Sequence[Round], value: Iterable[float], every: int, fan_in: int) -> float:
+    """Give the mean of an epoch where one in `every` writes a new base, and one in `fan_in` of the others merges runs.
+
+    Of each kind the median of what was measured counts.
 
     Raises:
-        ValueError: one of the two was not measured.
+        ValueError: a kind was not measured.
     """
-    if not of_runs or not of_bases:
-        raise ValueError("no epoch wrote a new base, or each did: give other --epochs, --history or --max-runs")
-    return (statistics.median(of_runs) * (every - 1) + statistics.median(of_bases)) / every
+    of = medians(rounds, value)
+    merges = (every - 1) // fan_in
+    counts: dict[Kind, int] = {"run": every - 1 - merges, "merge": merges, "base": 1}
+    if missing := [kind for kind, count in counts.items() if count and kind not in of]:
+        raise ValueError(f"no epoch wrote a {missing[0]}: give other --epochs, --history or --fan-in")
+    return sum(of[kind] * count for kind, count in counts.items() if count) / every
 
 
-def ratios(name: str, rounds: Sequence[Round], every: int) -> dict[str, object]:
+def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float]:
+    """Give the median of each kind of epoch that there was."""
+    found: dict[Kind, list[float]] = {}
+    for each, one in zip(rounds, value, strict=True):
+        found.setdefault(each.kind, []).append(one)
+    return {kind: statistics.median(values) for kind, values in found.items()}
+
+
+def ratios(name: str, rounds: Sequence[Round], every: int, fan_in: int) -> dict[str, object]:
     """Give the figures of one way."""
-
-    def split(value: Iterable[float]) -> tuple[list[float], list[float]]:
-        pairs = list(zip(rounds, value, strict=True))
-        return [one for each, one in pairs if not each.new_base], [one for each, one in pairs if each.new_base]
-
-    seconds = split(each.mine.seconds / each.plain.seconds for each in rounds)
-    cpu = split(each.mine.cpu / each.plain.cpu for each in rounds)
+    seconds = [each.mine.seconds / each.plain.seconds for each in rounds]
+    cpu = [each.mine.cpu / each.plain.cpu for each in rounds]
     return {
-        f"{name}_ratio": round(amortised(*seconds, every), 3),
-        f"{name}_cpu_ratio": round(amortised(*cpu, every), 3),
-        f"{name}_run_ratio": round(statistics.median(seconds[0]), 3),
-        f"{name}_base_ratio": round(statistics.median(seconds[1]), 3),
+        f"{name}_ratio": round(amortised(rounds, seconds, every, fan_in), 3),
+        f"{name}_cpu_ratio": round(amortised(rounds, cpu, every, fan_in), 3),
+        **{f"{name}_{kind}_ratio": round(one, 3) for kind, one in sorted(medians(rounds, seconds).items())},
     }
 
 
-def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, every: int) -> float:
+def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, every: int, fan_in: int) -> float:
     """Give the bytes of an epoch by those of a snapshot."""
-    of_runs, of_bases = ([each.size_bytes for each in rounds if each.new_base == new] for new in (False, True))
-    return amortised(of_runs, of_bases, every) / snapshot_bytes
+    return amortised(rounds, [each.size_bytes for each in rounds], every, fan_in) / snapshot_bytes
 
 
-def measure(keys: int, share: float, epochs: int, history: int, max_runs: int) -> dict[str, object]:
+def measure(keys: int, share: float, epochs: int, history: int, fan_in: int) -> dict[str, object]:
     """Let the three take turns; give the figures."""
     spark = session_builder().config("spark.driver.memory", "3g").getOrCreate()
     try:
         with tempfile.TemporaryDirectory(prefix="cairn-state-") as folder:
-            return _Bench(spark, f"file://{folder}", keys, share, max_runs).run(epochs, history)
+            return _Bench(spark, f"file://{folder}", keys, share, fan_in).run(epochs, history)
     finally:
         spark.stop()
 
 
 class _Bench:
-    def __init__(self, spark: SparkSession, folder: str, keys: int, share: float, max_runs: int) -> None:
-        self._spark, self._folder, self._keys, self._max_runs = spark, folder, keys, max_runs
+    def __init__(self, spark: SparkSession, folder: str, keys: int, share: float, fan_in: int) -> None:
+        self._spark, self._folder, self._keys, self._fan_in = spark, folder, keys, fan_in
         self._count = max(1, int(keys * share))
         self._plain = f"{folder}/plain-0"
         self._jobs = {name: Pipeline(f"{folder}/{name}", spark) for name in ("update", "aggregate")}
@@ -130,12 +141,12 @@ class _Bench:
         for number in range(history + 1, history + epochs + 1):
             plain = measured(self._spark, partial(self._merge, number, number))
             for name in self._jobs if number % 2 else reversed(self._jobs):
-                mine, size_bytes, new_base = self._epoch(name, number, self._changed(number))
-                found[name].append(Round(mine, plain, size_bytes, new_base))
+                mine, size_bytes, kind = self._epoch(name, number, self._changed(number))
+                found[name].append(Round(mine, plain, size_bytes, kind))
         return self._figures(found, snapshot, history + epochs + 1)
 
     def _figures(self, found: dict[str, list[Round]], snapshot: int, number: int) -> dict[str, object]:
-        of_runs = [each.size_bytes for each in found["update"] if not each.new_base]
+        of_runs = [each.size_bytes for each in found["update"] if each.kind == "run"]
         every = base_every(snapshot, statistics.median(of_runs) if of_runs else 0)
         files = [each for each in self._jobs["update"].listing() if each.endswith(".parquet")]
         pipeline = self._jobs["update"]
@@ -145,11 +156,11 @@ class _Bench:
         seconds = {name: round(statistics.median(each.mine.seconds for each in found[name]), 3) for name in found}
         seconds["plain"] = round(statistics.median(each.plain.seconds for each in found["update"]), 3)
         return {
-            **ratios("update", found["update"], every),
-            **ratios("aggregate", found["aggregate"], every),
-            "bytes_share": round(bytes_share(found["update"], snapshot, every), 4),
+            **ratios("update", found["update"], every, self._fan_in),
+            **ratios("aggregate", found["aggregate"], every, self._fan_in),
+            "bytes_share": round(bytes_share(found["update"], snapshot, every, self._fan_in), 4),
             "read_all_ratio": round(self._read_all(number), 3),
-            "runs": len({each.rpartition("/")[0] for each in files if "/run." in each}),
+            "runs": len({each.rpartition("/")[0] for each in files if "/state." not in each}),
             "base_every": every,
             "live_files": len(files),
             "equal": equal,
@@ -158,7 +169,7 @@ class _Bench:
             "keys": self._keys,
             "changed": self._count,
             "epochs": len(found["update"]),
-            "max_runs": self._max_runs,
+            "fan_in": self._fan_in,
             **machine(),
         }
 
@@ -180,8 +191,8 @@ class _Bench:
         self._plain = f"{self._folder}/plain-{last}"
         rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE)).write.parquet(self._plain)
 
-    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, bool]:
-        """Run one epoch; gives what its block took, the bytes of data that it left, and whether it wrote a base."""
+    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, Kind]:
+        """Run one epoch; gives what its block took, the bytes of data that it left, and what it wrote."""
         pipeline, run_id = self._jobs[name], f"epoch {number}"
         pipeline.trigger(run_id)
         epoch = pipeline.epoch(run_id)
@@ -193,14 +204,16 @@ class _Bench:
                 else:
                     epoch.aggregate(_NAME, changed, "key", merge=_MERGE)
 
-        with mock.patch.object(runs, "MAX_RUNS", self._max_runs):
+        with mock.patch.object(runs, "FAN_IN", self._fan_in):
             spent = measured(self._spark, block)
         new = {key: size for key, size in self._sizes(name).items() if key not in self._files[name]}
         pipeline.complete(run_id)
         self._files[name] = self._sizes(name)
-        new_base = not any("/run." in key for key in new)
-        # The run that went into a new base was written too, and deleted.
-        return spent, sum(new.values()), new_base
+        kind: Kind = "base" if any("/state." in key for key in new) else "run"
+        if any("/merged." in key for key in new):
+            kind = "merge"
+        # The run that went into a merged one, or into a new base, was written too, and deleted.
+        return spent, sum(new.values()), kind
 
     def _read_all(self, number: int) -> float:
         pipeline, found = self._jobs["update"], []
@@ -232,11 +245,11 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--history", type=int, default=45, help="epochs before those that are counted, at least 1")
-    parser.add_argument("--max-runs", type=int, default=runs.MAX_RUNS, help="live runs; a job has 64 at most")
+    parser.add_argument("--fan-in", type=int, default=runs.FAN_IN, help="runs that become one; a large number: none do")
     options = parser.parse_args()
     if options.history < 1:
         parser.error(f"--history is to be at least 1, and is {options.history}")
-    found = measure(options.keys, options.share, options.epochs, options.history, options.max_runs)
+    found = measure(options.keys, options.share, options.epochs, options.history, options.fan_in)
     tell(found, as_json=options.json)
 
 

@@ -92,7 +92,7 @@ class Timers:
         with self._lock:
             if self._left is None:
                 return
-            self._left = self._left.join(keys, runs.same_key(self._left, keys, columns), "left_anti")
+            self._left = self._left.join(keys, runs.same_key(columns), "left_anti")
             self._changed = True
 
     def due(self) -> DataFrame | None:

@@ -20,7 +20,7 @@ from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed
 from ..stored.merges import merged as merge_rows
-from ..stored.outputs import Stored, frame, kind_of, rows_of_files, schema_of, touch_base
+from ..stored.outputs import Stored, as_one_run, frame, kind_of, rows_of_files, schema_of, touch_base
 from .columns import columns_of, names_of
 from .writer import Planned, Writer
 
@@ -239,13 +239,21 @@ def write(
     if update.merge is None:
         _check_once(update, files, run, writer, local)
     after = Stored(output, [*before.files, *run.files])
-    if not runs.is_due([file.handle for file in after.files]):
+    handles = [file.handle for file in after.files]
+    if runs.is_due(handles):
+        # After the merge: a row that has ended still hides the older one of its key.
+        merged = lasting(frame(update.spark, files, after, local=local))
+        after = written(writer.plan("state", update.name, merged, update.key, update.merge))
+    elif together := runs.to_merge(handles):
+        # All rows, those that have ended too: the base may have an older one of their key.
+        parts = Stored(output, [file for file in after.files if file.handle.run in together])
+        rows = as_one_run(update.spark, files, parts, local)
+        one = written(writer.plan_run(output, rows, max(together), merged=True))
+        after = Stored(output, [*(file for file in after.files if file.handle.run not in together), *one.files])
+    else:
         return after
-    # After the merge: a row that has ended still hides the older one of its key.
-    merged = lasting(frame(update.spark, files, after, local=local))
-    whole = written(writer.plan("state", update.name, merged, update.key, update.merge))
     writer.delete_output(run.output.folder)
-    return whole
+    return after
 
 
 def _first(

@@ -177,18 +177,19 @@ class Writer:
                 df = partitions.told_apart(df, appended.partition_by)
             return Planned(output, url, df, in_force)
 
-    def plan_run(self, output: Output, rows: DataFrame, number: int) -> Planned:
+    def plan_run(self, output: Output, rows: DataFrame, number: int, *, merged: bool = False) -> Planned:
         """Do the short part of writing a run of a keyed state (semantics K2).
 
         Args:
             output: the state as it is; the run's files go into a folder of their own.
             rows: what changed, with the columns of a run.
             number: the run's.
+            merged: whether the rows are those of several runs, the one of this epoch among them.
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
         """
-        folder = self.folder_of(f"run.{output.name}")
+        folder = self.folder_of(f"{'merged' if merged else 'run'}.{output.name}")
         with self.waiting():
             url = self._files.spark_url(folder)
             in_force = self._committer_of(rows.sparkSession, url)

@@ -216,6 +216,24 @@ def rows_of_files(spark: SparkSession, files: JobFiles, stored: Stored, local: L
     return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local))
 
 
+def as_one_run(spark: SparkSession, files: JobFiles, stored: Stored, local: LocalState | None = None) -> DataFrame:
+    """Give the rows of the runs that an output's files belong to as those of one run, which has the newest's number.
+
+    Args:
+        spark: the session that reads.
+        files: the job's files.
+        stored: the output, with the files of these runs alone; its merge is checked.
+        local: where copies may be.
+    """
+    schema, output = schema_of(stored.output), stored.output
+    part, ordered = _Part(spark, schema, None, None), urls(files, stored, stored.files, local)
+    if output.merge:
+        return merges.merged(part.read(ordered), schema, output.key, output.merge)
+    number = max(file.handle.run for file in stored.files)
+    size = sum(file.handle.size_bytes for file in stored.files)
+    return runs.as_one(part.read(ordered, runs.own_columns()), output.key, number, size_bytes=size)
+
+
 def data_files(files: JobFiles, stored: Stored) -> Stored:
     """Give an output with the files that hold its rows: of a table that grows, those that its list leads to.
 

@@ -4,6 +4,10 @@ A run is what one epoch changed: rows that are new or different, and keys that a
 base's are, by key group, with two more columns: whether the key is deleted, and the run's number. The checkpoint's
 metadata says of each file which run it belongs to; 0 is the base. Of a key the row in the newest run counts.
 
+Runs are merged in tiers: a run whose number is divisible by 8 is written together with the 7 before it, as one run with
+its number, one that is divisible by 64 with all since the last such one, and so on. So no more than 7 runs of a tier
+are live, and the numbers alone say what is merged: nothing is kept of it anywhere.
+
 The number is a text of fixed length, so that it orders as it reads. Spark compiles a number into the code that it
 generates, for each epoch anew; a text it passes by reference.
 """
@@ -26,18 +30,23 @@ DELETED = "_cairn_deleted"
 NUMBER = "_cairn_run"
 """The stored column of a run that holds its number."""
 
-MAX_RUNS = 64
-"""Live runs of one state, at most: what an epoch reads, and files that its metadata names, stay bounded."""
+FAN_IN = 8
+"""Neighbouring runs of one tier that become one run."""
+MAX_EPOCHS = 512
+"""Epochs that change a state until it has a new base, at most: what is deleted or has ended does not stay for ever."""
 MAX_SHARE = 0.5
 """Bytes of the runs to bytes of the base, at most."""
 SMALL_BYTES = 4 << 20
-"""Runs of up to this many bytes together are left, whatever the base has: a small state is not rewritten each epoch."""
+"""Runs of up to this many bytes together are left, whatever the base has, until some of them are merged: a small state
+is not rewritten each epoch."""
 
 _BROADCAST_BYTES = 32 << 20
 """Runs of up to this many bytes in the store have keys that fit into the memory of each executor."""
 _BROADCAST_KEYS = 1_000_000
 """As many keys of the caller's do."""
 _DIGITS = 10
+_NEWER = "_cairn_newer"
+"""The number of a run, where it is compared with another."""
 _RANGED = ("byte", "short", "integer", "long", "string", "date")
 """Types of a key column whose least and greatest value narrow what is read."""
 
@@ -51,15 +60,39 @@ def own_columns() -> list[StructField]:
 
 def next_number(handles: Iterable[StateHandle]) -> int:
     """Give the number of the run that an epoch adds to a state with these files."""
-    return max((handle.run for handle in handles), default=0) + 1
+    return _newest(handles) + 1
 
 
 def is_due(handles: Sequence[StateHandle]) -> bool:
     """Tell whether base and runs are to be written as a new base (semantics K3)."""
-    runs = [handle for handle in handles if handle.run]
-    size = sum(handle.size_bytes for handle in runs)
-    base = sum(handle.size_bytes for handle in handles if not handle.run)
-    return len({handle.run for handle in runs}) > MAX_RUNS or size > max(SMALL_BYTES, MAX_SHARE * base)
+    size = sum(handle.size_bytes for handle in handles if handle.run)
+    most = MAX_SHARE * sum(handle.size_bytes for handle in handles if not handle.run)
+    if _newest(handles) >= MAX_EPOCHS or size > max(SMALL_BYTES, most):
+        return True
+    # Of a small state a new base costs no more than the merged run that is due anyway.
+    return size > most and bool(to_merge(handles))
+
+
+def to_merge(handles: Iterable[StateHandle]) -> frozenset[int]:
+    """Give the numbers of the runs that are to become one, which has the number of the newest (semantics K3).
+
+    Args:
+        handles: of a state, with the run that an epoch adds.
+
+    Returns:
+        At least two; or none, where nothing is to be merged.
+    """
+    numbers = {handle.run for handle in handles if handle.run}
+    newest = max(numbers, default=0)
+    span = 1
+    while newest and newest % (span * FAN_IN) == 0:
+        span *= FAN_IN
+    found = frozenset(number for number in numbers if number > newest - span)
+    return found if len(found) > 1 else frozenset()
+
+
+def _newest(handles: Iterable[StateHandle]) -> int:
+    return max((handle.run for handle in handles), default=0)
 
 
 def rows_of(changed: DataFrame | None, deletes: DataFrame | None, number: int) -> DataFrame:
@@ -78,7 +111,25 @@ def rows_of(changed: DataFrame | None, deletes: DataFrame | None, number: int) -
     if deletes is not None:
         parts.append(deletes.withColumn(DELETED, F.lit(True)))
     both = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
-    return both.withColumn(NUMBER, F.lit(f"{number:0{_DIGITS}}"))
+    return _numbered(both, number)
+
+
+def as_one(log: DataFrame, key: Sequence[str], number: int, *, size_bytes: int) -> DataFrame:
+    """Give the rows of several runs as those of one: of each key the newest, which may say that it is deleted.
+
+    Args:
+        log: the rows of the runs, with the columns of the state and the two of a run.
+        key: the columns of the key.
+        number: of the run that they become, that of the newest of them.
+        size_bytes: of their files.
+    """
+    return _numbered(_newest_rows(log, _numbers(log, key, size_bytes), key), number)
+
+
+def _numbered(df: DataFrame, number: int) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return df.withColumn(NUMBER, F.lit(f"{number:0{_DIGITS}}"))
 
 
 def newest_wins(
@@ -97,17 +148,30 @@ def newest_wins(
     from pyspark.sql import functions as F
 
     wanted = [F.col(key_groups.quoted(column)) for column in columns]
-    newest = log
-    if runs > 1:
-        row = F.max_by(F.struct(*wanted, F.col(DELETED)), F.col(NUMBER)).alias("_cairn_row")
-        newest = log.groupBy(*key_groups.renamed(key)).agg(row).select("_cairn_row.*")
+    newer = _numbers(log, key, size_bytes)
+    newest = _newest_rows(log, newer, key) if runs > 1 else log
     there = newest.where(~F.col(DELETED)).select(*wanted)
     if base is None:
         return there
-    changed = only_keys(log, key)
-    if size_bytes <= _BROADCAST_BYTES:
-        changed = F.broadcast(changed)
-    return base.join(changed, same_key(base, changed, key), "left_anti").select(*wanted).union(there)
+    return base.join(newer, same_key(key), "left_anti").select(*wanted).union(there)
+
+
+def _numbers(log: DataFrame, key: Sequence[str], size_bytes: int) -> DataFrame:
+    """Give the keys of runs with the numbers of these, to be compared with rows: they go to each executor."""
+    from pyspark.sql import functions as F
+
+    found = log.select(*key_groups.renamed(key), F.col(NUMBER).alias(_NEWER))
+    return F.broadcast(found) if size_bytes <= _BROADCAST_BYTES else found
+
+
+def _newest_rows(log: DataFrame, newer: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Leave out the rows of runs whose key is in a newer run.
+
+    An aggregation would sort all rows of the runs: Spark keeps texts and structs in no hash table.
+    """
+    from pyspark.sql import functions as F
+
+    return log.join(newer, same_key(key) & (F.col(_NEWER) > F.col(NUMBER)), "left_anti")
 
 
 def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -115,10 +179,12 @@ def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:
     return df.select(*key_groups.renamed(key))
 
 
-def same_key(df: DataFrame, keys: DataFrame, key: Sequence[str]) -> Column:
+def same_key(key: Sequence[str]) -> Column:
     """Give the condition that a row has a key of `only_keys`; null is a key as any other."""
+    from pyspark.sql import functions as F
+
     pairs = (
-        df[key_groups.quoted(column)].eqNullSafe(keys[f"{key_groups.KEY}{index}"]) for index, column in enumerate(key)
+        F.col(key_groups.quoted(column)).eqNullSafe(F.col(f"{key_groups.KEY}{at}")) for at, column in enumerate(key)
     )
     return reduce(lambda one, other: one & other, pairs)
 
@@ -157,4 +223,4 @@ class Touched:
             df = df.where(df[key_groups.COLUMN].isin(self._groups))
         if self._range is not None and self._range[0] is not None:
             df = df.where(df[key_groups.quoted(self._key[0])].between(*self._range))
-        return df.join(self._wanted, same_key(df, self._wanted, self._key), "left_semi")
+        return df.join(self._wanted, same_key(self._key), "left_semi")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -42,7 +43,7 @@ def _twice(planted: Planted) -> None:
 
 def _out_of_order(planted: Planted) -> None:
     """A later run has a smaller number."""
-    planted.setattr(runs, "next_number", lambda handles: 100 - len(list(handles)))
+    planted.setattr(runs, "next_number", lambda handles: max(1, 3 - len(list(handles))))
 
 
 def _over_a_delete(planted: Planted) -> None:
@@ -66,9 +67,39 @@ def _beside_its_runs(planted: Planted) -> None:
     planted.setattr(grown_state, "acknowledged", wrong)
 
 
+def _forgotten_by_a_merge(planted: Planted) -> None:
+    """A merged run lacks the oldest of its runs."""
+    right = grown_state.as_one
+    planted.setattr(grown_state, "as_one", lambda files, parts: right(files, parts[1:]))
+
+
+def _merged_over_a_delete(planted: Planted) -> None:
+    """A merged run does not say which keys are deleted, which the base has."""
+    right = grown_state.as_one
+    planted.setattr(grown_state, "as_one", lambda *at: [row for row in right(*at) if not row[DELETED]])
+
+
+def _merged_out_of_order(planted: Planted) -> None:
+    """A merged run has the oldest row of each key."""
+    right = grown_state.as_one
+
+    def wrong(files: JobFiles, parts: Sequence[StateHandle]) -> object:
+        return right(files, [replace(each, run=-each.run) for each in parts])
+
+    planted.setattr(grown_state, "as_one", wrong)
+
+
+def _unmerged(planted: Planted) -> None:
+    """The merged run is not named, and those that it has are no longer."""
+    right = grown_state.merged_away
+    planted.setattr(grown_state, "merged_away", lambda *at: right(*at)[:-1])
+
+
 def _grown(monkeypatch: pytest.MonkeyPatch) -> World:
-    """A world whose third epoch wrote a new base of each state."""
-    monkeypatch.setattr(runs, "MAX_RUNS", 1)
+    """A world whose third epoch merged the runs of a state, and whose fourth wrote a new base of it."""
+    monkeypatch.setattr(runs, "FAN_IN", 2)
+    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)
     world = World()
     world.appends = True
     for epoch in ("e1", "e2", "e3", "e4"):
@@ -80,7 +111,20 @@ def test_without_a_mistake_each_run_counts_once(monkeypatch: pytest.MonkeyPatch)
     _grown(monkeypatch).audit("e1", "e2", "e3", "e4")
 
 
-@pytest.mark.parametrize("mistake", [_forgotten, _twice, _out_of_order, _over_a_delete, _beside_its_runs])
+MISTAKES = [
+    _forgotten,
+    _twice,
+    _out_of_order,
+    _over_a_delete,
+    _beside_its_runs,
+    _forgotten_by_a_merge,
+    _merged_over_a_delete,
+    _merged_out_of_order,
+    _unmerged,
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(mistake)
     mistake(monkeypatch)

@@ -75,7 +75,9 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
 def test_partials_merge_to_what_one_aggregation_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
-    monkeypatch.setattr(runs, "MAX_RUNS", 2)
+    monkeypatch.setattr(runs, "FAN_IN", 2)
+    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
     lives = []
     for number, query in enumerate(EPOCHS):
         pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), number + 1, 8),))
@@ -95,6 +97,7 @@ def test_partials_merge_to_what_one_aggregation_gives(
             epoch.aggregate("routes", grouped(spark, query), key="route", merge=MERGE)
         pipeline.complete(f"r{number}")
         lives.append(len([each for each in pipeline.listing() if each.endswith(".parquet")]))
+    assert lives[1:3] == [2, 2], "the third epoch has written one run in place of two"
     assert lives[-1] <= 4, "the fourth epoch has written a new base, a file for each subtask at most"
     pipeline.forget()
 

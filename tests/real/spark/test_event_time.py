@@ -376,8 +376,13 @@ def test_rows_live_as_long_as_they_are_told(spark: SparkSession, at: At) -> None
 def test_a_new_base_drops_rows_that_have_ended(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K3, K6
-    """Those that a read leaves out. No older row of their key comes back; a run without a time drops none by it."""
-    monkeypatch.setattr(runs, "MAX_RUNS", 1)
+    """Those that a read leaves out. No older row of their key comes back; a run without a time drops none by it.
+
+    A merged run keeps them: they hide the older rows of the base.
+    """
+    monkeypatch.setattr(runs, "FAN_IN", 2)
+    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
     pipeline = at()
     hour = timedelta(hours=1)
 
@@ -391,7 +396,7 @@ def test_a_new_base_drops_rows_that_have_ended(
     def stored(checkpoint: int, name: str) -> list[tuple[str, str]]:
         """The rows in the files that the checkpoint wrote, of a base alone."""
         found = [each for each in pipeline.listing(f"chk-{checkpoint:010}/") if each.endswith(".parquet")]
-        assert not [each for each in found if "/run." in each], "the runs have become a base"
+        assert not [each for each in found if "/state." not in each], "the runs have become a base"
         files = [f"{pipeline.storage}/{pipeline.job}/{each}" for each in found if f"/state.{name}/" in each]
         return clock(spark.read.parquet(*files).drop("_cairn_key_group"))
 
@@ -407,28 +412,38 @@ def test_a_new_base_drops_rows_that_have_ended(
             epoch.update(name, events(spark, ("B", "08:30"), ("D", "10:30")), key="route")
 
     def third(epoch: Epoch) -> None:
-        # The watermark moves on in this epoch, after the update: a read and a new base go by that of its begin.
         for name in ("event", "processing"):
             epoch.update(name, events(spark, ("E", "08:45"), ("F", "09:30")), key="route")
+
+    def fourth(epoch: Epoch) -> None:
+        assert clock(epoch.state("event")) == [("C", None), ("D", "10:30"), ("F", "09:30")], "B has not come back"
+        # The watermark moves on in this epoch, after the update: a read and a new base go by that of its begin.
+        for name in ("event", "processing"):
+            epoch.update(name, events(spark, ("G", "09:45")), key="route")
         epoch.advance_watermark(moment("11:00"))
 
     run("one", first, 11)
     run("two", second, 12)
-    checkpoint = run("three", third, None)
-    there = [("B", "08:30"), ("C", None), ("D", "10:30"), ("E", "08:45"), ("F", "09:30")]
-    assert stored(checkpoint, "event") == [each for each in there if each[0] in "CDF"]
+    merged = run("three", third, 12)
+    files = [each for each in pipeline.listing(f"chk-{merged:010}/") if each.endswith(".parquet")]
+    assert [each.split("/")[-2] for each in sorted(files)] == ["merged.event", "merged.processing"]
+    checkpoint = run("four", fourth, None)
+    there = [("B", "08:30"), ("C", None), ("D", "10:30"), ("E", "08:45"), ("F", "09:30"), ("G", "09:45")]
+    assert stored(checkpoint, "event") == [each for each in there if each[0] in "CDFG"]
     assert stored(checkpoint, "processing") == there, "the run has no time of its own"
 
-    def fourth(epoch: Epoch) -> None:
-        epoch.update("processing", events(spark, ("G", "13:45")), key="route")
+    monkeypatch.setattr(runs, "MAX_EPOCHS", 2)
 
     def fifth(epoch: Epoch) -> None:
-        epoch.update("processing", events(spark, ("H", "13:50")), key="route")
+        epoch.update("processing", events(spark, ("H", "13:45")), key="route")
+
+    def sixth(epoch: Epoch) -> None:
+        epoch.update("processing", events(spark, ("I", "13:50")), key="route")
         assert clock(epoch.state("event")) == [("C", None), ("D", "10:30")]
 
-    run("four", fourth, 13)
-    checkpoint = run("five", fifth, 14)
-    assert stored(checkpoint, "processing") == [("C", None), ("G", "13:45"), ("H", "13:50")]
+    run("five", fifth, 13)
+    checkpoint = run("six", sixth, 14)
+    assert stored(checkpoint, "processing") == [("C", None), ("H", "13:45"), ("I", "13:50")]
 
 
 def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # semantics K6

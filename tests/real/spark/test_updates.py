@@ -122,35 +122,66 @@ def test_of_two_drivers_of_one_execution_one_run_counts(
     assert now(pipeline) == [("a", 2)]
 
 
-def test_runs_are_folded_into_a_new_base_and_the_value_stays(
+def bounds(patch: pytest.MonkeyPatch, epochs: int) -> None:
+    """Have two runs become one, and a new base come after so many epochs; the size of a tiny base decides nothing."""
+    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(runs, "MAX_EPOCHS", epochs)
+    patch.setattr(runs, "MAX_SHARE", 100.0)
+
+
+def test_runs_are_merged_and_folded_into_a_new_base_and_the_value_stays(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics K3, K4
-    monkeypatch.setattr(runs, "MAX_RUNS", 2)
+) -> None:  # semantics K2, K3, K4
+    bounds(monkeypatch, 6)
     expected = {"a": 0}
     live = []
-    update(pipeline, "r0", counts(spark, ("a", 0)))
+    update(pipeline, "r0", counts(spark, ("a", 0), ("base", 0)))
     for number in range(1, 8):
         expected |= {"a": number, f"k{number}": number}
-        gone = f"k{number - 1}"
+        # The key of the base is deleted in the first run: the runs that it is merged into have to say so too.
+        gone = f"k{number - 1}" if number > 1 else "base"
         expected.pop(gone, None)
         update(pipeline, f"r{number}", counts(spark, ("a", number), (f"k{number}", number)), keys(spark, gone))
         assert dict(now(pipeline)) == expected
         live.append(len(files_of(pipeline)))
-    assert live == [2, 3, 1, 2, 3, 1, 2]
+    assert live == [2, 2, 3, 2, 3, 1, 2], "base and runs: 1; 1+2; 2, 3; 2+3+4; 4, 5; none; 1"
+    assert all(verified.whole for verified in pipeline.coordinator.verify())
 
 
-def test_a_rewind_goes_back_to_runs_that_a_fold_has_replaced(
+def test_a_rewind_goes_back_to_runs_that_a_merge_and_a_fold_have_replaced(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K4
-    monkeypatch.setattr(runs, "MAX_RUNS", 1)
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=3)
-    for number in range(1, 4):
+    bounds(monkeypatch, 3)
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=4)
+    for number in range(1, 5):
         update(pipeline, f"r{number}", counts(spark, ("a", number), (f"k{number}", number)))
     pipeline.coordinator.rewind(2)
     assert now(pipeline) == [("a", 2), ("k1", 1), ("k2", 2)]
     assert update(pipeline, "r3", counts(spark, ("b", 1))) == [("a", 2), ("k1", 1), ("k2", 2)]
     assert now(pipeline) == [("a", 2), ("b", 1), ("k1", 1), ("k2", 2)]
     pipeline.forget()
+
+
+def test_of_two_drivers_that_merge_runs_one_counts(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K2, A2, A5
+    bounds(monkeypatch, 9)
+    update(pipeline, "r1", counts(spark, ("a", 1), ("z", 1)))
+    update(pipeline, "r2", counts(spark, ("b", 2)), keys(spark, "z"))
+    before = files_of(pipeline)
+    pipeline.trigger("r3")
+    fail(pipeline, "r3", counts(spark, ("b", 0)), "route")
+    assert files_of(pipeline) == before, "what a failed try has merged is deleted, and nothing else"
+    submit = pipeline.begin("r3")
+    late = pipeline.submitted(submit)
+    late.__enter__()
+    late.update("totals", counts(spark, ("late", 1)), key="route")
+    with pipeline.submitted(submit) as first:
+        first.update("totals", counts(spark, ("c", 3)), key="route")
+    with pytest.raises(FencedError, match="acknowledged already"):
+        late.__exit__(None, None, None)
+    pipeline.complete("r3")
+    assert now(pipeline) == [("a", 1), ("b", 2), ("c", 3)]
 
 
 def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
@@ -185,8 +216,10 @@ def test_keys_read_what_they_touch(spark: SparkSession, pipeline: Pipeline) -> N
 
 
 def test_it_restores_at_another_parallelism_and_travels_with_a_savepoint(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics R4, R6, P1, K4
+    bounds(monkeypatch, 9)
+
     def at(parallelism: int, job: str = "flights") -> Pipeline:
         return Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), parallelism, 8),), job=job)
 
@@ -304,11 +337,11 @@ def test_any_history_equals_a_plain_recomputation(
     tmp_path_factory: pytest.TempPathFactory,
     history: Sequence[tuple[dict[str, str], set[str], str, int]],
 ) -> None:  # semantics K1, K2, K3, R4
-    """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, failed tries, rewinds, folds."""
+    """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, failed tries, rewinds, merges, folds."""
     lake = f"file://{tmp_path_factory.mktemp('lake')}"
     expected: list[dict[str, str]] = [{}]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "MAX_RUNS", 2)
+        bounds(patch, 3)
         for number, (changed, deleted, what, parallelism) in enumerate(history):
             pipeline = Pipeline(lake, spark, (StageSpec("routes", (), parallelism, 8),), retained=3)
             given_ = {ALIKE.get(key, key): value for key, value in changed.items()}

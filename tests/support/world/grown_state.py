@@ -28,7 +28,7 @@ def grow(
 ) -> Iterator[tuple[Output, list[StateHandle]]]:
     """Do what a driver does that updates one state and aggregates another; gives what it acknowledges of each.
 
-    The first becomes a new base by the bounds that a job has, the second in each epoch.
+    The first has runs merged, and a new base, by the bounds that a job has; the second has a new base in each epoch.
     """
     gone: Rows = [{"k": epoch, "v": None, DELETED: True} for epoch in before[-1:]]
     rows: Rows = [{"k": "last", "v": new[-1], DELETED: False}, {"k": new[-1], "v": 1, DELETED: False}, *gone]
@@ -54,10 +54,28 @@ def _grown(
     added = replace(put("run", changed), run=runs.next_number(handles))
     handles.append(added)
     if name == UPDATED and not runs.is_due(handles):
-        return there.output, handles
+        together = runs.to_merge(handles)
+        if not together:
+            return there.output, handles
+        parts = [each for each in handles if each.run in together]
+        one = replace(put("merged", as_one(files, parts)), run=max(together))
+        files.delete([added.path])
+        return there.output, merged_away(handles, parts, one)
     base = put("state", folded(files, name, handles))
     files.delete([added.path])
     return replace(there.output, folder=base.path.removesuffix("part-0")), acknowledged(base, handles)
+
+
+def as_one(files: JobFiles, parts: Sequence[StateHandle]) -> Rows:
+    """Give the rows of several runs as those of one: of each key the newest, a deleted key as deleted."""
+    in_order = sorted(parts, key=lambda each: each.run)
+    newest = {row["k"]: row for each in in_order for row in _rows(files, each)}
+    return list(newest.values())
+
+
+def merged_away(handles: list[StateHandle], parts: list[StateHandle], one: StateHandle) -> list[StateHandle]:
+    """Give the files that are acknowledged: a merged run replaces those that it has in it."""
+    return [*(each for each in handles if each not in parts), one]
 
 
 def folded(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> Rows:
@@ -72,12 +90,16 @@ def acknowledged(base: StateHandle, _: list[StateHandle]) -> list[StateHandle]:
 
 def _value(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> list[tuple[str, Any]]:
     def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        rows: Rows = json.loads(files.get(handle.path, max_bytes=10_000).data)
-        return ({column: row[column] for column in columns} for row in rows)
+        return ({column: row[column] for column in columns} for row in _rows(files, handle))
 
     if name == UPDATED:
         return [(row["k"], row["v"]) for row in merged(handles, ["k", "v"], ["k"], read)]
     return [("all", sum(row["v"] for handle in handles for row in read(handle, ["v"])))]
+
+
+def _rows(files: JobFiles, handle: StateHandle) -> Rows:
+    rows: Rows = json.loads(files.get(handle.path, max_bytes=10_000).data)
+    return rows
 
 
 def restored(files: JobFiles, handover: Handover) -> dict[str, Stored]:

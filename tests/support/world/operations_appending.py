@@ -1,6 +1,7 @@
 """The operations on a table and on states that grow.
 
-The table's manifests are merged with each epoch (decision 0047). Two runs of a state become a new base (decision 0044).
+The table's manifests are merged with each epoch (decision 0047). The epoch that is struck merges two runs of one state
+and writes a new base of another; the next one writes a new base of the first (decision 0044).
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from airflow_cairn.spark.stored import runs
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World
 
-MERGED = ((manifests, "FAN_IN", 2), (runs, "MAX_RUNS", 1))
-"""Two manifests of a file each become one of two; a state has one run at most."""
+MERGED = ((manifests, "FAN_IN", 2), (runs, "FAN_IN", 2), (runs, "MAX_EPOCHS", 3), (runs, "MAX_SHARE", 100.0))
+"""Two manifests of a file each become one of two, and so do two runs; the third one becomes a new base."""
+EPOCHS = ("e0", "e1", EPOCH, "e3")
 
 
 def _before(world: World) -> None:
     """Bring the world to where `report` is the last that has to acknowledge."""
     world.appends = True
+    world.run_epoch("e0")
     world.run_epoch("e1")
     world.trigger(EPOCH)
     for stage in ("clean", "routes", "airports"):
@@ -63,16 +66,16 @@ def _fail(world: World) -> Run:
 
 def _rewind(world: World) -> Run:
     world.appends = True
-    world.run_epoch("e1")
-    world.run_epoch(EPOCH)
-    return lambda world, store: world.coordinator(store).rewind(1)
+    for epoch in ("e0", "e1", EPOCH):
+        world.run_epoch(epoch)
+    return lambda world, store: world.coordinator(store).rewind(2)
 
 
 APPENDING_OPERATIONS = (
-    Operation("append", _append, MERGED),
-    Operation("late append", _late, MERGED),
-    Operation("complete what was appended", _complete, MERGED),
-    Operation("clean what was appended", _clean, MERGED),
-    Operation("fail what was appended", _fail, MERGED),
-    Operation("rewind what was appended", _rewind, MERGED),
+    Operation("append", _append, MERGED, EPOCHS),
+    Operation("late append", _late, MERGED, EPOCHS),
+    Operation("complete what was appended", _complete, MERGED, EPOCHS),
+    Operation("clean what was appended", _clean, MERGED, EPOCHS),
+    Operation("fail what was appended", _fail, MERGED, EPOCHS),
+    Operation("rewind what was appended", _rewind, MERGED, EPOCHS),
 )

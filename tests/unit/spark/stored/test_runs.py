@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -34,33 +35,92 @@ def test_a_run_follows_the_newest_that_is_there() -> None:  # semantics K1, K2
     assert runs.next_number([file(0), file(4), file(2)]) == 5
 
 
+LAST = runs.MAX_EPOCHS
+
+
 @pytest.mark.parametrize(
     ("files", "due"),
     [
         ([file(0)], False),
-        ([file(0, 1), *(file(number) for number in range(1, runs.MAX_RUNS + 1))], False),
-        ([file(0, 1), *(file(number) for number in range(1, runs.MAX_RUNS + 2))], True),
-        ([file(0, 1), *(file(1, name=str(number)) for number in range(runs.MAX_RUNS + 1))], False),
+        ([file(0, 1000), *(file(number) for number in range(1, 9))], False),
+        ([file(0, 1000), file(LAST - 8), file(LAST - 1)], False),
+        ([file(0, 1000), file(LAST - 8), file(LAST)], True),
         ([file(0, 1), file(1, 4 * MIB)], False),
         ([file(0, 1), file(1, 4 * MIB), file(2)], True),
         ([file(0, 100 * MIB), file(1, 50 * MIB)], False),
         ([file(0, 100 * MIB), file(1, 50 * MIB), file(2)], True),
         ([file(1, 5 * MIB)], True),
+        ([file(0, 10), *(file(number) for number in range(1, 8))], False),
+        ([file(0, 10), *(file(number) for number in range(1, 9))], True),
+        ([file(0, 10), *(file(number) for number in range(1, 5)), file(8)], False),
     ],
     ids=[
         "no run",
-        "64 runs",
-        "65 runs",
-        "one run of many files",
+        "runs that become one",
+        "511 epochs",
+        "512 epochs",
         "small",
         "more than small",
         "half",
         "more",
         "no base",
+        "a small base, nothing to merge",
+        "a small base, and runs to merge",
+        "… of half its bytes",
     ],
 )
-def test_a_new_base_is_due_by_number_or_share(files: list[StateHandle], due: bool) -> None:  # semantics K3
+def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: bool) -> None:  # semantics K3
     assert runs.is_due(files) is due
+
+
+@pytest.mark.parametrize(
+    ("numbers", "together"),
+    [
+        ([], []),
+        ([1], []),
+        (range(1, 8), []),
+        (range(1, 9), range(1, 9)),
+        ([8], []),
+        ([8, *range(9, 16)], []),
+        ([8, *range(9, 17)], range(9, 17)),
+        ([*range(8, 64, 8), *range(57, 65)], [*range(8, 64, 8), *range(57, 65)]),
+        ([64, *range(72, 128, 8), *range(121, 129)], [*range(72, 128, 8), *range(121, 129)]),
+        (range(1, 57), range(49, 57)),
+        (range(1, 65), range(1, 65)),
+    ],
+    ids=[
+        "no run",
+        "one",
+        "seven",
+        "eight",
+        "one that is merged, and an update without rows",
+        "seven since",
+        "eight since",
+        "the eighth time",
+        "the eighth time since a larger one",
+        "of a state that was never merged",
+        "… as large as it could be",
+    ],
+)
+def test_eight_neighbours_of_one_tier_become_one_run(numbers: Iterable[int], together: Iterable[int]) -> None:
+    """By the number of the newest alone; semantics K2, K3."""
+    assert runs.to_merge([file(0), *map(file, numbers)]) == frozenset(together)
+
+
+def test_live_runs_and_what_is_written_again_are_bounded() -> None:  # semantics K2, K3
+    """As over 511 epochs that each write one unit, and have no new base."""
+    live: dict[int, int] = {}
+    written = most = 0
+    for number in range(1, runs.MAX_EPOCHS):
+        live[number] = 1
+        together = runs.to_merge([file(each) for each in live])
+        if together:
+            live[number] = sum(live.pop(each) for each in together)
+        written += live[number]
+        most = max(most, len(live))
+        assert sum(live.values()) == number, "each run is in one, once"
+    assert most == 3 * (runs.FAN_IN - 1), "no more than seven of each tier"
+    assert written < 3 * number, "each unit once, and once for each tier above"
 
 
 def stored(key: tuple[str, ...] = ("k",)) -> Stored:
