@@ -24,7 +24,7 @@ class Operation:
 
     name: str
     prepare: Callable[[World], Run]
-    limits: tuple[tuple[Any, str, int], ...] = ()
+    limits: tuple[tuple[Any, str, float], ...] = ()
     """Constants that are smaller for as long as the operation is looked at: module, name, value."""
     epochs: tuple[str, ...] = ("e1", EPOCH, "e3")
     """What has to complete in the end, whatever happened."""
