@@ -424,7 +424,7 @@ def test_a_new_base_drops_rows_that_have_ended(
 
     run("one", first, 11)
     run("two", second, 12)
-    merged = run("three", third, 12)
+    merged = run("three", third, 13)
     files = [each for each in pipeline.listing(f"chk-{merged:010}/") if each.endswith(".parquet")]
     assert [each.split("/")[-2] for each in sorted(files)] == ["merged.event", "merged.processing"]
     checkpoint = run("four", fourth, None)
@@ -435,15 +435,15 @@ def test_a_new_base_drops_rows_that_have_ended(
     monkeypatch.setattr(runs, "MAX_EPOCHS", 2)
 
     def fifth(epoch: Epoch) -> None:
-        epoch.update("processing", events(spark, ("H", "13:45")), key="route")
+        epoch.update("processing", events(spark, ("H", "14:45")), key="route")
 
     def sixth(epoch: Epoch) -> None:
-        epoch.update("processing", events(spark, ("I", "13:50")), key="route")
+        epoch.update("processing", events(spark, ("I", "14:50")), key="route")
         assert clock(epoch.state("event")) == [("C", None), ("D", "10:30")]
 
-    run("five", fifth, 13)
-    checkpoint = run("six", sixth, 14)
-    assert stored(checkpoint, "processing") == [("C", None), ("H", "13:45"), ("I", "13:50")]
+    run("five", fifth, 14)
+    checkpoint = run("six", sixth, 15)
+    assert stored(checkpoint, "processing") == [("C", None), ("H", "14:45"), ("I", "14:50")]
 
 
 def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # semantics K6
