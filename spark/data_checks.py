@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import CheckpointError, InvalidStateError
 from ..checkpoint.secrets.masking import MASK, masked
 from ..checkpoint.secrets.names import names_a_secret
@@ -24,6 +25,10 @@ _EXAMPLES = 3
 _VALUE = 40
 """Characters of one value in an example."""
 _NAME = 100
+_NOTES = 10
+"""Failed checks that the checkpoint keeps; all are logged."""
+_NOTE = 300
+"""Characters of one of them."""
 
 
 class DataCheckError(CheckpointError):
@@ -38,6 +43,7 @@ class DataChecks:
     def __init__(self, stage: str) -> None:
         self._stage = stage
         self._failed: DataCheckError | None = None
+        self._noted: list[str] = []
 
     def check(self, name: str, condition: Column | str | bool, df: DataFrame | None, *, warn: bool) -> bool:
         """Make a check now; see `Epoch.check`.
@@ -57,6 +63,7 @@ class DataChecks:
             log.info("stage %s: the check '%s' passed", self._stage, printable(name))
             return True
         if warn:
+            self._noted.append(_cut(f"the check {printable(name)!r} failed: {broken}", _NOTE))
             log.warning("stage %s: the check '%s' failed, and the stage goes on: %s", self._stage, name, broken)
             return False
         error = DataCheckError(
@@ -73,6 +80,18 @@ class DataChecks:
         """
         if self._failed is not None:
             raise self._failed
+
+    def to_keep(self, token: str) -> Json:
+        """Give what the checkpoint is to keep of the checks that failed and only warn; None where there is none.
+
+        Args:
+            token: of the execution; a later one that carries the value over is not meant.
+        """
+        if not self._noted:
+            return None
+        left_out = len(self._noted) - _NOTES
+        more = [f"{left_out} more checks failed, which the log of the stage names"] if left_out > 0 else []
+        return {"execution": token, "failed": [*self._noted[:_NOTES], *more]}
 
     def _broken(self, name: str, condition: Column | str | bool, df: DataFrame | None) -> str | None:
         """Say what breaks it; None where nothing does."""
@@ -110,6 +129,6 @@ def _example(row: Row) -> str:
     return printable(masked(f"({', '.join(pairs)})"))
 
 
-def _cut(value: object) -> str:
+def _cut(value: object, most: int = _VALUE) -> str:
     text = str(value)
-    return text if len(text) <= _VALUE else f"{text[:_VALUE]}…"
+    return text if len(text) <= most else f"{text[:most]}…"

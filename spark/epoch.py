@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..checkpoint.attempts.acknowledgements import ExecutionReports
 from ..checkpoint.documents.acknowledgement import AckMetrics
 from ..checkpoint.documents.attempt import Handover
+from ..checkpoint.documents.metadata import CHECKS
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import FencedError, InvalidStateError
 from ..checkpoint.open_job import OpenJob
@@ -562,6 +563,7 @@ class Epoch(EpochEventTime):
             self._checks.raise_if_failed()
             self._before_snapshot.run()
             self._event_time.finish()
+            self._carried.put_or_forget(CHECKS, self._checks.to_keep(self._handover.token))
         except BaseException as problem:
             self._decline(problem)
             raise

@@ -9,6 +9,7 @@ from ..checkpoint.documents.acknowledgement import AckDocument
 from ..checkpoint.documents.attempt import Handover
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.store.job_files import JobFiles
+from ..spark.event_time.event_time import RESERVED
 from ..spark.kinds import list_state, raw_files, small_state
 from ..spark.stored.outputs import Stored, frame, of_acknowledgement
 
@@ -42,7 +43,8 @@ def written(spark: SparkSession, files: JobFiles, handover: Handover, ack: AckDo
     Raises:
         DocumentError: a part of it, or a file of a value, has been altered.
     """
-    found = Written(values=dict(ack.values), committables=dict(ack.committables))
+    own = {name: value for name, value in ack.values.items() if not name.startswith(RESERVED)}
+    found = Written(values=own, committables=dict(ack.committables))
     frames = {"exchange": found.outputs, "state": found.states, "table": found.tables}
     for stored in of_acknowledgement(files, ack).outputs.values():
         kind, name = stored.output.kind, stored.output.name

@@ -52,8 +52,10 @@ WATERMARK_INPUTS = "_cairn_watermark_inputs"
 """The value with the watermarks of what the stage reads."""
 TTL = "_cairn_ttl"
 """The value with the time to live of each of its states that has one."""
-EVENT_TIME = frozenset({WATERMARK, WATERMARK_INPUTS, TTL})
-"""Values that each stage of a job with event time has; they alone do not make it a stage with state (semantics R3)."""
+CHECKS = "_cairn_checks"
+"""The value with the checks of data that failed in an execution, which went on: its token, and a text for each."""
+CAIRNS_OWN = frozenset({WATERMARK, WATERMARK_INPUTS, TTL, CHECKS})
+"""Values that no author has put there; they alone do not make a stage one with state (semantics R3)."""
 
 
 @dataclass(frozen=True, slots=True)

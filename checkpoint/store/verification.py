@@ -12,13 +12,13 @@ from ..documents import list_reference
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import BacklogEpoch, DocumentRef, RestorePointer, Slice
 from ..documents.entries import CompletedEntry
-from ..documents.metadata import EVENT_TIME, HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.metadata import CAIRNS_OWN, HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from . import metadata_file
 from .file_check import FileCheck
 from .job_files import JobFiles
 
-_OF_EVENT_TIME = frozenset(f"value.{name}" for name in EVENT_TIME)
+_CAIRNS_OWN = frozenset(f"value.{name}" for name in CAIRNS_OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
 def restored_stage(line: StageLine) -> RestoredStage:
     """Give what a stage's line holds, by what has to be claimed and to fit (semantics R3, R4)."""
     held = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
-    # A watermark comes to each stage that reads one: no author has put it there, and none can drop it.
-    state = tuple(each for each in held if each not in _OF_EVENT_TIME)
+    # A watermark comes to each stage that reads one, a note to one whose check failed: no author can drop them.
+    state = tuple(each for each in held if each not in _CAIRNS_OWN)
     state += tuple(f"epoch.{unread.epoch}" for unread in line.owes)
     key_groups = dict.fromkeys(output.key_groups for output in line.outputs if output.key_groups is not None)
     return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state, tuple(key_groups))

@@ -6,7 +6,7 @@ subtasks the one that wrote most comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from ...storage.errors import DocumentError, GoneError
@@ -16,7 +16,7 @@ from ..documents.acknowledgement import AckMetrics
 from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice
 from ..documents.entries import CompletedEntry, Slowest
 from ..documents.head import Head
-from ..documents.metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.metadata import CHECKS, HandleLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.strict_json import Json
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
@@ -62,6 +62,8 @@ class StageRow:
     outputs: tuple[OutputRow, ...] = ()
     values: tuple[str, ...] = ()
     """Names of its small JSON state."""
+    failed_checks: tuple[str, ...] = ()
+    """The checks of data that failed in this execution and only warn, each with what broke it."""
     metrics: AckMetrics | None = None
     subtasks: tuple[SubtaskRow, ...] = ()
     """The largest ones, largest first; empty before it has acknowledged."""
@@ -186,10 +188,10 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
     def close() -> Iterator[StageRow]:
         if line_of is not None and tally is not None:
             row = _row(found, line_of.stage, line_of.execution)
-            row = _filled(replace(row, values=tuple(sorted(line_of.values))), tally, line_of.parallelism)
+            row = _filled(_with_values(row, line_of.values), tally, line_of.parallelism)
             row = replace(row, owes=_runs(line_of.owes), skipped=line_of.skipped)
             if line_of.left_out:
-                yield replace(row, acknowledged=False, acked_subtasks=0)
+                yield replace(row, acknowledged=False, acked_subtasks=0, failed_checks=())
             else:
                 yield replace(row, metrics=line_of.metrics)
 
@@ -250,7 +252,18 @@ def _of_ack(files: JobFiles, row: StageRow, execution: Execution, keep: int) -> 
     except (GoneError, DocumentError) as error:
         return replace(row, problem=str(error))
     row = replace(row, skipped=ack.skipped)
-    return _filled(replace(row, metrics=ack.metrics, values=tuple(sorted(ack.values))), tally, ack.parallelism)
+    return _filled(_with_values(replace(row, metrics=ack.metrics), ack.values), tally, ack.parallelism)
+
+
+def _with_values(row: StageRow, values: Mapping[str, Json]) -> StageRow:
+    """Name a stage's values, and what this execution has noted; an older one's note may have been carried over."""
+    noted = values.get(CHECKS)
+    texts = noted.get("failed") if isinstance(noted, dict) and noted.get("execution") == row.execution else ()
+    return replace(
+        row,
+        values=tuple(sorted(values.keys() - {CHECKS})),
+        failed_checks=tuple(str(each) for each in texts) if isinstance(texts, list) else (),
+    )
 
 
 def _row(found: CheckpointDetails, stage: str, execution: Execution, *, acknowledged: bool = True) -> StageRow:

@@ -9,7 +9,7 @@ from ..coordinator import Coordinator
 from ..documents.acknowledgement import Output
 from ..documents.entries import CompletedEntry
 from ..documents.head import Head
-from ..documents.metadata import HandleLine, InFlightLine, StageLine
+from ..documents.metadata import CHECKS, HandleLine, InFlightLine, StageLine
 from ..documents.schemas import plain_schema
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
@@ -100,7 +100,9 @@ def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
         if isinstance(line, StageLine):
             stage = line.stage
             found |= {(stage, output.id): _row(stage, output) for output in line.outputs}
-            found |= {(stage, f"json.{name}"): StateRow(stage, "json", name) for name in sorted(line.values)}
+            found |= {
+                (stage, f"json.{name}"): StateRow(stage, "json", name) for name in sorted(line.values.keys() - {CHECKS})
+            }
         elif isinstance(line, InFlightLine):
             stage = None  # what is in flight is no state
         elif isinstance(line, HandleLine) and stage is not None and (stage, line.handle.output) in found:

@@ -40,6 +40,8 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
             if found.row.status is Status.COMPLETED:
                 did = "has still to read from" if stage.acknowledged else "was left out, and has in its backlog"
             written += ["", *text.paragraph(f"{stage.stage} {did}: {', '.join(stage.owes)}", columns)]
+        for check in stage.failed_checks:
+            written += ["", *text.paragraph(f"{stage.stage} went on although {check}", columns)]
         if stage.problem or stage.declined:
             said = f"BROKEN: {stage.problem}" if stage.problem else f"declined: {stage.declined}"
             written += ["", *text.paragraph(f"{stage.stage} {said}", columns)]

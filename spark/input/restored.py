@@ -66,6 +66,13 @@ class RestoredState:
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values.pop(name, None)
 
+    def put_or_forget(self, name: str, plain: Json) -> None:
+        """Put a value; where it is None, let it end."""
+        if plain is None:
+            self.forget(name)
+        else:
+            self.put(name, plain)
+
     def value(self, files: JobFiles, name: str, default: Any, local: LocalState | None = None) -> Any:
         """Give a value as it goes on, `default` where there is none.
 

@@ -14,6 +14,7 @@ WATERMARKS: dict[str, Json] = {
     "_cairn_watermark_inputs": {},
     "_cairn_ttl": {},
 }
+NOTE: dict[str, Json] = {"_cairn_checks": {"execution": "t", "failed": ["the check 'x' failed"]}}
 READER = Execution("t", 1, 1)
 
 
@@ -23,6 +24,11 @@ def test_a_watermark_alone_is_no_state() -> None:  # semantics R3, R4
     found = restored_stage(line)
     assert found.state == ()
     assert match([found], [StageSpec("clean", (), 200)]) == {"clean": 512}
+
+
+def test_a_check_that_only_warned_is_no_state() -> None:  # semantics R3
+    """A stage whose check has failed once stays free to go: its author cannot drop the note"""
+    assert restored_stage(StageLine("clean", READER, 1, values=NOTE)).state == ()
 
 
 def test_a_large_one_that_is_a_file_is_none_either() -> None:  # semantics R3

@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.documents.metadata import CHECKS
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
@@ -84,6 +85,18 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     seen = words(page.get(f"{ONE}/checkpoints/4").text)
     assert "opened because routes: ValueError: bad row" in seen
     assert "kept from 3" in seen
+
+
+def test_a_check_that_failed_and_only_warns_is_shown(busy: World) -> None:
+    world = World()
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    note = {"execution": handover.token, "failed": ["the check 'no <b>' failed: 2 rows break it"]}
+    ack = replace(world.write(handover), values={CHECKS: note, "seen": 1})
+    world.coordinator().acknowledge(ack)
+    text = Page(one_job(world.memory)).get(f"{ONE}/checkpoints/1").text
+    assert "went on although the check &#39;no &lt;b&gt;&#39; failed: 2 rows break it" in text
+    assert "_cairn_checks" not in text
 
 
 def test_the_summary_has_durations_and_reasons(busy: World) -> None:
