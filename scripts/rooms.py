@@ -21,7 +21,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "failures servers",
         "decisions",
         "store",
-        "open_job",
+        "open_job rows",
         "sources",
         "completion",
         "executions",

@@ -186,6 +186,7 @@ _UPWARDS = {
     "checkpoint/failures/x.py": "from ..decisions import queue",
     "checkpoint/decisions/x.py": "from ..store.job_files import JobFiles",
     "checkpoint/store/x.py": "from ..sources import files",
+    "checkpoint/rows/x.py": "from ..coordinator import Coordinator",
     "checkpoint/sources/x.py": "from ..completion.restore import choose",
     "checkpoint/completion/x.py": "from ..executions import latest_tries",
     "checkpoint/executions/x.py": "from ..attempts.trigger import CheckpointTrigger",

@@ -18,9 +18,9 @@ from typing import Any
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.head import Head
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.rows.merged import same
+from ...checkpoint.rows.reading import StoredState, find_state, pyarrow_parquet, rows_of
 from . import text
-from .merged_rows import same
-from .state_rows import StoredState, find_state, pyarrow_parquet, rows_of
 
 Row = dict[str, Any]
 Rows = Callable[[], Iterator[Row]]

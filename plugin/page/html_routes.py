@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ...checkpoint import system_runtime
 from ...checkpoint.reasons import Status
+from ...checkpoint.rows.shown import READ_BYTES
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails
 from ...checkpoint.views.overview import Overview, alarms
@@ -149,6 +150,14 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         latest = (await jobs.reader.overview(job)).latest_completed
         found = None if latest is None else await jobs.reader.states(job)
         return html(request, "state.html", job=job, tab="state", found=found, most=COLUMNS)
+
+    # Who may only look sees what a state is, and not what is in it.
+    @made.get(f"{one}/checkpoints/{{checkpoint}}/rows", dependencies=[Depends(server.may_edit)])
+    async def rows(
+        request: Request, checkpoint: int, stage: Text, name: Text, job: DeclaredJob = Depends(jobs.find)
+    ) -> Response:
+        found = await jobs.reader.rows(job, checkpoint, stage, name)
+        return html(request, "rows.html", job=job, tab="state", found=found, most_bytes=READ_BYTES)
 
     @made.get(f"{one}/failovers", dependencies=may_read)
     async def failovers(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:

@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import SavepointEntry
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.rows.shown import FirstRows, first_rows
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
 from ...checkpoint.views.details import CheckpointDetails, details
@@ -22,6 +24,7 @@ from ...storage.port import ObjectStore
 from ...tasks import metrics
 from .declared_jobs import DeclaredJob
 from .operations import Operation, look
+from .problems import RowsNotShownError
 from .shared_reads import SharedReads
 
 V = TypeVar("V")
@@ -101,6 +104,18 @@ class JobReader:
         """
         look = partial(states, checkpoint=checkpoint)
         return await self._look(job, ("states", checkpoint), look, _revision)
+
+    async def rows(self, job: DeclaredJob, checkpoint: int, stage: str, name: str) -> FirstRows:
+        """Give the first rows of a state of a retained checkpoint.
+
+        Raises:
+            RowsNotShownError: pyarrow is not installed, or only Spark can merge the state.
+            NoCheckpointError: it is not retained, or holds no such state.
+            CairnError: the storage, the job's head or a file of the state cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        look = partial(_rows, checkpoint=checkpoint, stage=stage, name=name)
+        return await self._look(job, ("rows", checkpoint, stage, name), look, _revision)
 
     async def files(self, job: DeclaredJob, checkpoint: int, stage: str | None, first: int, limit: int) -> FilePage:
         """Give some files of a retained checkpoint, each checked.
@@ -186,6 +201,13 @@ class JobReader:
             if len(self._jobs) > JOBS:
                 self._jobs.popitem(last=False)
         return known
+
+
+def _rows(coordinator: Coordinator, checkpoint: int, stage: str, name: str) -> FirstRows:
+    try:
+        return coordinator.observe(lambda head: first_rows(coordinator.files, head, checkpoint, stage, name))
+    except InvalidConfigError as error:
+        raise RowsNotShownError(str(error)) from error
 
 
 def _savepoints(coordinator: Coordinator) -> tuple[SavepointEntry, ...]:

@@ -26,6 +26,10 @@ class TemplatedJobError(Exception):
     """The job's storage or name is a template, and no run has rendered it yet."""
 
 
+class RowsNotShownError(Exception):
+    """The rows of a state cannot be read in this process; the text says why, and what to do."""
+
+
 class ForeignRequestError(Exception):
     """A request that would change something was not sent by a page of ours."""
 
@@ -103,6 +107,8 @@ def problem_of(error: Exception) -> Problem:
             return _with(_AWAY, error.message)
         case InterventionRefusedError():
             return Problem(409, "Nothing was done", str(error))
+        case RowsNotShownError():
+            return Problem(409, "These rows cannot be shown here", printable(masked(str(error))))
         case ForeignRequestError():
             return _FOREIGN
         case AirflowNotFoundException():

@@ -21,6 +21,7 @@ from .server import Server
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 First = Annotated[int, Query(ge=0, le=10_000_000)]
 Name = Annotated[str | None, Query(max_length=1_000)]
+Required = Annotated[str, Query(max_length=1_000)]
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
@@ -67,6 +68,17 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         checkpoint: int, job: DeclaredJob = Depends(jobs.find), stage: Name = None, first: First = 0, limit: Limit = 100
     ) -> JSONResponse:
         return document(job, (await jobs.reader.files(job, checkpoint, stage, first, limit)).as_json())
+
+    @made.get(
+        f"{one}/checkpoints/{{checkpoint}}/rows",
+        summary="The first rows of a state",
+        # Who may only look sees what a state is, and not what is in it.
+        dependencies=[Depends(server.may_edit)],
+    )
+    async def rows(
+        checkpoint: int, stage: Required, name: Required, job: DeclaredJob = Depends(jobs.find)
+    ) -> JSONResponse:
+        return document(job, (await jobs.reader.rows(job, checkpoint, stage, name)).as_json())
 
     @made.get(f"{one}/savepoints", summary="The savepoints that it remembers, newest first", dependencies=may_read)
     async def savepoints(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:

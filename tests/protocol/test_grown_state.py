@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
+from airflow_cairn.checkpoint.rows.merged import DELETED
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.cli.output.merged_rows import DELETED
 from airflow_cairn.spark.stored import runs
 from tests.support.world import grown_state
 from tests.support.world.world import World

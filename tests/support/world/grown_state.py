@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Handover
+from airflow_cairn.checkpoint.rows.merged import DELETED, merged
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.cli.output.merged_rows import DELETED, merged
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
 

@@ -139,8 +139,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, capsys: pytest.Captu
     ("words", "said"),
     [
         (["checkpoints", "flihgts"], "the storage has no such job (did you mean flights?)"),
-        (["state", JOB, "claen", "totals"], "did you mean clean?"),
-        (["state", JOB, STAGE, "total"], "did you mean totals?"),
+        (["state", JOB, "claen", "totals"], "did you mean 'clean'?"),
+        (["state", JOB, STAGE, "total"], "did you mean 'totals'?"),
     ],
 )
 def test_a_mistyped_name_is_guessed(

@@ -11,8 +11,8 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.rows import merged
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.cli.output import merged_rows
 from airflow_cairn.spark.output import updates
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.spark.stored.outputs import File, Stored, frame
@@ -159,4 +159,4 @@ def test_a_stored_merge_names_no_function_that_is_not_a_merge(merge: dict[str, s
 
 
 def test_the_command_knows_the_column_of_deleted_keys() -> None:
-    assert merged_rows.DELETED == runs.DELETED
+    assert merged.DELETED == runs.DELETED

@@ -1,4 +1,4 @@
-"""The rows of a state that has runs, as far as `cairn state` shows them: of each key the newest (semantics K1).
+"""The rows of a state that has runs: of each key the newest (semantics K1).
 
 The keys of all runs are in memory, which are a part of the state; its rows are not.
 """
@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...checkpoint.documents.acknowledgement import StateHandle
+from ..documents.acknowledgement import StateHandle
 
 DELETED = "_cairn_deleted"
-"""As `spark/stored/runs.py` writes it; the command imports nothing of Spark's side."""
+"""As `spark/stored/runs.py` writes it; nothing of Spark's side is imported here."""
 
 Rows = Callable[[StateHandle, Sequence[str]], Iterator[dict[str, Any]]]
 """Reads columns of a file, row by row."""

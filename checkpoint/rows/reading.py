@@ -1,0 +1,214 @@
+"""Rows of a state out of its files, by pyarrow; neither Spark nor Java runs."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from typing import Any
+
+from ...storage.errors import DocumentError
+from ..documents.acknowledgement import Output, StateHandle
+from ..documents.entries import CompletedEntry
+from ..documents.metadata import HandleLine, StageLine
+from ..documents.schemas import plain_schema
+from ..errors import InvalidConfigError, NoCheckpointError
+from ..store import metadata_file
+from ..store.job_files import JobFiles
+from ..validation import did_you_mean
+from .merged import merged
+
+_MANY = 4096
+"""Rows that are read at once of a state that has runs."""
+_READ_BYTES = 1024 * 1024
+"""How much of each column is read at once."""
+
+
+class TooMuchToReadError(Exception):
+    """A budget does not reach for what is to be read next."""
+
+
+class ReadBudget:
+    """How many bytes may still be read of a state's files."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = size_bytes
+
+    def spend(self, size_bytes: int) -> None:
+        """Take some.
+
+        Raises:
+            TooMuchToReadError: so many are not left.
+        """
+        if size_bytes > self._left:
+            raise TooMuchToReadError
+        self._left -= size_bytes
+
+
+@dataclass(slots=True)
+class StoredState:
+    """A state of one checkpoint, with its files by subtask."""
+
+    output: Output
+    files: list[tuple[int, StateHandle]] = field(default_factory=list)
+
+
+def pyarrow_parquet(reader: str) -> Any:
+    """Give pyarrow's reader of Parquet.
+
+    Args:
+        reader: what reads, for the message.
+
+    Raises:
+        InvalidConfigError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InvalidConfigError(
+            f"{reader} reads Parquet by pyarrow, which is not installed. Type: pip install 'airflow-cairn[state]'"
+        ) from error
+    return pyarrow.parquet
+
+
+def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str) -> StoredState:
+    """Find a state and its files; reads all of the metadata, so that it is known to be whole.
+
+    Raises:
+        NoCheckpointError: the checkpoint holds no such stage or state.
+    """
+    there: dict[str, list[str]] = {}
+    found: StoredState | None = None
+    inside = False
+    for line in metadata_file.read(files, entry.metadata):
+        if isinstance(line, HandleLine):
+            if inside and found is not None and line.handle.output == found.output.id:
+                found.files.append((line.subtask, line.handle))
+            continue
+        inside = isinstance(line, StageLine) and line.stage == stage
+        if isinstance(line, StageLine):
+            states = {output.name: output for output in line.outputs if output.kind == "state"}
+            there[line.stage] = list(states)
+            if inside and name in states:
+                found = StoredState(states[name])
+    if found is not None:
+        return found
+    where = {"job": files.job, "checkpoint": entry.id}
+    if stage not in there:
+        said = f"the checkpoint has no stage {stage!r}{did_you_mean(stage, there)}"
+        raise NoCheckpointError(said, **where, stages=", ".join(there))
+    raise NoCheckpointError(
+        f"the stage {stage!r} has no state {name!r}. Lists, files and values are no tables: see cairn show"
+        f"{did_you_mean(name, there[stage])}",
+        **where,
+        states=", ".join(there[stage]) or "none",
+    )
+
+
+def columns_of(output: Output) -> list[str]:
+    """Give the names of the author's columns."""
+    if output.schema is None:
+        raise DocumentError("the state has no schema", output=output.id, folder=output.folder)
+    return [each["name"] for each in plain_schema(output.schema)["fields"]]
+
+
+def rows_of(
+    parquet: Any,
+    files: JobFiles,
+    found: StoredState,
+    at_once: int = _MANY,
+    names: Sequence[str] | None = None,
+    budget: ReadBudget | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows in the order in which the state is read, as JSON has them.
+
+    Args:
+        parquet: pyarrow's reader.
+        files: the job's.
+        found: the state.
+        at_once: how many rows of a state without runs are read at once.
+        names: the columns to read, the key among them; None for all.
+        budget: what may be read; None for all.
+
+    Raises:
+        TooMuchToReadError: the budget does not reach.
+        InvalidConfigError: only Spark can merge what this state consists of.
+        DocumentError: a file is broken.
+    """
+    names = columns_of(found.output) if names is None else names
+    handles = [handle for _, handle in sorted(found.files, key=lambda file: (file[0], file[1].path))]
+    size = _MANY if any(handle.run for handle in handles) else at_once
+
+    if found.output.merge and any(handle.run for handle in handles):
+        raise InvalidConfigError(
+            "this state is aggregated, and what epochs have added is merged by Spark: read it with "
+            "airflow_cairn.spark.state(spark, storage, job, stage, name)",
+            state=found.output.name,
+            merge=", ".join(f"{column}: {how}" for column, how in sorted(found.output.merge.items())),
+        )
+
+    def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        try:
+            # Else the columns' parts of a row group are read whole, and that may be a hundred megabytes for a few rows.
+            file = parquet.ParquetFile(_Remote(files, handle, budget), pre_buffer=False, buffer_size=_READ_BYTES)
+            for batch in file.iter_batches(batch_size=size, columns=list(columns)):
+                yield from batch.to_pylist()
+        except (ValueError, KeyError, NotImplementedError, OSError) as error:
+            # pyarrow's own errors are such: an ArrowInvalid is a ValueError.
+            raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
+
+    rows_ = merged(handles, names, found.output.key, read)
+    yield from ({name: _plain(row[name]) for name in names} for row in rows_)
+
+
+def _plain(value: Any) -> Any:
+    """Give a value as JSON has it; what that cannot say becomes text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(inner) for inner in value]
+    return str(value)
+
+
+class _Remote(io.RawIOBase):
+    """A stored file that can be read anywhere, a range at a time."""
+
+    def __init__(self, files: JobFiles, handle: StateHandle, budget: ReadBudget | None) -> None:
+        self._files = files
+        self._handle = handle
+        self._budget = budget
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._handle.size_bytes}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = memoryview(buffer)
+        if self._budget is not None:
+            self._budget.spend(len(wanted))
+        data = self._files.read_range(self._handle.path, self._at, len(wanted))
+        wanted[: len(data)] = data
+        self._at += len(data)
+        return len(data)

@@ -1,0 +1,108 @@
+"""The first rows of a state for people to look at in a page: few, short, and without secrets (semantics O1).
+
+A page may be asked for by many, from a process that all need. So rows, columns, the text of a value and the bytes that
+are read are bounded, whatever the state holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from ..documents.head import Head
+from ..documents.strict_json import Json
+from ..secrets.masking import MASK, masked
+from ..secrets.names import names_a_secret
+from ..store.job_files import JobFiles
+from .reading import ReadBudget, TooMuchToReadError, columns_of, find_state, pyarrow_parquet, rows_of
+
+ROWS = 20
+COLUMNS = 50
+CELL = 200
+"""Characters of a value."""
+READ_BYTES = 16 * 1024 * 1024
+"""Of the state's files."""
+_LOOKED_AT = 20_000
+"""Characters of a value that are searched for secrets; no more are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The first rows of a state of one checkpoint."""
+
+    checkpoint: int
+    stage: str
+    name: str
+    columns: tuple[str, ...]
+    more_columns: int
+    """Columns that are not shown."""
+    rows: tuple[tuple[Json, ...], ...]
+    """A value for each column; a long one is cut, a nested one is its JSON as text, a secret is masked."""
+    more_rows: bool
+    read_in_part: bool
+    """Whether reading ended early, because more bytes would have had to be read than a page may."""
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values."""
+        rows: list[Json] = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {
+            "checkpoint": self.checkpoint,
+            "stage": self.stage,
+            "name": self.name,
+            "columns": list(self.columns),
+            "more_columns": self.more_columns,
+            "rows": rows,
+            "more": self.more_rows,
+            "read_in_part": self.read_in_part,
+        }
+
+
+def first_rows(files: JobFiles, head: Head, checkpoint: int, stage: str, name: str) -> FirstRows:
+    """Read the first rows of a state of a retained checkpoint.
+
+    Args:
+        files: the job's.
+        head: the job's.
+        checkpoint: its id.
+        stage: the stage that keeps the state.
+        name: the state's.
+
+    Raises:
+        NoCheckpointError: it is not retained, or holds no such state.
+        InvalidConfigError: pyarrow is not installed, or only Spark can merge the state.
+        DocumentError: the metadata or a file is broken.
+    """
+    parquet = pyarrow_parquet("this page")
+    found = find_state(files, head.retained(checkpoint), stage, name)
+    names = columns_of(found.output)
+    columns = names[:COLUMNS]
+    wanted = [each for each in names if each in columns or each in found.output.key]
+    there, read_in_part = _within(rows_of(parquet, files, found, ROWS + 1, wanted, ReadBudget(READ_BYTES)))
+    rows = tuple(tuple(_shown(each, row[each]) for each in columns) for row in there[:ROWS])
+    more = len(names) - len(columns)
+    return FirstRows(checkpoint, stage, name, tuple(columns), more, rows, len(there) > ROWS, read_in_part)
+
+
+def _within(rows: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+    """Give as many rows as are needed, or as a budget reaches for, and whether it did not reach."""
+    found: list[dict[str, Any]] = []
+    try:
+        found.extend(islice(rows, ROWS + 1))
+    except TooMuchToReadError:
+        return found, True
+    return found, False
+
+
+def _shown(column: str, value: Any) -> Json:
+    if value is None:
+        return None
+    if names_a_secret(column):
+        return MASK
+    if isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    whole = masked(text[:_LOOKED_AT])
+    return whole if len(whole) <= CELL else f"{whole[: CELL - 1]}…"

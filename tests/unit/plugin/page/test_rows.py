@@ -1,0 +1,138 @@
+"""The first rows of a state on a page: who may see them, how many, and what of them is never shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.rows import shown
+from airflow_cairn.checkpoint.rows.shown import CELL, COLUMNS, ROWS
+from tests.support.world.world import JOB, World
+from tests.support.wrapped_stores import WrappedStore
+from tests.unit.cli.test_state import STAGE, job, keep, parquet
+from tests.unit.plugin.page.stand_in import NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
+from tests.unit.plugin.page.test_pages import ONE, words
+
+ROW_PATH = f"{ONE}/checkpoints/1/rows?stage={STAGE}&name=totals"
+API = f"/api/v1{ROW_PATH}"
+
+
+def kept(columns: dict[str, list[Any]], **more: Any) -> World:
+    """Give a job with a state of one file."""
+    world = job()
+    keep(world, "a", parquet(columns), **more)
+    return world
+
+
+def test_the_page_of_the_states_leads_to_their_first_rows() -> None:
+    page = Page(one_job(kept({"k": ["A-B", "B-C"], "v": [1, None]}).memory))
+    assert ROW_PATH.replace("&", "&amp;") in page.get(f"{ONE}/state").text
+    seen = words(page.get(ROW_PATH).text)
+    assert "First rows of totals, of clean in checkpoint 1" in seen
+    assert "k v A-B 1 B-C null" in seen
+    found = page.get(API).json()
+    assert (found["columns"], found["rows"]) == (["k", "v"], [{"k": "A-B", "v": 1}, {"k": "B-C", "v": None}])
+    assert (found["more"], found["more_columns"], found["read_in_part"]) == (False, 0, False)
+
+
+def test_who_may_only_read_runs_sees_no_rows() -> None:
+    memory = kept({"k": ["A-B"], "v": ["B"]}).memory
+    page = Page(StandIn([dag_of("flights", (STORAGE, JOB)), dag_of("other", (STORAGE, JOB))], {STORAGE: memory}))
+    assert page.get(ROW_PATH).status_code == 200
+    for path in (ROW_PATH, API):
+        assert page.get(path, user=VIEWER).status_code == 403
+        assert page.get(path.replace("/dags/flights/", "/dags/other/"), user=NARROW).status_code == 403
+        assert page.get(path, user=None).status_code == 401
+    assert page.get(f"{ONE}/state", user=VIEWER).status_code == 200
+
+
+def test_rows_columns_and_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["k", "v", *(f"c{number}" for number in range(COLUMNS))]
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in names]
+    monkeypatch.setattr("tests.unit.cli.test_state.SCHEMA", json.dumps({"type": "struct", "fields": fields}))
+    columns = {name: ["x" * (CELL + 1)] * (ROWS + 1) for name in names}
+    found = Page(one_job(kept(columns).memory)).get(API).json()
+    assert (found["columns"], found["more_columns"]) == (names[:COLUMNS], 2)
+    assert (len(found["rows"]), found["more"]) == (ROWS, True)
+    assert {len(text) for row in found["rows"] for text in row.values()} == {CELL}
+
+
+def test_no_more_bytes_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(WrappedStore):
+        read = 0
+
+        def read_range(self, key: str, start: int, length: int) -> bytes:
+            data = super().read_range(key, start, length)
+            self.read += len(data)
+            return data
+
+    text = [f"{number * 2654435761 % 2**64:016x}" * 200 for number in range(200)]
+    store = Counting(kept({"k": text, "v": text}).memory)
+    page = Page(one_job(store))
+    monkeypatch.setattr(shown, "READ_BYTES", 1_000)
+    found = page.get(API).json()
+    assert (found["rows"], found["read_in_part"]) == ([], True)
+    assert store.read <= 1_000
+    assert "of files would have to be read" in words(page.get(ROW_PATH).text)
+
+
+def test_what_masking_hides_is_not_shown() -> None:
+    world = kept(
+        {
+            "k": ["password=hunter2", "https://ada:hunter2@example.org/"],
+            "v": [{"token": "hunter2-hunter2-1", "n": 1}, {"token": None, "n": 2}],
+        }
+    )
+    page = Page(one_job(world.memory))
+    answers = page.get(API), page.get(ROW_PATH)
+    for answer in answers:
+        assert answer.status_code == 200
+        assert "hunter2" not in answer.text
+        assert "***" in answer.text
+    assert answers[0].json()["rows"][1]["v"] == '{"token": null, "n": 2}'
+
+
+def test_a_column_that_is_named_like_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("k", "api_token")]
+    monkeypatch.setattr("tests.unit.cli.test_state.SCHEMA", json.dumps({"type": "struct", "fields": fields}))
+    found = Page(one_job(kept({"k": ["a", "b"], "api_token": [41, None]}).memory)).get(API).json()
+    assert [row["api_token"] for row in found["rows"]] == ["***", None]
+
+
+def test_what_is_stored_is_text() -> None:
+    answer = Page(one_job(kept({"k": ["<script>x</script>"], "v": [["<b>"]]}).memory)).get(ROW_PATH)
+    assert "&lt;script&gt;x&lt;/script&gt;" in answer.text
+    assert "<script>x" not in answer.text
+    assert "<b>" not in answer.text
+
+
+def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page(one_job(kept({"k": ["a"], "v": ["b"]}).memory))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    for path in (ROW_PATH, API):
+        answer = page.get(path)
+        assert answer.status_code == 409
+        assert "airflow-cairn[state]" in answer.text
+        assert "pyarrow, which is not installed" in answer.text
+
+
+def test_what_cannot_be_shown_says_why() -> None:
+    world = job()
+    keep(world, "a", b"no parquet")
+    both = parquet({"k": ["a"], "v": ["1"]}), parquet({"k": ["a"], "v": ["2"]})
+    keep(world, "b", *both, runs=(0, 1), merge={"v": "max"})
+    page = Page(one_job(world.memory))
+    for path, status, text in (
+        (API, 502, "cannot be read as Parquet"),
+        (API.replace("/1/", "/2/"), 409, "is merged by Spark"),
+        (API.replace("name=totals", "name=totale"), 404, "did you mean 'totals'?"),
+        (API.replace("/1/", "/9/"), 404, "not retained"),
+        (f"{API}&name=", 404, "has no state"),
+        (API.replace("&name=totals", ""), 422, "name"),
+    ):
+        answer = page.get(path)
+        assert (answer.status_code, text in answer.text) == (status, True), (path, answer.text)
