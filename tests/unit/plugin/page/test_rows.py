@@ -51,7 +51,9 @@ def test_who_may_only_read_runs_sees_no_rows() -> None:
 
 def test_rows_columns_and_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["k", "v", *(f"c{number}" for number in range(COLUMNS))]
-    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in names]
+    fields: list[dict[str, Any]] = [
+        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in names
+    ]
     monkeypatch.setattr("tests.unit.cli.test_state.SCHEMA", json.dumps({"type": "struct", "fields": fields}))
     columns = {name: ["x" * (CELL + 1)] * (ROWS + 1) for name in names}
     found = Page(one_job(kept(columns).memory)).get(API).json()
@@ -96,7 +98,9 @@ def test_what_masking_hides_is_not_shown() -> None:
 
 
 def test_a_column_that_is_named_like_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("k", "api_token")]
+    fields: list[dict[str, Any]] = [
+        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("k", "api_token")
+    ]
     monkeypatch.setattr("tests.unit.cli.test_state.SCHEMA", json.dumps({"type": "struct", "fields": fields}))
     found = Page(one_job(kept({"k": ["a", "b"], "api_token": [41, None]}).memory)).get(API).json()
     assert [row["api_token"] for row in found["rows"]] == ["***", None]
