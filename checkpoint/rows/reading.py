@@ -109,7 +109,11 @@ def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str) ->
 
 
 def columns_of(output: Output) -> list[str]:
-    """Give the names of the author's columns."""
+    """Give the names of the author's columns.
+
+    Raises:
+        DocumentError: the state has no schema.
+    """
     if output.schema is None:
         raise DocumentError("the state has no schema", output=output.id, folder=output.folder)
     return [each["name"] for each in plain_schema(output.schema)["fields"]]
