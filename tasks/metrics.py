@@ -10,8 +10,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
+from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
 
 from ..checkpoint.documents.head import Head
 from ..checkpoint.reasons import Reason, Status
@@ -85,6 +88,18 @@ METRICS = (
 """All that there are, in the order of the documentation."""
 
 
+@cache
+def initialize() -> None:
+    """Configure Airflow's metrics for what is reported here, once in a process, as Airflow's own processes do.
+
+    A task's process has done so itself. The triggerer and the API server configure another copy of the same module,
+    and of this one nothing would be sent.
+    """
+    stats.initialize(
+        factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
+    )
+
+
 def report(old: Head, new: Head) -> None:
     """Report a swap that this process has won. Metrics that cannot be sent are logged, and change nothing else.
 
@@ -93,6 +108,7 @@ def report(old: Head, new: Head) -> None:
         new: the version that took its place.
     """
     try:
+        initialize()
         _events(old, new)
         _gauges(new)
     except Exception:

@@ -23,7 +23,7 @@ from ..reasons import Status
 from ..runtime import Runtime
 from ..store import verification
 from ..store.before_swap import open_heads
-from ..store.head_store import Decision, HeadStore, changed
+from ..store.head_store import AfterSwap, Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from ..validation import check_whole
 from . import integrity
@@ -85,6 +85,7 @@ def dispose(
     *,
     force: bool = False,
     actor: str = "",
+    after_swap: AfterSwap | None = None,
 ) -> Disposal:
     """Throw a savepoint away, and have its job forget it; go on where that stopped before (semantics P3).
 
@@ -96,6 +97,7 @@ def dispose(
         force: also where something speaks against it. One that is being made is never thrown away, nor is one in whose
             folder a job lives, whichever that is.
         actor: who wants it, for the record; empty where that is not known.
+        after_swap: told of the version of the job's head that forgets it.
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
@@ -109,7 +111,7 @@ def dispose(
             "deletes it anyway",
             savepoint=found.uri,
         )
-    heads = open_heads(JobFiles(store, found.job), runtime)
+    heads = open_heads(JobFiles(store, found.job), runtime, after_swap)
     if any(entry.uri == found.uri and not entry.ended for entry in heads.load().savepoints):
         raise SavepointRefusedError(
             "the savepoint is being made; wait for its end, or until its time has run out",
@@ -186,12 +188,19 @@ class Pruned:
 
 
 def prune(
-    store: ObjectStore, job: str, rule: HistoryRule, open_folder: OpenFolder, runtime: Runtime, *, series: str = ""
+    store: ObjectStore,
+    job: str,
+    rule: HistoryRule,
+    open_folder: OpenFolder,
+    runtime: Runtime,
+    *,
+    series: str = "",
+    after_swap: AfterSwap | None = None,
 ) -> Pruned:
     """Throw away what a rule keeps no more of a job's savepoints (semantics P3).
 
     Works while no run is active, and again where it was stopped half-way: the head forgets a savepoint only after its
-    files are gone. Only savepoints whose request id begins with `series` count.
+    files are gone. Only savepoints whose request id begins with `series` count. `after_swap`: as in `dispose`.
     """
     head = open_heads(JobFiles(store, job), runtime).load()
     mine = tuple(entry for entry in head.savepoints if entry.request.startswith(series))
@@ -199,7 +208,7 @@ def prune(
     kept: list[tuple[str, str]] = []
     for entry in rule.outdated(mine, runtime.now_ms()):
         try:
-            disposed.append(dispose(store, open_folder(entry.uri), runtime, open_folder))
+            disposed.append(dispose(store, open_folder(entry.uri), runtime, open_folder, after_swap=after_swap))
         except (SavepointRefusedError, DocumentError) as error:
             # One that cannot be read, as of a newer Cairn, does not keep all others for ever.
             kept.append((entry.uri, error.message))

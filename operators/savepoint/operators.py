@@ -24,6 +24,7 @@ from ...hooks.storage import CheckpointStorageHook
 from ...storage.errors import ErrorKind
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
+from ...tasks import metrics
 from ...tasks.job_settings import (
     check_savepoint_target,
     check_storage_and_job,
@@ -347,7 +348,9 @@ class DisposeSavepointOperator(BaseOperator):
             if self.savepoint is None:
                 assert self.job is not None
                 rule, runtime = self._rule(), system_runtime()
-                found = disposal.prune(store, self.job, rule, self._opened, runtime, series=self.series)
+                found = disposal.prune(
+                    store, self.job, rule, self._opened, runtime, series=self.series, after_swap=metrics.report
+                )
                 disposed, kept = list(found.disposed), dict(found.kept)
             else:
                 disposed, kept = self._one(store, self.savepoint, context), {}
@@ -365,7 +368,11 @@ class DisposeSavepointOperator(BaseOperator):
     def _one(self, store: ObjectStore, uri: str, context: Context) -> list[disposal.Disposal]:
         try:
             folder = self._opened(savepoint_folder(uri))
-            return [disposal.dispose(store, folder, system_runtime(), self._opened, force=self.force)]
+            return [
+                disposal.dispose(
+                    store, folder, system_runtime(), self._opened, force=self.force, after_swap=metrics.report
+                )
+            ]
         except NoSavepointError:
             if context["ti"].try_number <= 1:
                 raise

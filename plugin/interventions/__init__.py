@@ -1,4 +1,4 @@
 """What a person may have a job do: what it would do, in words, and doing it.
 
-Imports hooks and the checkpoint's use cases. Knows neither HTML nor requests, and does only what was planned.
+Imports hooks, tasks and the checkpoint's use cases. Knows neither HTML nor requests, and does only what was planned.
 """

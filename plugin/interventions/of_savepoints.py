@@ -17,6 +17,7 @@ from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
 from ...checkpoint.views import wording
 from ...hooks.airflow_api import AirflowApiHook
+from ...tasks import metrics
 from . import of_last_run
 from .plan import InterventionRefusedError, Plan
 
@@ -136,7 +137,9 @@ def dispose(coordinator: Coordinator, agreed: Plan, actor: str, open_folder: Ope
     """
     store, runtime = coordinator.files.store, system_runtime()
     try:
-        done = disposal.dispose(store, open_folder(agreed.folder), runtime, open_folder, actor=actor)
+        done = disposal.dispose(
+            store, open_folder(agreed.folder), runtime, open_folder, actor=actor, after_swap=metrics.report
+        )
     except SavepointRefusedError as error:
         raise InterventionRefusedError(f"{error.message}.") from error
     if done.failures:

@@ -6,11 +6,14 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
+
+from airflow_cairn.tasks import metrics
 
 _LAST = "that_was_all"
 
@@ -59,10 +62,23 @@ def split(packet: str) -> tuple[str, str, str]:
     return name, value, kind
 
 
-def _initialize() -> None:
-    stats.initialize(
-        factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
-    )
+@contextmanager
+def _configured() -> Iterator[None]:
+    """Have Airflow's metrics configured by the environment as it is now; at the end close what that has opened."""
+    metrics.initialize()  # so that what a test reports does not configure them anew
+    made: list[Any] = []
+
+    def factory() -> Any:
+        made.append(stats_utils.get_stats_factory()())
+        return made[-1]
+
+    stats.initialize(factory=factory, export_legacy_names=conf.getboolean("metrics", "legacy_names_on"))
+    yield
+    with pytest.MonkeyPatch.context() as off:
+        off.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
+        stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=False)
+    for each in made:
+        each.statsd.close()
 
 
 @contextmanager
@@ -74,7 +90,5 @@ def receiving(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdReceiver]:
         receiver = StatsdReceiver(listening)
         for name, value in receiver.environment.items():
             monkeypatch.setenv(name, value)
-        _initialize()
-        yield receiver
-        monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
-        _initialize()
+        with _configured():
+            yield receiver

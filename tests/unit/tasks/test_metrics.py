@@ -150,6 +150,39 @@ def test_a_backend_that_fails_fails_no_checkpoint(
     assert "the metrics of job flights could not be sent" in said.text
 
 
+def test_they_are_sent_where_airflow_has_not_configured_this_copy_of_its_metrics(
+    told: Reported, statsd: StatsdReceiver, tmp_path: Path
+) -> None:
+    """Triggerer and API server configure core's copy; that `import airflow.sdk` configures ours is a side effect."""
+    assert told.complete(RUN) == 1
+    statsd.packets()
+    code = (
+        "from airflow.sdk.observability import stats\n"
+        "from airflow.sdk.observability.metrics import stats_utils\n"
+        "import airflow.sdk, airflow_cairn.operators, airflow_cairn.triggers\n"
+        "from airflow_cairn.tasks import metrics\n"
+        "import os\n"
+        "os.environ['AIRFLOW__METRICS__STATSD_ON'] = 'False'\n"  # as if none had configured it
+        "stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=False)\n"
+        "os.environ['AIRFLOW__METRICS__STATSD_ON'] = 'True'\n"
+        "from airflow_cairn.tasks.job_settings import JobSettings\n"
+        "from airflow_cairn.storage.uris import parse_storage_uri\n"
+        f"job = JobSettings(parse_storage_uri({told.storage!r}), 'flights').coordinator()\n"
+        "metrics.report(job.head(), job.head())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cairn.checkpoint.pending,job_name=flights:0|g" in statsd.packets()
+
+
 def test_the_triggerer_counts_what_it_completes(told: Reported, statsd: StatsdReceiver, tmp_path: Path) -> None:
     """A process of its own that has imported no more than the trigger: Airflow has configured its metrics by then."""
     told.trigger(RUN)
@@ -176,12 +209,13 @@ def test_the_triggerer_counts_what_it_completes(told: Reported, statsd: StatsdRe
 
 def test_every_process_of_airflow_reports() -> None:
     """Each coordinator that they open has the reporter; the command line's and the drivers' have no Airflow."""
-    openers = {"Coordinator", "OpenJob", "HeadStore", "open_heads"}
+    openers = {"Coordinator", "OpenJob", "HeadStore", "open_heads", "disposal.dispose", "disposal.prune"}
     silent = []
     for layer in ("tasks", "operators", "sensors", "triggers", "plugin"):
         for path in sorted((ROOT / layer).rglob("*.py")):
             for call in ast.walk(ast.parse(path.read_text())):
-                if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in openers:
+                named = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+                if isinstance(call, ast.Call) and openers & {named, named.rpartition(".")[2]}:
                     reports = any(ast.unparse(each) == "after_swap=metrics.report" for each in call.keywords)
                     silent += [] if reports else [f"{path.relative_to(ROOT)}:{call.lineno}"]
     assert silent == []
