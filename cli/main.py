@@ -35,6 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         command could not be carried out; 130 after Ctrl-C.
     """
     line = parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may follow
+        import argcomplete
+
+        # Without it files are offered for each argument; most are jobs. The shell offers files by itself.
+        argcomplete.autocomplete(line, default_completer=argcomplete.completers.SuppressCompleter())
     options = line.parse_args(argv)
     named = options.job if commands.is_path(getattr(options, "job", None) or "") else None
     where = named or getattr(options, "storage", None) or ""

@@ -17,8 +17,6 @@ from .output import text
 _HEADINGS = ("job", "server", "state", "for", "where", "started", "lease until")
 _RUN = 24
 """Columns for a DAG run's id."""
-_MACHINE = 8
-"""Characters of a machine's hash: enough to tell a few apart."""
 
 
 def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[str], dict[str, Any]]:
@@ -55,14 +53,7 @@ def _cells(row: ServerRow) -> tuple[str, ...]:
         row.server,
         row.state,
         text.run_name(row.run_id, _RUN) if row.run_id is not None else "the job",
-        _where(row),
+        row.where or "-",
         moment(row.started_at_ms),
         moment(row.lease_until_ms),
     )
-
-
-def _where(row: ServerRow) -> str:
-    if row.port is None:
-        return "-"
-    at = row.host if row.machine is None else f"loopback of {row.machine[:_MACHINE]}"
-    return f"{at}:{row.port}"

@@ -12,6 +12,9 @@ from ..store.job_files import JobFiles
 GONE = "gone"
 """Of a server that has not renewed its lease in time: it died, or does not reach the store."""
 
+_MACHINE = 8
+"""Characters of a machine's hash: enough to tell a few apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerRow:
@@ -31,6 +34,14 @@ class ServerRow:
     port: int | None
     started_at_ms: int
     lease_until_ms: int
+
+    @property
+    def where(self) -> str:
+        """Where it listens, for people to read; empty where that is not known yet."""
+        if self.port is None:
+            return ""
+        at = self.host if self.machine is None else f"loopback of {self.machine[:_MACHINE]}"
+        return f"{at}:{self.port}"
 
 
 def servers(files: JobFiles, now_ms: int) -> list[ServerRow]:

@@ -11,9 +11,13 @@ from starlette.responses import Response
 from ...checkpoint import system_runtime
 from ...checkpoint.reasons import Status
 from ...checkpoint.rows.shown import READ_BYTES
+from ...checkpoint.secrets.masking import masked
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails
 from ...checkpoint.views.overview import Overview, alarms
+from ...checkpoint.views.servers import ServerRow
+from ...storage.errors import CairnError, ErrorKind
+from ...storage.printable import printable
 from ..drawings.stage_bars import bars_of
 from ..drawings.stage_graph import StageGraph, graph_of, marks_of
 from ..drawings.timeline import timeline
@@ -55,8 +59,19 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def overview_page(request: Request, job: DeclaredJob) -> Response:
         found, now = await jobs.reader.overview(job), now_ms()
         said, schedule = alarms(found, job.storage, now, job.dag_id), await jobs.schedule(job.dag_id)
+        servers, problem = await servers_of(job)
         shown: dict[str, Any] = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
+        shown |= {"servers": servers, "servers_problem": problem}
         return html(request, "overview.html", job=job, tab="overview", **shown)
+
+    async def servers_of(job: DeclaredJob) -> tuple[list[ServerRow], str | None]:
+        """Give the job's Spark servers, or why their record cannot be read: all else is shown then, too."""
+        try:
+            return await jobs.reader.servers(job), None
+        except CairnError as error:
+            if error.kind is not ErrorKind.DATA:
+                raise
+            return [], printable(masked(str(error)))
 
     async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:
         rows = (await jobs.reader.overview(job)).listing.checkpoints

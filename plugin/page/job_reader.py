@@ -10,7 +10,7 @@ from threading import Lock
 from time import monotonic
 from typing import Generic, TypeVar
 
-from ...checkpoint import Coordinator
+from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.rows.shown import FirstRows, first_rows
@@ -19,6 +19,7 @@ from ...checkpoint.views import checkpoint_list
 from ...checkpoint.views.details import CheckpointDetails, details
 from ...checkpoint.views.file_list import FilePage, files
 from ...checkpoint.views.overview import Overview, overview
+from ...checkpoint.views.servers import ServerRow, servers
 from ...checkpoint.views.state_list import CheckpointStates, states
 from ...storage.port import ObjectStore
 from ...tasks import metrics
@@ -138,6 +139,16 @@ class JobReader:
         """
         return await self._look(job, "savepoints", _savepoints, _revision)
 
+    async def servers(self, job: DeclaredJob) -> list[ServerRow]:
+        """Give the Spark servers that the job's stages share, oldest first.
+
+        Raises:
+            CairnError: the storage or the record of servers cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        # A server renews its lease without a change of the head: each look is a new one.
+        return await self._look(job, "servers", _servers, lambda _: object())
+
     async def operation(self, job: DeclaredJob, operation: str) -> Operation:
         """Give a savepoint that a person asked for from a page.
 
@@ -208,6 +219,10 @@ def _rows(coordinator: Coordinator, checkpoint: int, stage: str, name: str) -> F
         return coordinator.observe(lambda head: first_rows(coordinator.files, head, checkpoint, stage, name))
     except InvalidConfigError as error:
         raise RowsNotShownError(str(error)) from error
+
+
+def _servers(coordinator: Coordinator) -> list[ServerRow]:
+    return servers(coordinator.files, system_runtime().now_ms())
 
 
 def _savepoints(coordinator: Coordinator) -> tuple[SavepointEntry, ...]:

@@ -85,6 +85,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         found = await jobs.reader.savepoints(job)
         return document(job, {"savepoints": [savepoint_json(entry) for entry in found]})
 
+    @made.get(f"{one}/servers", summary="The Spark servers that its stages share", dependencies=may_read)
+    async def servers(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
+        return document(job, {"servers": [asdict(row) for row in await jobs.reader.servers(job)]})
+
     @made.get(f"{one}/configuration", summary="Its options, as the DAG declares them", dependencies=may_read)
     def configuration(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
         stages = [asdict(stage) for stage in job.stages]

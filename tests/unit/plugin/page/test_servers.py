@@ -1,0 +1,57 @@
+"""The Spark servers that a job's stages share, on the overview and by REST (V1)."""
+
+from __future__ import annotations
+
+from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.runtime import Runtime
+from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY
+from airflow_cairn.spark.remote.register import ServerRegister
+from tests.support.world.world import JOB, World
+from tests.unit.plugin.page.stand_in import VIEWER, Page, one_job
+from tests.unit.plugin.page.test_pages import ONE, words
+
+HERE = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
+
+
+def register(world: World, at_ms: int) -> ServerRegister:
+    return ServerRegister(world.coordinator().files, Runtime(lambda: at_ms, world.new_token))
+
+
+def test_the_overview_says_where_servers_are_and_how_they_are(busy: World) -> None:
+    now = system_runtime().now_ms()
+    old, new = register(busy, now - 24 * 3_600_000), register(busy, now)
+    new.claim(None, ANYWHERE, "serves")
+    new.come_up("serves", 15002, "worker-1")
+    new.claim(None, HERE, "begins")
+    old.claim("a", HERE, "died")
+    old.come_up("died", 15001, None)
+    page = Page(one_job(busy.memory))
+    answer = page.get(ONE, user=VIEWER)
+    seen = words(answer.text)
+    assert "Spark servers" in seen
+    assert "died gone a loopback of 0f0f0f0f:15001" in seen
+    assert "serves up all runs" in seen
+    assert "worker-1:15002" in seen
+    assert "begins starting all runs –" in seen
+    found = page.get(f"/api/v1{ONE}/servers", user=VIEWER).json()
+    assert [(each["server"], each["state"], each["run_id"]) for each in found["servers"]] == [
+        ("died", "gone", "a"),
+        ("begins", "starting", None),
+        ("serves", "up", None),
+    ]
+
+
+def test_without_servers_nothing_is_said_of_them(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    assert "Spark servers" not in page.get(ONE).text
+    assert page.get(f"/api/v1{ONE}/servers").json()["servers"] == []
+
+
+def test_a_damaged_record_hides_no_checkpoint(busy: World) -> None:
+    busy.memory.create(f"{JOB}/{KEY}", b"no JSON")
+    page = Page(one_job(busy.memory))
+    answer = page.get(ONE)
+    assert answer.status_code == 200
+    assert "Their record cannot be read" in words(answer.text)
+    assert "in progress" in answer.text or "Latest" in answer.text
+    assert page.get(f"/api/v1{ONE}/servers").status_code == 502
