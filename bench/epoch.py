@@ -5,7 +5,7 @@ that does nothing else; it takes some minutes. An epoch is a day of flights, and
 (`dags/applications`) run one after the other; what an epoch costs on top in Airflow is not part of it. By each
 transport an epoch with Cairn and one without run alternately, each of them first in every second pair. Without Cairn
 (`bench/epoch_spark/plain_application.py`) the same files run with plain reads and writes of Parquet: no fence, no key
-groups, no checkpoint.
+groups, no checkpoint. State that grows is written whole there, as plain Parquet must be.
 
 - `warm`: each application is a client process of one Spark Connect server, which both share.
 - `submit`: each application is a `spark-submit`.
