@@ -1,0 +1,41 @@
+"""The documentation's blocks that are neither Python nor commands: settings are read, and output is marked as such."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+
+import pytest
+
+from scripts.check_docs import pages
+from scripts.markdown import Block, parse
+from scripts.setup.base import ROOT
+
+BLOCKS = [
+    pytest.param(block, id=f"{path.relative_to(ROOT)}:{block.first_line}")
+    for path in pages(ROOT)
+    if path.parent == ROOT or path.is_relative_to(ROOT / "docs")
+    for block in parse(path.read_text()).blocks
+]
+ELSEWHERE = {"python", "diff", "console", "sql"}
+"""Run by the other modules here; the SQL by tests/real/spark/test_tables.py, test_append.py and test_key_groups.py."""
+_TYPED = re.compile(r"(?:\$ )?(?:cairn|airflow|make|pip|uv|python3?|export|aws|spark-submit) (?=[a-z-])", re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_every_block_is_read_or_marked_as_output(block: Block) -> None:
+    if block.language == "json":
+        assert isinstance(json.loads(block.text), dict)
+    elif block.language == "ini":
+        settings = configparser.ConfigParser()
+        settings.read_string(block.text)
+        assert settings.sections()
+    elif block.language == "text":
+        assert not _TYPED.match(block.text), "what a user types is a block `console`, each command after `$ `"
+    else:
+        assert block.language in ELSEWHERE
+
+
+def test_there_are_blocks() -> None:
+    assert len(BLOCKS) > 100
