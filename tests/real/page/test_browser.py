@@ -16,8 +16,10 @@ from starlette.responses import HTMLResponse
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.servers.record import ANYWHERE
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage.errors import UnavailableError
 from scripts.harness.ports import free_port
 from scripts.harness.wait import wait_until
@@ -27,6 +29,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.page_world import busy_world
 from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import JOB, World
+from tests.unit.cli.test_state import STAGE, job, keep, parquet
 from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, STORAGE, StandIn, dag_of
 from tests.unit.plugin.page.test_hostile import PAYLOADS
 
@@ -118,11 +121,15 @@ PAGES = (
 def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
     request = asked("page-of-this-test", actor=ADMIN)
     busy.coordinator().open_savepoint(request, lambda uri: Below(busy.memory, uri))
+    ServerRegister(busy.coordinator().files, system_runtime()).claim(None, ANYWHERE, "of-this-test")
     wide = jobs.wide(MemoryStore(), 12)
     jobs.run(wide, "manual__1", 40)
+    rows = job()
+    keep(rows, "a", parquet({"k": ["A-B" * 40, "B-C"], "v": ["password=hunter2", None]}))
     dags = [
         dag_of("flights", (STORAGE, JOB)),
         dag_of("wide", ("s3://wide", JOB)),
+        dag_of("rows", ("s3://rows", JOB)),
         dag_of("templated", ("{{ x }}", "j")),
         dag_of("plain"),
         dag_of("new", ("s3://new", "new")),
@@ -131,6 +138,7 @@ def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
     stores: dict[str, Any] = {
         STORAGE: busy.memory,
         "s3://wide": wide.memory,
+        "s3://rows": rows.memory,
         "s3://new": MemoryStore(),
         "s3://away": UnavailableError("connect timeout"),
     }
@@ -141,6 +149,7 @@ def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
         f"{ONE}/operations/of-this-test",
     ]
     paths += [*(f"{ONE}{page}" for page in PAGES), "/cairn/dags/wide/jobs/flights/checkpoints/1"]
+    paths += [f"/cairn/dags/rows/jobs/flights/checkpoints/1/rows?stage={STAGE}&name=totals"]
     with served(SignedIn(dags, stores)) as base:
         found = found_by(SCRIPT, "faces", base, *paths)
     assert found == {"looks": len(paths) * 4, "bad": []}
