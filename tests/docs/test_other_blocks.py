@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -31,6 +32,8 @@ def test_every_block_is_read_or_marked_as_output(block: Block) -> None:
         settings = configparser.ConfigParser()
         settings.read_string(block.text)
         assert settings.sections()
+    elif block.language == "bash":  # for a file of the shell, such as ~/.bashrc
+        assert subprocess.run(["bash", "-n", "-c", block.text], check=False).returncode == 0
     elif block.language == "text":
         assert not _TYPED.match(block.text), "what a user types is a block `console`, each command after `$ `"
     else:
