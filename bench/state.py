@@ -157,7 +157,7 @@ class _Bench:
         seconds["plain"] = round(statistics.median(each.plain.seconds for each in found["update"]), 3)
         return {
             **ratios("update", found["update"], every, self._fan_in),
-            **ratios("aggregate", found["aggregate"], every, self._fan_in),
+            **ratios("aggregate", found["aggregate"], every, runs.FAN_IN_PARTIALS),
             "bytes_share": round(bytes_share(found["update"], snapshot, every, self._fan_in), 4),
             "read_all_ratio": round(self._read_all(number), 3),
             "runs": len({each.rpartition("/")[0] for each in files if "/state." not in each}),
@@ -245,7 +245,9 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--history", type=int, default=45, help="epochs before those that are counted, at least 1")
-    parser.add_argument("--fan-in", type=int, default=runs.FAN_IN, help="runs that become one; a large number: none do")
+    parser.add_argument(
+        "--fan-in", type=int, default=runs.FAN_IN, help="runs of updates that become one; a large number: none do"
+    )
     options = parser.parse_args()
     if options.history < 1:
         parser.error(f"--history is to be at least 1, and is {options.history}")

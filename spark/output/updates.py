@@ -239,12 +239,12 @@ def write(
     if update.merge is None:
         _check_once(update, files, run, writer, local)
     after = Stored(output, [*before.files, *run.files])
-    handles = [file.handle for file in after.files]
-    if runs.is_due(handles):
+    handles, aggregated = [file.handle for file in after.files], update.merge is not None
+    if runs.is_due(handles, partials=aggregated):
         # After the merge: a row that has ended still hides the older one of its key.
         merged = lasting(frame(update.spark, files, after, local=local))
         after = written(writer.plan("state", update.name, merged, update.key, update.merge))
-    elif together := runs.to_merge(handles):
+    elif together := runs.to_merge(handles, partials=aggregated):
         # All rows, those that have ended too: the base may have an older one of their key.
         parts = Stored(output, [file for file in after.files if file.handle.run in together])
         rows = as_one_run(update.spark, files, parts, local)

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 COPIES = 2
 """Of each state: the one that was restored, and the one that was written."""
 RUN_COPIES = 128
-"""Runs of each state (semantics K1): those that it has, some twenty, and what failed tries and merges left."""
+"""Runs of each state (semantics K1): those that it has, 70 at most, and what failed tries and merges left."""
 _HELD_RUNS = 256
 """Copies of runs that one process holds open at most; what is beyond that is read from the store. Bases do not count:
 a stage has few, and each saves far more than a run."""

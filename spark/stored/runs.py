@@ -4,9 +4,10 @@ A run is what one epoch changed: rows that are new or different, and keys that a
 base's are, by key group, with two more columns: whether the key is deleted, and the run's number. The checkpoint's
 metadata says of each file which run it belongs to; 0 is the base. Of a key the row in the newest run counts.
 
-Runs are merged in tiers: a run whose number is divisible by 8 is written together with the 7 before it, as one run with
-its number, one that is divisible by 64 with all since the last such one, and so on. So no more than 7 runs of a tier
-are live, and the numbers alone say what is merged: nothing is kept of it anywhere.
+Runs of updates are merged in tiers: a run whose number is divisible by 8 is written together with the 7 before it, as
+one run with its number, one that is divisible by 64 with all since the last such one, and so on. So no more than 7 runs
+of a tier are live, and the numbers alone say what is merged: nothing is kept of it anywhere. Partial aggregates are
+merged 64 at a time.
 
 The number is a text of fixed length, so that it orders as it reads. Spark compiles a number into the code that it
 generates, for each epoch anew; a text it passes by reference.
@@ -31,7 +32,9 @@ NUMBER = "_cairn_run"
 """The stored column of a run that holds its number."""
 
 FAN_IN = 8
-"""Neighbouring runs of one tier that become one run."""
+"""Neighbouring runs of updates, of one tier, that become one run."""
+FAN_IN_PARTIALS = 64
+"""The same of partial aggregates: no epoch reads those, and to merge eight of them costs more than it saves."""
 MAX_EPOCHS = 512
 """Epochs that change a state until it has a new base, at most: what is deleted or has ended does not stay for ever."""
 MAX_SHARE = 0.5
@@ -63,30 +66,31 @@ def next_number(handles: Iterable[StateHandle]) -> int:
     return _newest(handles) + 1
 
 
-def is_due(handles: Sequence[StateHandle]) -> bool:
-    """Tell whether base and runs are to be written as a new base (semantics K3)."""
+def is_due(handles: Sequence[StateHandle], *, partials: bool = False) -> bool:
+    """Tell whether base and runs are to be written as a new base (semantics K3); the arguments are `to_merge`'s."""
     size = sum(handle.size_bytes for handle in handles if handle.run)
     most = MAX_SHARE * sum(handle.size_bytes for handle in handles if not handle.run)
     if _newest(handles) >= MAX_EPOCHS or size > max(SMALL_BYTES, most):
         return True
     # Of a small state a new base costs no more than the merged run that is due anyway.
-    return size > most and bool(to_merge(handles))
+    return size > most and bool(to_merge(handles, partials=partials))
 
 
-def to_merge(handles: Iterable[StateHandle]) -> frozenset[int]:
+def to_merge(handles: Iterable[StateHandle], *, partials: bool = False) -> frozenset[int]:
     """Give the numbers of the runs that are to become one, which has the number of the newest (semantics K3).
 
     Args:
         handles: of a state, with the run that an epoch adds.
+        partials: whether the runs are partial aggregates.
 
     Returns:
         At least two; or none, where nothing is to be merged.
     """
     numbers = {handle.run for handle in handles if handle.run}
     newest = max(numbers, default=0)
-    span = 1
-    while newest and newest % (span * FAN_IN) == 0:
-        span *= FAN_IN
+    span, fan_in = 1, FAN_IN_PARTIALS if partials else FAN_IN
+    while newest and newest % (span * fan_in) == 0:
+        span *= fan_in
     found = frozenset(number for number in numbers if number > newest - span)
     return found if len(found) > 1 else frozenset()
 

@@ -75,7 +75,7 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
 def test_partials_merge_to_what_one_aggregation_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
-    monkeypatch.setattr(runs, "FAN_IN", 2)
+    monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
     monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
     monkeypatch.setattr(runs, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
     lives = []

@@ -107,6 +107,16 @@ def test_eight_neighbours_of_one_tier_become_one_run(numbers: Iterable[int], tog
     assert runs.to_merge([file(0), *map(file, numbers)]) == frozenset(together)
 
 
+def test_partial_aggregates_become_one_run_64_at_a_time() -> None:  # semantics K2, K3
+    for count in (8, 56, 63):
+        assert not runs.to_merge(map(file, range(1, count + 1)), partials=True)
+    assert runs.to_merge(map(file, range(1, 65)), partials=True) == frozenset(range(1, 65))
+    assert runs.to_merge([file(64), *map(file, range(65, 129))], partials=True) == frozenset(range(65, 129))
+    small = [file(0, 10), *map(file, range(1, 17))]
+    assert runs.is_due(small)
+    assert not runs.is_due(small, partials=True), "the base goes with a merge, and none is due"
+
+
 def test_live_runs_and_what_is_written_again_are_bounded() -> None:  # semantics K2, K3
     """As over 511 epochs that each write one unit, and have no new base."""
     live: dict[int, int] = {}
