@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup sbom constraints demo test test-fast soak chaos lint types docs site clean
+.PHONY: help setup sbom constraints demo test test-fast soak matrix chaos lint types docs site clean
 
 # Without bytecode each process of the tests compiles all their modules anew: a third of the time until its first test runs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -48,6 +48,10 @@ soak: ## Race for 500 checkpoints on S3, then simulate one seed after the other 
 	@$(SETUP) venv s3server
 	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q tests/protocol/s3_races)
 	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
+
+matrix: ## Run one keyed pipeline with a kill on each combination of versions, each in an environment of its own: [CELLS=name]
+	@$(SETUP) venv java
+	@$(BIN)/python -m tests.matrix $(CELLS)
 
 chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEED=1] [RUNS=300] [ROUNDS=10] [FIRST=1]
 	@$(SETUP) venv java s3server jars

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+if sys.version_info < (3, 10):  # noqa: UP036 - the cluster's Python may be older, and finds this file in the zip
+    raise ImportError(
+        f"airflow_cairn needs Python 3.10 or newer, and this is Python {sys.version_info[0]}.{sys.version_info[1]}. "
+        "Set spark.pyspark.python to a newer one for the driver and the executors"
+    )
 
 __version__ = "0.1.0"
 

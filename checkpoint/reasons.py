@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from ..storage.str_enum import StrEnum
 
 
 class Status(StrEnum):

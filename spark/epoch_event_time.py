@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ..checkpoint.errors import InvalidStateError
+from ..storage import iso8601
 from .epoch_facts import EpochFacts
 from .event_time import moments
 from .event_time.event_time import EventTime
@@ -82,7 +83,7 @@ class EpochEventTime(EpochFacts):
         """
         self._check_open("advance_watermark")
         try:
-            moment = datetime.fromisoformat(to) if isinstance(to, str) else to
+            moment = iso8601.moment_of(to) if isinstance(to, str) else to
         except ValueError:
             moment = None
         if not isinstance(moment, datetime):

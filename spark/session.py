@@ -10,13 +10,16 @@ from .execution.transport import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+OLDEST = (3, 5)
+"""The oldest Spark that an application may run on (docs/reference/versions.md)."""
+
 
 def session(given: SparkSession | None) -> SparkSession:
     """Give the session that was given, else the active one, else a new one by the submitted conf.
 
     Raises:
-        InvalidConfigError: it is a client's of a Spark Connect server, and PySpark's functions are not: they follow the
-            way by which the process made its first session.
+        InvalidConfigError: this Spark is too old, or the session is a client's of a Spark Connect server, and PySpark's
+            functions are not: they follow the way by which the process made its first session.
     """
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote as functions_are_remote
@@ -29,4 +32,22 @@ def session(given: SparkSession | None) -> SparkSession:
             "the one that it was submitted with",
             session=type(spark).__module__,
         )
+    if not is_remote(spark):  # a client of a server has compared the versions before
+        check_version(spark.version)
     return spark
+
+
+def check_version(version: str) -> None:
+    """Refuse a Spark that is older than the oldest that was tried.
+
+    Args:
+        version: as Spark names it; vendors put more behind the first two numbers.
+
+    Raises:
+        InvalidConfigError: it is older.
+    """
+    if tuple(int(number) for number in version.split(".")[:2]) < OLDEST:
+        raise InvalidConfigError(
+            f"this is Spark {version}, and Cairn needs Spark {OLDEST[0]}.{OLDEST[1]} or newer. Have the connection's "
+            "spark-submit, or SPARK_HOME, name a newer one",
+        )

@@ -6,10 +6,10 @@ attempted, where, what was expected and found, and the way out.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, ClassVar
 
 from .printable import printable
+from .str_enum import StrEnum
 
 
 class ErrorKind(StrEnum):

@@ -9,8 +9,8 @@ an owner, a crash after it leaves the owner; both are whole. Only a person gives
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
+from ...storage.str_enum import StrEnum
 from ..documents.attempt import Owner
 from ..documents.entries import JobOwner
 from ..documents.head import Head

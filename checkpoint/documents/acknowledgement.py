@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Annotated
 
+from ...storage.str_enum import StrEnum
 from ..reasons import Reason
 from .attempt import DocumentRef, Execution
 from .fields import (

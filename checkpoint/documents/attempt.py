@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Annotated
 
+from ...storage.str_enum import StrEnum
 from .fields import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .read_windows import NOTHING_READ, ReadWindows
 from .strict_json import SPARSE, Json

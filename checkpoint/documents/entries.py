@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from ...storage.str_enum import StrEnum
 from ..reasons import COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
 from .attempt import DocumentRef, Owner, PendingDocument, RestorePointer

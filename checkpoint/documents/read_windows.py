@@ -8,22 +8,23 @@ from when on it is exact: before that it claims neither that something was read 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, time
-from enum import StrEnum
+from datetime import datetime, time, timezone
 
+from ...storage import iso8601
+from ...storage.str_enum import StrEnum
 from .strict_json import SPARSE
 
 MAX_WINDOWS = 100
 """Windows that a set remembers; each further one takes the place of the oldest."""
 
-_FIRST = datetime.min.replace(tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=timezone.utc)
 
 
 def _moment(text: str | None) -> datetime:
     if text is None:
         return _FIRST
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    moment = iso8601.moment_of(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
 
 
 def check_moment(text: str) -> None:

@@ -140,7 +140,7 @@ def _exponential(rule: RestartRule, known: RestartMemory, restarts: int, now_ms:
 def _grown(rule: RestartRule, in_a_row: int, seed: str) -> int:
     """Give the delay after so many failures in a row: grown, then left to chance, then within its bounds."""
     # Every party must find the same delay, so chance follows from what all of them know.
-    drawn = int.from_bytes(hashlib.sha256(f"{seed}/{in_a_row}".encode()).digest()[:8]) / 2**64
+    drawn = int.from_bytes(hashlib.sha256(f"{seed}/{in_a_row}".encode()).digest()[:8], "big") / 2**64
     try:
         plain = rule.delay_ms * rule.multiplier ** (in_a_row - 1)
     except OverflowError:

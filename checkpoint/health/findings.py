@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 
 from ...storage.errors import CairnError, ForbiddenError
+from ...storage.str_enum import StrEnum
 from ..documents.strict_json import Json
 
 RIGHT_MISSING = "right-missing"

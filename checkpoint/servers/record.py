@@ -7,9 +7,9 @@ that stays with Airflow (semantics V4).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Annotated
 
+from ...storage.str_enum import StrEnum
 from ..documents.fields import AtLeast, Count, Epoch, Host, Job, Token
 from ..documents.strict_json import SPARSE
 

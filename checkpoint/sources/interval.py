@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import ClassVar
 
+from ...storage import iso8601
 from ...storage.names import check_name
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json
@@ -13,7 +14,7 @@ from ..errors import DocumentError
 from ..source import Reading, Refusal, RunFacts
 from ..validation import check_choice, refuses_unknown
 
-_FIRST = datetime.min.replace(tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=timezone.utc)
 Window = tuple[datetime, datetime]
 
 
@@ -49,7 +50,7 @@ class DataInterval:
                 "schedule that has intervals, or use another source"
             )
         covered = _windows(position)
-        start, end = run.data_interval_start.astimezone(UTC), run.data_interval_end.astimezone(UTC)
+        start, end = run.data_interval_start.astimezone(timezone.utc), run.data_interval_end.astimezone(timezone.utc)
         log = []
         last = covered[-1][1] if covered else None
         if start == end and self.gap != "extend":
@@ -140,7 +141,7 @@ def _window(part: Json) -> Window:
     if not isinstance(part, dict) or not isinstance(part.get("end"), str):
         raise DocumentError("this is no window of a DataInterval: give the source a new name", found=str(part)[:80])
     start = part.get("start")
-    return datetime.fromisoformat(start) if isinstance(start, str) else _FIRST, datetime.fromisoformat(str(part["end"]))
+    return iso8601.moment_of(start) if isinstance(start, str) else _FIRST, iso8601.moment_of(str(part["end"]))
 
 
 def _text(moment: datetime) -> str:

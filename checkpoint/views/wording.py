@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 _KIBI = 1024
 
 
 def moment(at_ms: int | None) -> str:
     """Write a moment in UTC, to the second."""
-    return "-" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    return "-" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%SZ}"
 
 
 def duration(took_ms: int | None) -> str:

@@ -13,6 +13,7 @@ from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
+from ...storage import iso8601
 from ...storage.errors import InvalidNameError
 from ...storage.names import check_name
 from ..input.inputs import Inputs
@@ -221,7 +222,7 @@ class EventTime:
                 job=self._at.handover.job,
                 run=run_id_of(self._at.handover.epoch),
             )
-        return moments.moment_of(moments.micros_of(datetime.fromisoformat(end)))
+        return moments.moment_of(moments.micros_of(iso8601.moment_of(end)))
 
     def finish(self) -> None:
         """Write the timers that have changed, and put what is kept as values.

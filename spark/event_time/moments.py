@@ -7,7 +7,7 @@ is taken to be UTC here, so that nothing depends on the zone of the session (sem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
-END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+END_OF_TIME = datetime.max.replace(tzinfo=timezone.utc)
 """The watermark of a drain (semantics P2): nothing comes after it."""
 
 
 def micros_of(moment: datetime) -> int:
     """Give a moment as microseconds since 1970; without a zone it is UTC."""
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
     return (aware - _EPOCH) // _MICROSECOND
 
 
-BEGIN_OF_TIME = micros_of(datetime.min.replace(tzinfo=UTC))
+BEGIN_OF_TIME = micros_of(datetime.min.replace(tzinfo=timezone.utc))
 """The first moment that can be named."""
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Execution
 from ...storage.errors import CairnError, ErrorKind
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
 
 _ABOUT_DATA = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 """Conditions that Spark reports as an analysis error although they are about files, which may come back."""
@@ -22,10 +26,16 @@ def is_incurable(error: BaseException) -> bool:
     chain = list(_causes(error))
     for each in chain:
         if isinstance(each, AnalysisException):
-            condition = each.getCondition() or ""
-            return not condition.startswith(_ABOUT_DATA)
+            return not (_condition(each) or "").startswith(_ABOUT_DATA)
     root = chain[-1]
     return isinstance(root, CairnError) and root.kind is ErrorKind.INVALID
+
+
+def _condition(error: PySparkException) -> str | None:
+    """Give what Spark calls its error; Spark 3.5 has the same names under another one."""
+    named = error.getCondition if hasattr(error, "getCondition") else error.getErrorClass
+    condition: str | None = named()
+    return condition
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

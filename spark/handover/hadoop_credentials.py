@@ -66,5 +66,5 @@ def _number(value: int) -> bytes:
     """Write a number as Hadoop does: one byte if it fits, else how many bytes, and these."""
     if value <= _ONE_BYTE:
         return bytes([value])
-    data = value.to_bytes((value.bit_length() + 7) // 8)
-    return (_LENGTHS - len(data)).to_bytes(1, signed=True) + data
+    data = value.to_bytes((value.bit_length() + 7) // 8, "big")
+    return (_LENGTHS - len(data)).to_bytes(1, "big", signed=True) + data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import pairwise
 
 from ...checkpoint.documents.attempt import BacklogEpoch, Handover, ReplayedEpoch, Slice
@@ -12,6 +11,7 @@ from ...checkpoint.errors import DocumentError, InvalidStateError
 from ...checkpoint.sources.files import files_in
 from ...checkpoint.store import source_lists
 from ...checkpoint.store.job_files import JobFiles
+from ...storage import iso8601
 
 
 def slices_of(handover: Handover) -> list[Slice]:
@@ -68,7 +68,7 @@ def _same(end: str | None, start: str | None) -> bool:
     if end is None or start is None:
         return False
     try:
-        return datetime.fromisoformat(end) == datetime.fromisoformat(start)
+        return iso8601.moment_of(end) == iso8601.moment_of(start)
     except ValueError:
         return end == start
 

@@ -7,10 +7,10 @@ what was written is kept by one or deleted by one, and none deletes before the w
 
 from __future__ import annotations
 
-from enum import StrEnum
 from threading import Lock
 
 from ...checkpoint.errors import InvalidStateError
+from ...storage.str_enum import StrEnum
 
 
 class State(StrEnum):

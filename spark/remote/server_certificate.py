@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -24,8 +24,8 @@ _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cairn server authority")])
 _SERVER = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, CERTIFICATE_HOST)])
 # A server's token is used once, and ends with it. No clock has to agree with another one's.
-_SINCE = datetime(2000, 1, 1, tzinfo=UTC)
-_UNTIL = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+_SINCE = datetime(2000, 1, 1, tzinfo=timezone.utc)
+_UNTIL = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
 
 
 def authority(token: str) -> str:
@@ -73,4 +73,4 @@ def _certificate(
 def _authority_key(token: str) -> ec.EllipticCurvePrivateKey:
     # Twice as long as a key, so that no key is likelier than another one.
     drawn = hmac.new(token.encode(), b"cairn server authority", hashlib.sha512).digest()
-    return ec.derive_private_key(int.from_bytes(drawn) % (_ORDER - 1) + 1, _CURVE)
+    return ec.derive_private_key(int.from_bytes(drawn, "big") % (_ORDER - 1) + 1, _CURVE)

@@ -123,7 +123,7 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
     if parallelism is None:
         if _is_adaptive(df):
             aimed = grouped.withColumn(_TARGET, _aim(key_groups, key_groups))
-            return aimed.hint("rebalance", key_groups, _TARGET).sortWithinPartitions(*in_order).drop(_TARGET)
+            return _rebalanced(aimed, key_groups).sortWithinPartitions(*in_order).drop(_TARGET)
         # Spark joins no small partitions later, then; the session says how many it likes.
         parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
     return grouped.repartition(parallelism, _aim(parallelism, key_groups)).sortWithinPartitions(*in_order)
@@ -158,6 +158,13 @@ def _is_adaptive(df: DataFrame) -> bool:
     return str(df.sparkSession.conf.get("spark.sql.adaptive.enabled")).lower() == "true"
 
 
+def _rebalanced(df: DataFrame, partitions: int) -> DataFrame:
+    if df.sparkSession.version.startswith("3."):  # its `hint` takes a column only from SQL
+        hinted = f"SELECT /*+ REBALANCE({partitions}, {_TARGET}) */ * FROM {{rows}}"  # noqa: S608 - a number and ours
+        return df.sparkSession.sql(hinted, rows=df)
+    return df.hint("rebalance", partitions, _TARGET)
+
+
 def _aim(partitions: int, key_groups: int) -> Column:
     from pyspark.sql import functions as F
 
@@ -172,7 +179,7 @@ def _unfit(kind: DataType) -> str | None:
     inner: Iterable[Any] = ()
     if isinstance(kind, T.MapType):
         return "a map"
-    if isinstance(kind, T.VariantType):
+    if isinstance(kind, getattr(T, "VariantType", ())):  # Spark 3.5 has none
         return "a variant"
     if isinstance(kind, T.StringType) and kind != T.StringType():
         return "a string with a collation"

@@ -8,8 +8,10 @@ from ...checkpoint.health.findings import Finding, error, warning
 from .spark_facts import SparkFacts
 
 JAVA = 17
-"""The oldest Java that Spark 4 runs on."""
-PYTHON = (3, 11)
+"""The oldest Java: Spark 4 runs on no older one, and Cairn is tested on none."""
+SPARK = ((3, 5), (5, 0))
+"""The oldest Spark, and the first that is too new."""
+PYTHON = (3, 10)
 """The oldest Python that Cairn's part of a driver runs on."""
 
 _PYTHON_CONF = "Set `spark.pyspark.python` to one Python for driver and executors (docs/how-to/run-on-a-cluster.md)"
@@ -39,16 +41,16 @@ def check_spark(facts: SparkFacts) -> Iterator[Finding]:
             "java-old",
             "java",
             f"this Java is version {facts.java}",
-            f"Spark 4 needs Java {JAVA} or newer",
+            f"Cairn needs Java {JAVA} or newer, as Spark 4 does",
             f"Set JAVA_HOME to a newer one: `apt-get install openjdk-{JAVA}-jre-headless`",
         )
-    if facts.spark is not None and not facts.spark.startswith("4."):
+    if facts.spark is not None and not SPARK[0] <= _numbers(facts.spark) < SPARK[1]:
         yield error(
             "spark-unfit",
             str(facts.home),
             f"spark-submit starts Spark {facts.spark}",
-            "Cairn needs Spark 4",
-            "pip install 'airflow-cairn[spark]', or set SPARK_HOME to the home of a Spark 4",
+            "Cairn needs Spark 3.5 or newer, below 5",
+            "pip install 'airflow-cairn[spark]', or set SPARK_HOME to the home of such a Spark",
         )
 
 
@@ -64,7 +66,7 @@ def check_packages(facts: SparkFacts) -> Iterator[Finding]:
             f"pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}",
         )
     used = full or client
-    if used and facts.spark and _minor(used) != _minor(facts.spark):
+    if used and facts.spark and _numbers(used) != _numbers(facts.spark):
         yield warning(
             "spark-versions",
             str(facts.home),
@@ -136,5 +138,5 @@ def check_s3a_jars(facts: SparkFacts) -> Iterator[Finding]:
         )
 
 
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".")[:2])

@@ -45,8 +45,8 @@ class SparkFacts:
 
     @property
     def spark(self) -> str | None:
-        """The version of Spark, by its jars."""
-        return self.version_of("spark-core_2.13-")
+        """The version of Spark, by its jars; those of Spark 3.5 are mostly for Scala 2.12."""
+        return self.version_of("spark-core_2.13-") or self.version_of("spark-core_2.12-")
 
     def version_of(self, prefix: str) -> str | None:
         """Give the version in the name of a jar that begins so; None where there is none."""

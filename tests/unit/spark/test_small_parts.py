@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from airflow_cairn.spark.execution.error_text import MAX_LENGTH, one_line
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.input import slices, upstream
 from airflow_cairn.spark.output.committer import s3a_conf
-from airflow_cairn.spark.session import session
+from airflow_cairn.spark.session import check_version, session
 from airflow_cairn.spark.stored.json_values import plain_json
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
@@ -349,3 +350,14 @@ def test_a_connect_session_that_pyspark_has_made_is_taken(monkeypatch: pytest.Mo
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
     given = ConnectSession()
     assert session(given) is given  # type: ignore[arg-type, comparison-overlap]
+
+
+@pytest.mark.parametrize("version", ["3.5.0", "3.5.1-amzn-0", "3.5.2.3.3.7180.0-274", "4.3.0", "10.0"])
+def test_a_spark_that_is_new_enough_is_taken(version: str) -> None:
+    check_version(version)
+
+
+@pytest.mark.parametrize("version", ["2.4.8", "3.4.4", "3.4.1-databricks"])
+def test_an_older_spark_is_refused_by_its_version(version: str) -> None:
+    with pytest.raises(InvalidConfigError, match=rf"this is Spark {re.escape(version)}, and Cairn needs Spark 3\.5"):
+        check_version(version)

@@ -72,11 +72,11 @@ SPARK: dict[str, tuple[SparkFacts, str]] = {
     "no spark-submit": (replace(HEALTHY, program=None, home=None, jars=frozenset()), "spark-missing"),
     "no Java": (replace(HEALTHY, java=None), "java-missing"),
     "an old Java": (replace(HEALTHY, java=11), "java-old"),
-    "Spark 3": (
+    "Spark 3.4": (
         replace(
             HEALTHY,
-            jars=without("spark-core") | {"spark-core_2.13-3.5.1.jar"},
-            packages={"pyspark": "3.5.1"},
+            jars=without("spark-core") | {"spark-core_2.12-3.4.1.jar"},
+            packages={"pyspark": "3.4.1"},
         ),
         "spark-unfit",
     ),
@@ -87,7 +87,7 @@ SPARK: dict[str, tuple[SparkFacts, str]] = {
     "another PySpark": (replace(HEALTHY, packages={"pyspark": "4.0.1"}), "spark-versions"),
     "another client": (replace(HEALTHY, packages={"pyspark-client": "4.0.1"}), "spark-versions"),
     "two Pythons": (replace(HEALTHY, executor_python="3.11"), "python-versions"),
-    "an old Python": (replace(HEALTHY, driver_python="3.10", executor_python="3.10"), "python-old"),
+    "an old Python": (replace(HEALTHY, driver_python="3.9", executor_python="3.9"), "python-old"),
     "no hadoop-aws": (
         replace(HEALTHY, jars=frozenset({"spark-core_2.13-4.1.0.jar", "hadoop-client-api-3.5.0.jar"})),
         "jars-missing",

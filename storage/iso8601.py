@@ -1,0 +1,36 @@
+"""Moments as ISO 8601 texts: what Python 3.11 reads, a driver on Python 3.10 reads as well."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import datetime
+
+_MOMENT = re.compile(
+    r"(?P<year>\d{4})-?(?P<month>\d\d)-?(?P<day>\d\d)"
+    r"(?:.(?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
+    r"(?:(?P<utc>Z)|(?P<sign>[+-])(?P<hours>\d\d)(?::?(?P<minutes>\d\d)(?::?(?P<seconds>\d\d))?)?)?)?",
+    re.ASCII | re.DOTALL,
+)
+
+
+def moment_of(text: str) -> datetime:
+    """Read a moment; it has a time zone where the text names one.
+
+    Raises:
+        ValueError: the text is none. A date of a week, such as 2026-W01-1, is one only from Python 3.11 on.
+    """
+    return datetime.fromisoformat(text if sys.version_info >= (3, 11) else written_out(text))
+
+
+def written_out(text: str) -> str:
+    """Write a moment in the one form that Python 3.10 reads; gives back what is no moment of days and times."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return text
+    part = found.groupdict("00")
+    fraction = (found["fraction"] or "").ljust(6, "0")[:6]
+    moment = "{year}-{month}-{day}T{hour}:{minute}:{second}".format(**part) + f".{fraction}"
+    if found["utc"]:
+        return f"{moment}+00:00"
+    return moment + "{sign}{hours}:{minutes}:{seconds}".format(**part) if found["sign"] else moment

@@ -1,0 +1,65 @@
+"""`make matrix`: each cell of docs/reference/versions.md in an environment of its own; see tests/matrix/cells.py."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from scripts.setup.base import SetupError
+from tests.matrix import keyed_pipeline
+from tests.matrix.cells import DRIVERS, DriverCell
+from tests.matrix.environments import programs_of
+
+_WAY_OUT = (
+    "Mend it, or take the cell out of tests/matrix/cells.py and have docs/reference/versions.md say what is refused"
+)
+
+
+def main(words: list[str]) -> int:
+    """Run the cells that the command line names, or all.
+
+    Returns:
+        The exit status: 1 if one failed.
+    """
+    parser = argparse.ArgumentParser(prog="make matrix", description=__doc__)
+    names = [cell.name for cell in DRIVERS]
+    parser.add_argument("cells", nargs="*", metavar="CELL", help=f"one of {', '.join(names)}; by default all")
+    given = parser.parse_args(words).cells
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        parser.error(f"there is no cell {unknown[0]!r}. There are {', '.join(names)}")
+    failed = []
+    for cell in DRIVERS:
+        if given and cell.name not in given:
+            continue
+        problem = _problem(cell)
+        print(f"{cell.name}: {'ok' if problem is None else problem}", flush=True)
+        if problem is not None:
+            failed.append(cell.name)
+    if failed:
+        print(f"{len(failed)} failed. For one alone: make matrix CELLS={failed[0]}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _problem(cell: DriverCell) -> str | None:
+    """Run a cell.
+
+    Returns:
+        What is wrong and what to do; None if nothing is.
+    """
+    try:
+        programs = programs_of(cell.name, cell.python, [f"pyspark=={cell.pyspark}"])
+    except SetupError as error:
+        return f"it could not be set up: {error}. Have Python {cell.python} on PATH, or let uv fetch it"
+    with tempfile.TemporaryDirectory(prefix="cairn-matrix-") as folder:
+        try:
+            keyed_pipeline.check(cell, programs, Path(folder))
+        except AssertionError as error:
+            return f"{error}\n{_WAY_OUT}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""A keyed pipeline: adds the epoch's flights to a total per route. With `kill` it dies before it acknowledges."""
+
+import json
+import os
+import signal
+import sys
+from importlib.util import find_spec
+
+import airflow_cairn
+from airflow_cairn.spark import Epoch, table
+
+with Epoch.current() as epoch:
+    begin, end = int(epoch.slice.detail["begin"]), int(epoch.slice.detail["end"])
+    today = epoch.spark.range(begin, end).selectExpr("concat('route ', id % 7) AS route", "id AS flights")
+    totals = epoch.state("totals")
+    merged = (today if totals is None else totals.unionByName(today)).groupBy("route").sum("flights")
+    epoch.snapshot("totals", merged.toDF("route", "flights"), key="route")
+    epoch.publish("league", merged.toDF("route", "flights"))
+    epoch.put("runs", epoch.get("runs", 0) + 1)
+    if "fail" in sys.argv:
+        raise ValueError("this day is broken")
+    if "kill" in sys.argv:
+        os.kill(os.getppid(), signal.SIGKILL)  # the JVM
+        os.kill(os.getpid(), signal.SIGKILL)
+    found = {
+        "spark": epoch.spark.version,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "there": [name for name in ("airflow", "boto3") if find_spec(name)],
+        "cairn": airflow_cairn.__file__,
+        "runs": epoch.get("runs"),
+    }
+if epoch.restored_from is not None:
+    storage = epoch.spark.conf.get("spark.cairn.storage") or ""
+    found["league"] = {row.route: row.flights for row in table(epoch.spark, storage, epoch.job, "league").collect()}
+print("FOUND", json.dumps(found))
+epoch.spark.stop()

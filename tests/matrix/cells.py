@@ -1,0 +1,43 @@
+"""The cells of `make matrix`, and the table on docs/reference/versions.md that shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAIN = "4.3.0"
+"""The PySpark that this project locks."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverCell:
+    """The Spark and the Python of a cluster: what Cairn ships to a driver runs there."""
+
+    pyspark: str
+    python: str
+    with_tests: bool = False
+    """`make test` runs it too, by the Python that runs the tests."""
+
+    @property
+    def name(self) -> str:
+        """What `make matrix CELLS=…` calls it."""
+        return f"spark-{self.pyspark}-python-{self.python}"
+
+
+DRIVERS = (
+    DriverCell("3.5.9", "3.10"),
+    DriverCell("3.5.9", "3.11", with_tests=True),
+    DriverCell("4.0.5", "3.10"),
+    DriverCell("4.2.1", "3.10"),
+    DriverCell("4.3.0", "3.11", with_tests=True),
+    DriverCell("4.3.0", "3.13"),
+)
+
+
+def driver_table() -> str:
+    """Write what the page says of the drivers."""
+    head = "| row | PySpark | Python | in `make test` too |\n|---|---|---|---|\n"
+    test = "`tests/real/spark/test_submit.py`"
+    rows = (
+        f"| `{cell.name}` | {cell.pyspark} | {cell.python} | {test if cell.with_tests else ''} |\n" for cell in DRIVERS
+    )
+    return head + "".join(rows)

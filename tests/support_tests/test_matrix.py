@@ -1,0 +1,44 @@
+"""docs/reference/versions.md shows the cells of `make matrix`, and only what they prove."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pyspark
+import pytest
+
+from airflow_cairn.spark import session
+from scripts.check_types import OLDEST_DRIVER
+from scripts.setup.base import ROOT
+from tests.matrix import __main__ as command
+from tests.matrix.cells import DRIVERS, MAIN, driver_table
+
+PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
+
+
+def test_the_page_shows_the_cells_that_there_are() -> None:
+    shown = PAGE.partition("<!-- drivers -->\n\n")[2].partition("\n<!-- end of drivers -->")[0]
+    assert shown == driver_table(), f"put this between the two comments of the page:\n{driver_table()}"
+
+
+def test_the_bounds_are_those_of_the_oldest_cells() -> None:
+    pythons = [tuple(map(int, cell.python.split("."))) for cell in DRIVERS]
+    sparks = [tuple(map(int, cell.pyspark.split(".")[:2])) for cell in DRIVERS]
+    assert min(pythons) == tuple(map(int, OLDEST_DRIVER.split(".")))
+    assert min(sparks) == session.OLDEST
+
+
+def test_what_a_driver_runs_is_linted_for_the_oldest_python() -> None:
+    ruff = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
+    assert set(ruff["per-file-target-version"].values()) == {f"py{OLDEST_DRIVER.replace('.', '')}"}
+
+
+def test_the_main_cell_is_what_the_tests_run_with() -> None:
+    assert pyspark.__version__ == MAIN
+    assert [cell.pyspark for cell in DRIVERS if cell.with_tests] == ["3.5.9", MAIN]
+
+
+def test_a_cell_that_there_is_not_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["spark-1.6"])
+    assert "there is no cell 'spark-1.6'. There are spark-3.5.9-python-3.10," in capsys.readouterr().err
