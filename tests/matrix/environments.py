@@ -14,7 +14,7 @@ def programs_of(name: str, python: str | Path, packages: Sequence[str]) -> Path:
     """Give the programs of a virtual environment with these packages and what they need, and nothing else.
 
     Args:
-        name: of the folder.
+        name: of the folder; says which Python.
         python: a version, which uv finds on this machine or fetches, or an interpreter.
         packages: as pip names them.
 
@@ -22,7 +22,7 @@ def programs_of(name: str, python: str | Path, packages: Sequence[str]) -> Path:
         SetupError: there is no such Python, or a package cannot be installed.
     """
     home = CACHE / "matrix" / name
-    stamp, wanted = home / ".complete", hashlib.sha256(f"{python} {packages}".encode()).hexdigest()
+    stamp, wanted = home / ".complete", hashlib.sha256(" ".join(packages).encode()).hexdigest()
     with only_one():
         if not stamp.is_file() or stamp.read_text() != wanted:
             uv = ensure_uv()
