@@ -27,8 +27,12 @@ def customers(epoch, lake):
     versions = changes
     valid = epoch.state("valid", keys=changes)  # of the customers that have changed
     if valid is not None:
-        both = changes.join(valid.select("customer", F.col("since").alias("began")), "customer")
-        epoch.check("no change is older than the version that it ends", "since >= began", both)
+        before = valid.select("customer", F.col("city").alias("was"), F.col("since").alias("began"))
+        epoch.check(
+            "a change is newer than the version that it ends",
+            "since > began OR city <=> was",
+            changes.join(before, "customer"),
+        )
         versions = valid.unionByName(changes)
 
     in_order = Window.partitionBy("customer").orderBy("since", "city")

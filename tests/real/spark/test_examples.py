@@ -218,14 +218,15 @@ def test_a_dimension_has_each_version_once(example: Callable[[str], Example]) ->
     ]
 
 
-def test_a_change_that_is_older_than_what_it_ends_is_refused(example: Callable[[str], Example]) -> None:
+def test_a_change_that_is_not_newer_than_what_it_ends_is_refused(example: Callable[[str], Example]) -> None:
     shop = example("slowly_changing_dimension")
     changed = [
         ("'ada'", "'Rome'", at("1 08:00"), at("1 09:00")),
         ("'ada'", "'Oslo'", at("1 07:00"), at("2 09:00")),
+        ("'ada'", "'Bern'", at("1 08:00"), at("2 09:01")),
     ]
     shop.arrives("customers", CHANGES, *(f"({', '.join(each)})" for each in changed))
-    with pytest.raises(DataCheckError, match="'no change is older than the version that it ends' failed: 1 row"):
+    with pytest.raises(DataCheckError, match="'a change is newer than the version that it ends' failed: 2 rows"):
         shop.run(2, kill="none")
 
 
