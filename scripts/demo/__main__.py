@@ -155,7 +155,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         print_table(coordinator.head(), lambda epoch: f"{watcher.epoch_number(epoch)} ({watcher.day(epoch)})")
         for state in grown:
             say(
-                f"the last epoch wrote {state.run_bytes:,} bytes for {state.name}; a snapshot of the whole, as the "
+                f"the last epoch wrote {state.added_bytes:,} bytes for {state.name}; a snapshot of the whole, as the "
                 f"plain pass wrote it, has {state.whole_bytes:,}"
             )
         equal = _tell(coordinator, found, options, watcher)

@@ -70,7 +70,7 @@ class Written:
     """What the newest completed checkpoint wrote of a state, in bytes, and what the whole state is."""
 
     name: str
-    run_bytes: int
+    added_bytes: int
     whole_bytes: int
 
 
@@ -83,10 +83,10 @@ def written(coordinator: Coordinator, stage: str, name: str, whole: Path) -> Wri
         name: the state's name.
         whole: where the plain pass wrote the same rows.
     """
-    latest = coordinator.head().latest_completed()
-    assert latest is not None, "an epoch has completed"
-    contents = of_checkpoint(coordinator.files, latest.metadata, lambda uid: uid == stage)
-    stored = contents[0].outputs[f"state.{name}"]
-    newest = max(file.handle.run for file in stored.files)
-    run_bytes = sum(file.handle.size_bytes for file in stored.files if file.handle.run == newest)
-    return Written(f"{stage}.{name}", run_bytes, sum(path.stat().st_size for path in whole.glob("*.parquet")))
+    sizes: list[dict[str, int]] = [{}]
+    for entry in coordinator.head().completed[-2:]:
+        contents = of_checkpoint(coordinator.files, entry.metadata, lambda uid: uid == stage)
+        handles = [file.handle for each in contents for file in each.outputs[f"state.{name}"].files]
+        sizes.append({handle.path: handle.size_bytes for handle in handles})
+    added = sum(size for path, size in sizes[-1].items() if path not in sizes[-2])
+    return Written(f"{stage}.{name}", added, sum(path.stat().st_size for path in whole.glob("*.parquet")))
