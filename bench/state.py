@@ -251,6 +251,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.history < 1:
         parser.error(f"--history is to be at least 1, and is {options.history}")
+    if options.fan_in < 2:
+        parser.error(f"--fan-in is to be at least 2, and is {options.fan_in}")
     found = measure(options.keys, options.share, options.epochs, options.history, options.fan_in)
     tell(found, as_json=options.json)
 

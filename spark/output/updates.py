@@ -18,7 +18,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ..stored import key_groups, runs
 from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
-from ..stored.merges import listed
+from ..stored.merges import listed, needs_the_base
 from ..stored.merges import merged as merge_rows
 from ..stored.outputs import Stored, as_one_run, frame, kind_of, rows_of_files, schema_of, touch_base
 from .columns import columns_of, names_of
@@ -240,11 +240,12 @@ def write(
         _check_once(update, files, run, writer, local)
     after = Stored(output, [*before.files, *run.files])
     handles, aggregated = [file.handle for file in after.files], update.merge is not None
-    if runs.is_due(handles, partials=aggregated):
+    together = runs.to_merge(handles, partials=aggregated)
+    if runs.is_due(handles, partials=aggregated) or (together and _needs_its_base(output)):
         # After the merge: a row that has ended still hides the older one of its key.
         merged = lasting(frame(update.spark, files, after, local=local))
         after = written(writer.plan("state", update.name, merged, update.key, update.merge))
-    elif together := runs.to_merge(handles, partials=aggregated):
+    elif together:
         # All rows, those that have ended too: the base may have an older one of their key.
         parts = Stored(output, [file for file in after.files if file.handle.run in together])
         rows = as_one_run(update.spark, files, parts, local)
@@ -254,6 +255,11 @@ def write(
         return after
     writer.delete_output(run.output.folder)
     return after
+
+
+def _needs_its_base(output: Output) -> bool:
+    """Tell whether runs are merged with their base only: without it, sums of partials may not fit their columns."""
+    return bool(output.merge) and needs_the_base(schema_of(output), output.merge)
 
 
 def _first(

@@ -46,6 +46,7 @@ _SKETCHES = {
     "kll_merge_double": "kll_merge_agg_double",
 }
 _BY = re.compile(r"\A(first_by|last_by)\((.+)\)\Z", re.DOTALL)
+_ROOMY_DIGITS = 18
 _TIMED = {"first_by": "min", "last_by": "max"}
 """By the merge that follows another column, how that column itself is merged."""
 
@@ -160,6 +161,31 @@ def _sum(kind: DataType, column: str) -> Column:
         return F.when(fits, total.cast(kind)).otherwise(error.cast(kind))
     total = F.sum(col).try_cast(kind)
     return F.when(total.isNotNull() | (F.count(col) == 0), total).otherwise(error.cast(kind))
+
+
+def needs_the_base(schema: StructType, merge: Mapping[str, str]) -> bool:
+    """Tell whether a sum may not fit its column in some epochs' partials, and fit once the base is added to them.
+
+    64 bits, and decimals of 18 digits, leave so much room that only what is near their bounds could.
+
+    Args:
+        schema: of the state.
+        merge: of its columns, checked.
+    """
+    from pyspark.sql.types import ArrayType, DecimalType
+
+    for column, how in merge.items():
+        kind = schema[column].dataType
+        if element_merge(how) == "sum" and isinstance(kind, ArrayType):
+            kind = kind.elementType
+        elif how not in ("sum", "count"):
+            continue
+        if isinstance(kind, DecimalType):
+            if kind.precision < _ROOMY_DIGITS:
+                return True
+        elif kind.typeName() in BITS and kind.typeName() != "long":
+            return True
+    return False
 
 
 def listed(merge: Mapping[str, str]) -> str:

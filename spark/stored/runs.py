@@ -84,15 +84,27 @@ def to_merge(handles: Iterable[StateHandle], *, partials: bool = False) -> froze
         partials: whether the runs are partial aggregates.
 
     Returns:
-        At least two; or none, where nothing is to be merged.
+        At least two; or none, where nothing is to be merged. All, where there are more than the tiers leave: an
+        older version merged none.
     """
-    numbers = {handle.run for handle in handles if handle.run}
-    newest = max(numbers, default=0)
-    span, fan_in = 1, FAN_IN_PARTIALS if partials else FAN_IN
+    numbers = frozenset(handle.run for handle in handles if handle.run)
+    fan_in = FAN_IN_PARTIALS if partials else FAN_IN
+    if len(numbers) > _most_live(fan_in):
+        return numbers
+    newest, span = max(numbers, default=0), 1
     while newest and newest % (span * fan_in) == 0:
         span *= fan_in
     found = frozenset(number for number in numbers if number > newest - span)
     return found if len(found) > 1 else frozenset()
+
+
+def _most_live(fan_in: int) -> int:
+    """Give how many runs the tiers leave at most, with the one that an epoch adds."""
+    most = span = 1
+    while span < MAX_EPOCHS:
+        most += min(fan_in, MAX_EPOCHS // span) - 1
+        span *= fan_in
+    return most
 
 
 def _newest(handles: Iterable[StateHandle]) -> int:

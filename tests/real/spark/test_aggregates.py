@@ -35,7 +35,7 @@ MERGE = {
     "each_bit": "each(bit_xor)",
 }
 COLUMNS = """
-    CAST(count(*) AS BIGINT) AS flights, CAST(count(*) AS INT) AS seats, CAST(sum(cost) AS DECIMAL(10,2)) AS cost,
+    CAST(count(*) AS BIGINT) AS flights, CAST(count(*) AS BIGINT) AS seats, CAST(sum(cost) AS DECIMAL(20,2)) AS cost,
     min(at) AS low, max(at) AS high, bool_and(ok) AS every, bool_or(ok) AS once, bit_or(bits) AS bits,
     max_by(city, at) AS city, min_by(city, at) AS birth, hll_sketch_agg(city) AS seen,
     array(count_if(at < 2), count_if(at >= 2)) AS lots, array(max(city), CAST(max(at) AS STRING)) AS ends,
@@ -158,6 +158,23 @@ def test_a_sum_that_no_longer_fits_is_an_error(spark: SparkSession, pipeline: Pi
                     found.select(column).collect()
         finally:
             spark.conf.unset("spark.sql.ansi.enabled")
+    pipeline.complete("r3")
+
+
+def test_partials_that_fit_only_with_their_base_are_merged_with_it(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K2
+    monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
+    monkeypatch.setattr(runs, "MAX_SHARE", 1e9)
+    for number, added in enumerate((-100, 100, 100)):
+        pipeline.trigger(f"r{number}")
+        with pipeline.epoch(f"r{number}") as epoch:
+            part = spark.sql(f"SELECT 'a' AS route, CAST({added} AS TINYINT) AS n")
+            epoch.aggregate("routes", part, key="route", merge={"n": "sum"})
+        pipeline.complete(f"r{number}")
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        assert rows(epoch.state("routes")) == [("a", 100)]
     pipeline.complete("r3")
 
 

@@ -85,7 +85,7 @@ def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: boo
         ([8, *range(9, 17)], range(9, 17)),
         ([*range(8, 64, 8), *range(57, 65)], [*range(8, 64, 8), *range(57, 65)]),
         ([64, *range(72, 128, 8), *range(121, 129)], [*range(72, 128, 8), *range(121, 129)]),
-        (range(1, 57), range(49, 57)),
+        (range(1, 66), range(1, 66)),
         (range(1, 65), range(1, 65)),
     ],
     ids=[
