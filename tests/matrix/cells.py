@@ -29,6 +29,7 @@ DRIVERS = (
     DriverCell("4.0.5", "3.10"),
     DriverCell("4.2.1", "3.10"),
     DriverCell("4.3.0", "3.11", with_tests=True),
+    DriverCell("4.3.0", "3.13"),
 )
 
 
