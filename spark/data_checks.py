@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ..checkpoint.documents.metadata import EXAMPLES
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import CheckpointError, InvalidStateError
 from ..checkpoint.secrets.masking import MASK, masked
@@ -120,7 +121,7 @@ def _rows(df: DataFrame, condition: Column | str) -> str | None:
     if not number:
         return None
     examples = "; ".join(_example(row) for row in broken.limit(_EXAMPLES).collect())
-    return f"{number} {'row breaks' if number == 1 else 'rows break'} it, such as {examples}"
+    return f"{number} {'row breaks' if number == 1 else 'rows break'}{EXAMPLES}{examples}"
 
 
 def _example(row: Row) -> str:

@@ -54,6 +54,8 @@ TTL = "_cairn_ttl"
 """The value with the time to live of each of its states that has one."""
 CHECKS = "_cairn_checks"
 """The value with the checks of data that failed in an execution, which went on: its token, and a text for each."""
+EXAMPLES = " it, such as "
+"""In such a text: what follows are rows of data."""
 CAIRNS_OWN = frozenset({WATERMARK, WATERMARK_INPUTS, TTL, CHECKS})
 """Values that no author has put there; they alone do not make a stage one with state (semantics R3)."""
 

@@ -19,33 +19,13 @@ from ..errors import InvalidConfigError, NoCheckpointError
 from ..store import metadata_file
 from ..store.job_files import JobFiles
 from ..validation import did_you_mean
+from .budget import ReadBudget
 from .merged import merged
 
 _MANY = 4096
 """Rows that are read at once of a state that has runs."""
 _READ_BYTES = 1024 * 1024
 """How much of each column is read at once."""
-
-
-class TooMuchToReadError(Exception):
-    """A budget does not reach for what is to be read next."""
-
-
-class ReadBudget:
-    """How many bytes may still be read of a state's files."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self._left = size_bytes
-
-    def spend(self, size_bytes: int) -> None:
-        """Take some.
-
-        Raises:
-            TooMuchToReadError: so many are not left.
-        """
-        if size_bytes > self._left:
-            raise TooMuchToReadError
-        self._left -= size_bytes
 
 
 @dataclass(slots=True)
@@ -164,7 +144,7 @@ def rows_of(
             # pyarrow's own errors are such: an ArrowInvalid is a ValueError.
             raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
 
-    rows_ = merged(handles, names, found.output.key, read)
+    rows_ = merged(handles, names, found.output.key, read, budget)
     yield from ({name: _plain(row[name]) for name in names} for row in rows_)
 
 

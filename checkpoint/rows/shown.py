@@ -1,7 +1,7 @@
 """The first rows of a state for people to look at in a page: few, short, and without secrets (semantics O1).
 
-A page may be asked for by many, from a process that all need. So rows, columns, the text of a value and the bytes that
-are read are bounded, whatever the state holds.
+A page may be asked for by many, from a process that all need. So rows, columns, the text of a value, the bytes that are
+read and the keys that are in memory are bounded, whatever the state holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..documents.strict_json import Json
 from ..secrets.masking import MASK, masked
 from ..secrets.names import names_a_secret
 from ..store.job_files import JobFiles
-from .reading import ReadBudget, TooMuchToReadError, columns_of, find_state, pyarrow_parquet, rows_of
+from .budget import ReadBudget, TooMuchToReadError
+from .reading import columns_of, find_state, pyarrow_parquet, rows_of
 
 ROWS = 20
 COLUMNS = 50
@@ -25,6 +26,8 @@ CELL = 200
 """Characters of a value."""
 READ_BYTES = 16 * 1024 * 1024
 """Of the state's files."""
+KEYS = 100_000
+"""Of the state's runs, which are read before the first row is known."""
 _LOOKED_AT = 20_000
 """Characters of a value that are searched for secrets; no more are shown."""
 
@@ -43,7 +46,7 @@ class FirstRows:
     """A value for each column; a long one is cut, a nested one is its JSON as text, a secret is masked."""
     more_rows: bool
     read_in_part: bool
-    """Whether reading ended early, because more bytes would have had to be read than a page may."""
+    """Whether reading ended early, because more bytes or keys would have had to be read than a page may."""
 
     def as_json(self) -> dict[str, Json]:
         """Give it as plain JSON values."""
@@ -80,7 +83,8 @@ def first_rows(files: JobFiles, head: Head, checkpoint: int, stage: str, name: s
     names = columns_of(found.output)
     columns = names[:COLUMNS]
     wanted = [each for each in names if each in columns or each in found.output.key]
-    there, read_in_part = _within(rows_of(parquet, files, found, ROWS + 1, wanted, ReadBudget(READ_BYTES)))
+    budget = ReadBudget(READ_BYTES, KEYS)
+    there, read_in_part = _within(rows_of(parquet, files, found, ROWS + 1, wanted, budget))
     rows = tuple(tuple(_shown(each, row[each]) for each in columns) for row in there[:ROWS])
     more = len(names) - len(columns)
     return FirstRows(checkpoint, stage, name, tuple(columns), more, rows, len(there) > ROWS, read_in_part)
@@ -103,6 +107,22 @@ def _shown(column: str, value: Any) -> Json:
         return MASK
     if isinstance(value, bool | int | float):
         return value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(_without_secrets(value), ensure_ascii=False)
     whole = masked(text[:_LOOKED_AT])
     return whole if len(whole) <= CELL else f"{whole[: CELL - 1]}…"
+
+
+def _without_secrets(value: Any) -> Any:
+    """Mask what stands below a secret's name in a nested value, numbers and lists too."""
+    if isinstance(value, dict):
+        return {name: _below(name, inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        # An entry of a map is a pair of its key and its value.
+        if len(value) == 2 and isinstance(value[0], str):
+            return [value[0], _below(value[0], value[1])]
+        return [_without_secrets(inner) for inner in value]
+    return value
+
+
+def _below(name: str, value: Any) -> Any:
+    return MASK if value is not None and names_a_secret(name) else _without_secrets(value)

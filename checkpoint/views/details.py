@@ -16,7 +16,7 @@ from ..documents.acknowledgement import AckMetrics
 from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice
 from ..documents.entries import CompletedEntry, Slowest
 from ..documents.head import Head
-from ..documents.metadata import CHECKS, HandleLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.metadata import CHECKS, EXAMPLES, HandleLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.strict_json import Json
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
@@ -80,6 +80,15 @@ class StageRow:
             return None
         return max(self.metrics.end_to_end_ms, self.metrics.start_delay_ms + self.metrics.sync_ms)
 
+    def without_examples(self) -> StageRow:
+        """Give it without the rows that break a check; the check's name and how many they are stay."""
+
+        def shorter(text: str) -> str:
+            before, found, _ = text.partition(EXAMPLES)
+            return f"{before} it" if found else text
+
+        return replace(self, failed_checks=tuple(map(shorter, self.failed_checks)))
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDetails:
@@ -111,6 +120,10 @@ class CheckpointDetails:
         """Subtasks that have to; None while a stage's number is not known."""
         known = [stage.parallelism for stage in self.stages if stage.parallelism is not None]
         return sum(known) if len(known) == len(self.stages) else None
+
+    def without_examples(self) -> CheckpointDetails:
+        """Give it without the rows that break checks of data, for a person who may not see what a state holds."""
+        return replace(self, stages=tuple(stage.without_examples() for stage in self.stages))
 
     def as_json(self, *, stages: int | None = None) -> dict[str, Json]:
         """Give it as plain JSON values; every field is there, None where nothing is known.

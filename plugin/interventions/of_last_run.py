@@ -1,7 +1,7 @@
 """The last run of a job that drains before it stops with a savepoint (semantics P2).
 
 The stop is in the head before the run is made: otherwise the run would begin as any other. If the process ends between
-the two, whoever asks how far the stop is has the run made; Airflow has a run's id once, so it is made once.
+the two, the next person who asks how far the stop is has the run made; Airflow has a run's id once, so it is made once.
 """
 
 from __future__ import annotations
@@ -83,7 +83,13 @@ def begin(
 
 
 def go_on(
-    coordinator: Coordinator, entry: SavepointEntry, api: AirflowApiHook, dag_id: str, open_folder: OpenFolder
+    coordinator: Coordinator,
+    entry: SavepointEntry,
+    api: AirflowApiHook,
+    dag_id: str,
+    open_folder: OpenFolder,
+    *,
+    may_edit: bool,
 ) -> str | None:
     """See that a last run that is waited for is there, and that it has not ended without its checkpoint.
 
@@ -93,9 +99,10 @@ def go_on(
         api: Airflow's, asked as the person who asks how far the stop is.
         dag_id: the DAG through which they ask.
         open_folder: opens the savepoint's folder.
+        may_edit: whether they may edit the DAG's runs; a person who may not changes nothing.
 
     Returns:
-        Why there is no run yet; None where nothing is wrong.
+        Why there is no run yet, or why the stop has not failed yet; None where nothing is wrong.
 
     Raises:
         CairnError: a store refused, or did not answer.
@@ -108,6 +115,8 @@ def go_on(
         if api.run_state(dag_id, run_id) is None:
             api.start_run(dag_id, run_id, system_runtime().now_ms())
         elif api.is_over(dag_id, run_id):
+            if not may_edit:
+                return f"the DAG run {run_id} has ended. A person who may edit the DAG's runs has to open this page"
             _give_up(coordinator, now, f"its DAG run {run_id} has ended", open_folder)
     except AirflowApiError as error:
         # Who looks may have fewer rights than who stopped the job: that is no reason to give the stop up.

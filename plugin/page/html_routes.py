@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -10,7 +11,7 @@ from starlette.responses import Response
 
 from ...checkpoint import system_runtime
 from ...checkpoint.reasons import Status
-from ...checkpoint.rows.shown import READ_BYTES
+from ...checkpoint.rows.shown import KEYS, READ_BYTES
 from ...checkpoint.secrets.masking import masked
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails
@@ -57,9 +58,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     now_ms = system_runtime().now_ms
 
     async def overview_page(request: Request, job: DeclaredJob) -> Response:
-        found, now = await jobs.reader.overview(job), now_ms()
+        # At once: each waits eight seconds at most, and a proxy not much longer.
+        found, (servers, problem) = await asyncio.gather(jobs.reader.overview(job), servers_of(job))
+        now = now_ms()
         said, schedule = alarms(found, job.storage, now, job.dag_id), await jobs.schedule(job.dag_id)
-        servers, problem = await servers_of(job)
         shown: dict[str, Any] = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
         shown |= {"servers": servers, "servers_problem": problem}
         return html(request, "overview.html", job=job, tab="overview", **shown)
@@ -72,6 +74,8 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             if error.kind is not ErrorKind.DATA:
                 raise
             return [], printable(masked(str(error)))
+        except TimeoutError:
+            return [], "the storage has not answered in time"
 
     async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:
         rows = (await jobs.reader.overview(job)).listing.checkpoints
@@ -129,8 +133,14 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return await history_page(request, job, HistoryFilter(status, run, page))
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}", dependencies=may_read)
-    async def checkpoint(request: Request, checkpoint: int, job: DeclaredJob = Depends(jobs.find)) -> Response:
+    async def checkpoint(
+        request: Request,
+        checkpoint: int,
+        job: DeclaredJob = Depends(jobs.find),
+        edits: bool = Depends(server.edits),
+    ) -> Response:
         found, known = await jobs.reader.checkpoint(job, checkpoint), await jobs.reader.overview(job)
+        found = found if edits else found.without_examples()
         latest = known.latest_completed
         shown: dict[str, Any] = {
             "found": found,
@@ -172,7 +182,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         request: Request, checkpoint: int, stage: Text, name: Text, job: DeclaredJob = Depends(jobs.find)
     ) -> Response:
         found = await jobs.reader.rows(job, checkpoint, stage, name)
-        return html(request, "rows.html", job=job, tab="state", found=found, most_bytes=READ_BYTES)
+        return html(request, "rows.html", job=job, tab="state", found=found, most_bytes=READ_BYTES, most_keys=KEYS)
 
     @made.get(f"{one}/failovers", dependencies=may_read)
     async def failovers(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:

@@ -118,7 +118,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             copies.go_on(job, operation, at_once=True)
         return done
 
-    async def found(request: Request, job: DeclaredJob, operation: str) -> Operation | RunOperation:
+    async def found(request: Request, job: DeclaredJob, operation: str, *, edits: bool) -> Operation | RunOperation:
         try:
             known = await jobs.reader.operation(job, operation)
         except NoSavepointError:
@@ -130,16 +130,18 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
                 raise
             return RunOperation(operation, run_id, state, row)
         if known.waits_for_last_run:
-            return await with_last_run(request, job, known)
+            return await with_last_run(request, job, known, edits=edits)
         if known.ready:
             copies.go_on(job, operation)
         return replace(known, problem=None if known.entry.ended else copies.problem(job, operation))
 
-    async def with_last_run(request: Request, job: DeclaredJob, known: Operation) -> Operation:
+    async def with_last_run(request: Request, job: DeclaredJob, known: Operation, *, edits: bool) -> Operation:
         means = means_of(request, job)
 
         def look_again(coordinator: Coordinator) -> Operation:
-            problem = of_last_run.go_on(coordinator, known.entry, means.api, job.dag_id, means.open_folder)
+            problem = of_last_run.go_on(
+                coordinator, known.entry, means.api, job.dag_id, means.open_folder, may_edit=edits
+            )
             return replace(look(coordinator, known.id), problem=problem)
 
         return await jobs.reader.do(job, look_again)
@@ -181,8 +183,13 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return RedirectResponse(f"{address(request, job)}{_ends(kind, checkpoint, operation)}", 303)
 
     @made.get(operations, dependencies=may_read, include_in_schema=False)
-    async def shown(request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)) -> Response:
-        known = await found(request, job, operation)
+    async def shown(
+        request: Request,
+        operation: OperationId,
+        job: DeclaredJob = Depends(jobs.find),
+        edits: bool = Depends(server.edits),
+    ) -> Response:
+        known = await found(request, job, operation, edits=edits)
         if isinstance(known, RunOperation):
             return RedirectResponse(f"{address(request, job)}{_ends(RunKind.CHECKPOINT, None, operation)}", 303)
         return html(request, "operation.html", job=job, tab="savepoints", found=known)
@@ -224,16 +231,19 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         done = await carry_out(request, user, job, wanted, operation, agrees)
         if done is not None and not done.begins:
             return document(job, done.as_json())
-        answer = document(job, (await found(request, job, operation)).as_json())
+        answer = document(job, (await found(request, job, operation, edits=True)).as_json())
         answer.status_code = 202
         answer.headers["Location"] = address(request, job, API) + f"/operations/{operation}"
         return answer
 
     @made.get(f"{API}{operations}", summary="How far an operation is", dependencies=may_read)
     async def operation_of(
-        request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)
+        request: Request,
+        operation: OperationId,
+        job: DeclaredJob = Depends(jobs.find),
+        edits: bool = Depends(server.edits),
     ) -> JSONResponse:
-        return document(job, (await found(request, job, operation)).as_json())
+        return document(job, (await found(request, job, operation, edits=edits)).as_json())
 
     return made
 

@@ -116,7 +116,7 @@ class JobReader:
             TimeoutError: the store has not answered in time.
         """
         look = partial(_rows, checkpoint=checkpoint, stage=stage, name=name)
-        return await self._look(job, ("rows", checkpoint, stage, name), look, _revision)
+        return await self._look(job, ("rows", checkpoint, stage, name), look, _revision, apart=True)
 
     async def files(self, job: DeclaredJob, checkpoint: int, stage: str | None, first: int, limit: int) -> FilePage:
         """Give some files of a retained checkpoint, each checked.
@@ -147,7 +147,7 @@ class JobReader:
             TimeoutError: the store has not answered in time.
         """
         # A server renews its lease without a change of the head: each look is a new one.
-        return await self._look(job, "servers", _servers, lambda _: object())
+        return await self._look(job, "servers", _servers, lambda _: object(), apart=True)
 
     async def operation(self, job: DeclaredJob, operation: str) -> Operation:
         """Give a savepoint that a person asked for from a page.
@@ -185,7 +185,18 @@ class JobReader:
         what: Hashable,
         look: Callable[[Coordinator], V],
         pulse: Callable[[Coordinator], Hashable],
+        *,
+        apart: bool = False,
     ) -> V:
+        """Look at a job, unless what was seen before still holds.
+
+        Args:
+            job: the job.
+            what: the look's name.
+            look: gives what is seen.
+            pulse: gives what changes when a look would see something else.
+            apart: look by a coordinator of its own, so that no other look waits for this one.
+        """
         key = (job.storage, job.aws_conn_id, job.job)
 
         def read(before: _Seen[V] | None) -> _Seen[V]:
@@ -195,7 +206,10 @@ class JobReader:
                 beats = pulse(opened.coordinator)
                 if before is not None and before.pulse == beats:
                     return before
-                return _Seen(look(opened.coordinator), beats)
+                if not apart:
+                    return _Seen(look(opened.coordinator), beats)
+            own = Coordinator(opened.coordinator.files.store, job.job, after_swap=metrics.report)
+            return _Seen(look(own), beats)
 
         return (await self._shared.get(job.storage, (key, what), read)).value
 

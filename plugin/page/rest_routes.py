@@ -56,8 +56,14 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return document(job, (await jobs.reader.overview(job)).listing.as_json(limit=limit))
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}", summary="One checkpoint by stage and subtask", dependencies=may_read)
-    async def checkpoint(checkpoint: int, job: DeclaredJob = Depends(jobs.find), limit: Limit = 100) -> JSONResponse:
-        return document(job, (await jobs.reader.checkpoint(job, checkpoint)).as_json(stages=limit))
+    async def checkpoint(
+        checkpoint: int,
+        job: DeclaredJob = Depends(jobs.find),
+        limit: Limit = 100,
+        edits: bool = Depends(server.edits),
+    ) -> JSONResponse:
+        found = await jobs.reader.checkpoint(job, checkpoint)
+        return document(job, (found if edits else found.without_examples()).as_json(stages=limit))
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}/states", summary="What it holds", dependencies=may_read)
     async def states(checkpoint: int, job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:

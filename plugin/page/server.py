@@ -34,6 +34,8 @@ class Server(Protocol):
 
     may_edit: Callable[..., Any]
     """A dependency that answers 403 unless the user may edit the runs of the DAG that the path names."""
+    edits: Callable[..., Any]
+    """A dependency that tells, True or False, whether the user may edit them."""
     secret: str
     """Of the deployment; the same in all processes of its API server, and known to no other."""
 

@@ -44,6 +44,10 @@ def may_edit(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> Non
         raise HTTPException(403, "Forbidden")
 
 
+def edits(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> bool:
+    return x_user == ADMIN or (x_user == NARROW and dag_id == "flights")
+
+
 def dag_of(dag_id: str, *jobs: tuple[str, str], suffix: str = "") -> dict[str, Any]:
     """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each.
 
@@ -122,6 +126,7 @@ class StandIn:
     signed_in: Callable[..., str] = staticmethod(signed_in)
     may_read: Callable[..., None] = staticmethod(may_read)
     may_edit: Callable[..., None] = staticmethod(may_edit)
+    edits: Callable[..., bool] = staticmethod(edits)
     secret = "of-this-test"
 
     def __init__(self, dags: list[dict[str, Any]], stores: Mapping[str, ObjectStore | Exception]) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+import httpx
 import pytest
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
 from airflow.api_fastapi.core_api import security
@@ -22,7 +23,7 @@ from airflow.models.log import Log
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
-from fastapi import FastAPI, Header
+from fastapi import Depends, FastAPI, Header
 from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
@@ -195,3 +196,27 @@ def test_what_a_user_wants_is_in_the_audit_log(database: Session) -> None:
     server.log(Ada(), "flights", "cairn.rewind", {"checkpoint": 3})
     (row,) = database.query(Log).all()
     assert (row.owner, row.dag_id, row.event, row.extra) == ("ada", "flights", "cairn.rewind", '{"checkpoint": 3}')
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_it_tells_whether_a_user_may_edit_runs(permitted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Decides:
+        def is_authorized_dag(self, *, method: str, access_entity: Any, details: Any, user: Any) -> bool:
+            assert (method, access_entity.name, details.id, user) == ("PUT", "RUN", "flights", "vera")
+            return permitted
+
+    monkeypatch.setattr(security, "get_auth_manager", Decides)
+    monkeypatch.setattr(DagModel, "get_team_name", lambda _dag_id: None)
+    app = FastAPI()
+
+    def answer(edits: Annotated[bool, Depends(AirflowServer.edits)]) -> bool:
+        return edits
+
+    app.add_api_route("/{dag_id}", answer, methods=["GET"])
+    app.dependency_overrides[security.get_user] = lambda: "vera"
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://airflow") as client:
+            return await client.get("/flights")
+
+    assert asyncio.run(ask()).json() is permitted

@@ -179,6 +179,10 @@ def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World
     path = drained(page)
     (run_id,) = server.airflow.runs
     server.airflow.runs[run_id] = "failed"
+    before = idle.coordinator().head()
+    for address in (path, f"/api/v1{path}"):
+        assert "A person who may edit the DAG" in page.get(address, user=VIEWER).text
+    assert idle.coordinator().head() == before, "a person who may only read changes nothing"
     found = page.get(f"/api/v1{path}").json()
     assert found["status"] == "COMPLETED"
     assert f"its DAG run {run_id} has ended" in found["failure"]["detail"]

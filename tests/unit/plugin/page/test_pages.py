@@ -12,16 +12,18 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.metadata import CHECKS
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
+from airflow_cairn.checkpoint.views.details import CheckpointDetails
 from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
-from airflow_cairn.plugin.page.declared_jobs import declared_jobs
+from airflow_cairn.plugin.page.declared_jobs import DeclaredJob, declared_jobs
+from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.world.savepoints import take
 from tests.support.world.world import JOB, World
-from tests.unit.plugin.page.stand_in import STORAGE, Page, StandIn, dag_of, one_job
+from tests.unit.plugin.page.stand_in import STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 
 ONE = "/dags/flights/jobs/epoch0.trigger"
 
@@ -329,3 +331,22 @@ def test_jobs_are_read_off_the_dag_in_a_fixed_order() -> None:
         ("epoch0.trigger", "one", "s3://a"),
         ("epoch1.trigger", "two", "s3://b"),
     ]
+
+
+def test_rows_that_break_a_check_are_for_those_who_may_edit(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "the check 'no negative delay' failed: 2 rows break it"
+    real = JobReader.checkpoint
+
+    async def noted(self: JobReader, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
+        found = await real(self, job, checkpoint)
+        texts = (f"{said}, such as (id=4711, delay=-1); (id=4712)", "the check 'some' failed: its condition is false")
+        return replace(found, stages=tuple(replace(stage, failed_checks=texts) for stage in found.stages))
+
+    monkeypatch.setattr(JobReader, "checkpoint", noted)
+    page = Page(one_job(busy.memory))
+    for path in (f"{ONE}/checkpoints/1", f"/api/v1{ONE}/checkpoints/1"):
+        assert "id=4711" in page.get(path).text
+        seen = page.get(path, user=VIEWER)
+        assert (seen.status_code, "471" in seen.text) == (200, False)
+    found = page.get(f"/api/v1{ONE}/checkpoints/1", user=VIEWER).json()
+    assert found["stages"][0]["failed_checks"] == [said, "the check 'some' failed: its condition is false"]

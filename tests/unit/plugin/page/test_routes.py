@@ -39,7 +39,7 @@ def routed(page: Page, method: str, **values: str) -> list[str]:
 
 
 def paths(page: Page, **values: str) -> list[str]:
-    """Give the path of each route that whoever may read runs may ask, with values in it."""
+    """Give the path of each route that a reader of runs may ask, with values in it."""
     return [path for path in routed(page, "GET", **values) if "/interventions/" not in path and "/rows" not in path]
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from argparse import Namespace
+from threading import Event
 from typing import Any
 
 import pytest
 
 from airflow_cairn.checkpoint.rows import shown
-from airflow_cairn.checkpoint.rows.shown import CELL, COLUMNS, ROWS
+from airflow_cairn.checkpoint.rows.merged import DELETED
+from airflow_cairn.checkpoint.rows.shown import CELL, COLUMNS, ROWS, _shown
+from airflow_cairn.cli.output import state_rows
+from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import WrappedStore
 from tests.unit.cli.test_state import STAGE, job, keep, parquet
-from tests.unit.plugin.page.stand_in import NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
+from tests.unit.plugin.page.stand_in import NARROW, PATIENCE_S, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
 
 ROW_PATH = f"{ONE}/checkpoints/1/rows?stage={STAGE}&name=totals"
@@ -79,6 +86,63 @@ def test_no_more_bytes_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch)
     assert (found["rows"], found["read_in_part"]) == ([], True)
     assert store.read <= 1_000
     assert "of files would have to be read" in words(page.get(ROW_PATH).text)
+
+
+def test_no_more_keys_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All keys of runs are in memory, and a few bytes may hold millions"""
+    world = job()
+    touched = {"k": ["a", "b"], "v": ["2", "2"], DELETED: [False, False]}
+    keep(world, "a", parquet({"k": ["a"], "v": ["1"]}), parquet(touched), runs=(0, 1))
+    page = Page(one_job(world.memory), SharedReads(fresh_s=0, patience_s=PATIENCE_S))
+    monkeypatch.setattr(shown, "KEYS", 2)
+    found = page.get(API).json()
+    assert ([row["k"] for row in found["rows"]], found["read_in_part"]) == (["a", "b"], False)
+    monkeypatch.setattr(shown, "KEYS", 1)
+    page = Page(one_job(world.memory))
+    found = page.get(API).json()
+    assert (found["rows"], found["read_in_part"]) == ([], True)
+    assert "keys of its runs" in words(page.get(ROW_PATH).text)
+    _, command = state_rows.rows(world.coordinator(), Namespace(stage=STAGE, name="totals", checkpoint=1, head=9))
+    assert len(command["rows"]) == 2, "the command has no bound"
+
+
+def test_no_other_look_waits_for_rows() -> None:
+    class Hangs(WrappedStore):
+        def __init__(self, inner: ObjectStore) -> None:
+            super().__init__(inner)
+            self.reads, self.go = Event(), Event()
+
+        def read_range(self, key: str, start: int, length: int) -> bytes:
+            self.reads.set()
+            assert self.go.wait(PATIENCE_S)
+            return super().read_range(key, start, length)
+
+    store = Hangs(kept({"k": ["A-B"], "v": ["1"]}).memory)
+    page = Page(one_job(store))
+
+    async def both() -> list[int]:
+        rows = asyncio.create_task(page.ask("GET", API))
+        try:
+            assert await asyncio.to_thread(store.reads.wait, PATIENCE_S)
+            other = await asyncio.wait_for(page.ask("GET", ONE), 30)
+        finally:
+            store.go.set()
+        return [other.status_code, (await rows).status_code]
+
+    assert asyncio.run(both()) == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        ({"api_token": 12345678901, "n": 1}, '{"api_token": "***", "n": 1}'),
+        ([{"user": {"secret": 7}}], '[{"user": {"secret": "***"}}]'),
+        ({"password": ["a", "bcd"], "token": None}, '{"password": "***", "token": null}'),
+        ([["password", "a"], ["n", "b"]], '[["password", "***"], ["n", "b"]]'),
+    ],
+)
+def test_what_stands_below_a_secrets_name_is_not_shown(value: Any, seen: str) -> None:
+    assert _shown("v", value) == seen
 
 
 def test_what_masking_hides_is_not_shown() -> None:

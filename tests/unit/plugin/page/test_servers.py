@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY
+from airflow_cairn.checkpoint.views.overview import Overview
+from airflow_cairn.checkpoint.views.servers import ServerRow
+from airflow_cairn.plugin.page.declared_jobs import DeclaredJob
+from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.spark.remote.register import ServerRegister
 from tests.support.world.world import JOB, World
-from tests.unit.plugin.page.stand_in import VIEWER, Page, one_job
+from tests.unit.plugin.page.stand_in import PATIENCE_S, VIEWER, Page, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
 
 HERE = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
@@ -55,3 +63,23 @@ def test_a_damaged_record_hides_no_checkpoint(busy: World) -> None:
     assert "Their record cannot be read" in words(answer.text)
     assert "in progress" in answer.text or "Latest" in answer.text
     assert page.get(f"/api/v1{ONE}/servers").status_code == 502
+
+
+def test_a_record_that_does_not_come_hides_no_checkpoint(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two are read at once: servers are asked for although the overview has not come yet"""
+    asked = asyncio.Event()
+    overview = JobReader.overview
+
+    async def none(self: JobReader, job: DeclaredJob) -> list[ServerRow]:
+        asked.set()
+        raise TimeoutError
+
+    async def later(self: JobReader, job: DeclaredJob) -> Overview:
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        return await overview(self, job)
+
+    monkeypatch.setattr(JobReader, "servers", none)
+    monkeypatch.setattr(JobReader, "overview", later)
+    answer = Page(one_job(busy.memory)).get(ONE)
+    assert answer.status_code == 200
+    assert "Their record cannot be read: the storage has not answered in time" in words(answer.text)
