@@ -91,7 +91,7 @@ def test_no_more_bytes_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch)
 def test_no_more_keys_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """All keys of runs are in memory, and a few bytes may hold millions"""
     world = job()
-    touched = {"k": ["a", "b"], "v": ["2", "2"], DELETED: [False, False]}
+    touched: dict[str, list[Any]] = {"k": ["a", "b"], "v": ["2", "2"], DELETED: [False, False]}
     keep(world, "a", parquet({"k": ["a"], "v": ["1"]}), parquet(touched), runs=(0, 1))
     page = Page(one_job(world.memory), SharedReads(fresh_s=0, patience_s=PATIENCE_S))
     monkeypatch.setattr(shown, "KEYS", 2)
