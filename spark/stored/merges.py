@@ -159,7 +159,8 @@ def _sum(kind: DataType, column: str) -> Column:
             F.lit(f"{-most}").cast("decimal(38,0)"), F.lit(f"{most - 1}").cast("decimal(38,0)")
         )
         return F.when(fits, total.cast(kind)).otherwise(error.cast(kind))
-    total = F.sum(col).try_cast(kind)
+    # In SQL, since Spark 3.5 has no `Column.try_cast`.
+    total = F.expr(f"try_cast(sum({quoted(column)}) AS {kind.simpleString()})")
     return F.when(total.isNotNull() | (F.count(col) == 0), total).otherwise(error.cast(kind))
 
 

@@ -15,6 +15,19 @@ with Epoch.current() as epoch:
     totals = epoch.state("totals")
     merged = (today if totals is None else totals.unionByName(today)).groupBy("route").sum("flights")
     epoch.snapshot("totals", merged.toDF("route", "flights"), key="route")
+    epoch.update("updated", merged.toDF("route", "flights"), key="route")
+    exact = today.selectExpr("route", "CAST(flights AS DECIMAL(20,2)) AS flights")
+    epoch.aggregate("aggregated", exact, key="route", merge={"flights": "sum"})
+    for name in ("updated", "aggregated"):
+        state = epoch.state(name)
+        if (state is None) != (totals is None):
+            raise ValueError(f"the state {name} is not there when it has to be")
+        if (
+            state is not None
+            and totals is not None
+            and state.selectExpr("route", "CAST(flights AS BIGINT)").exceptAll(totals).count()
+        ):
+            raise ValueError(f"the state {name} is not what it has to be")
     epoch.publish("league", merged.toDF("route", "flights"))
     epoch.put("runs", epoch.get("runs", 0) + 1)
     if "fail" in sys.argv:
