@@ -28,7 +28,8 @@ TYPES: dict[str, tuple[str, ...]] = {
     "bit_xor": tuple(BITS),
 }
 """By merge of the elements, the types of elements that it takes. No sums of decimals: Spark rounds while it adds."""
-_EXACT = "decimal(38,0)"
+EXACT = "decimal(38,0)"
+"""The type in which sums of integers are computed: as many rows as there can be do not overflow it."""
 
 
 def element_merge(how: str) -> str | None:
@@ -52,24 +53,34 @@ def merged_arrays(column: Column, name: str, element: DataType, how: str) -> Col
 
     kind = element.simpleString()
     is_exact = how == "sum" and element.typeName() in BITS
-    work = f"array<{_EXACT if is_exact else kind}>"
+    work = f"array<{EXACT if is_exact else kind}>"
     pair = _pairs()[how]
 
     def one(left: Column, right: Column) -> Column:
-        return F.coalesce(pair(left, right).cast(_EXACT if is_exact else kind), left, right)
+        return F.coalesce(pair(left, right).cast(EXACT if is_exact else kind), left, right)
 
     gathered = F.collect_list(column.cast(work))
     total = F.aggregate(gathered, F.array().cast(work), lambda before, array: F.zip_with(before, array, one))
     if is_exact:
-        most = 2 ** (BITS[element.typeName()] - 1)
-        error = F.raise_error(F.lit(f"the sum of the column {name} no longer fits its type array<{kind}>"))
-
-        def checked(value: Column) -> Column:
-            fits = value.isNull() | value.between(F.lit(f"{-most}").cast(_EXACT), F.lit(f"{most - 1}").cast(_EXACT))
-            return F.when(fits, value.cast(kind)).otherwise(error.cast(kind))
-
-        total = F.transform(total, checked)
+        error = does_not_fit(name, f"array<{kind}>")
+        total = F.transform(total, lambda value: fitted(value, element, error))
     return F.when(F.size(gathered) > 0, total)
+
+
+def does_not_fit(name: str, kind: str) -> Column:
+    """Give the error of a sum that does not fit a column of this name and type."""
+    from pyspark.sql import functions as F
+
+    return F.raise_error(F.lit(f"the sum of the column {name} no longer fits its type {kind}"))
+
+
+def fitted(total: Column, kind: DataType, error: Column) -> Column:
+    """Give an exact total as the type of integers that it is to have, or the error where it does not fit."""
+    from pyspark.sql import functions as F
+
+    most = 2 ** (BITS[kind.typeName()] - 1)
+    fits = total.isNull() | total.between(F.lit(f"{-most}").cast(EXACT), F.lit(f"{most - 1}").cast(EXACT))
+    return F.when(fits, total.cast(kind)).otherwise(error.cast(kind))
 
 
 def _pairs() -> dict[str, Callable[[Column, Column], Column]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
-from .array_merges import BITS, element_merge, merged_arrays
+from .array_merges import BITS, EXACT, does_not_fit, element_merge, fitted, merged_arrays
 from .array_merges import TYPES as ELEMENT_TYPES
 from .key_groups import KEY, OWN, quoted, renamed
 
@@ -151,14 +151,9 @@ def _sum(kind: DataType, column: str) -> Column:
     col, found = F.col(quoted(column)), kind.typeName()
     if found in ("float", "double"):
         return F.sum(col).cast(kind)
-    error = F.raise_error(F.lit(f"the sum of the column {column} no longer fits its type {kind.simpleString()}"))
+    error = does_not_fit(column, kind.simpleString())
     if found in BITS:
-        total = F.sum(col.cast("decimal(38,0)"))
-        most = 2 ** (BITS[found] - 1)
-        fits = total.isNull() | total.between(
-            F.lit(f"{-most}").cast("decimal(38,0)"), F.lit(f"{most - 1}").cast("decimal(38,0)")
-        )
-        return F.when(fits, total.cast(kind)).otherwise(error.cast(kind))
+        return fitted(F.sum(col.cast(EXACT)), kind, error)
     # In SQL, since Spark 3.5 has no `Column.try_cast`.
     total = F.expr(f"try_cast(sum({quoted(column)}) AS {kind.simpleString()})")
     return F.when(total.isNotNull() | (F.count(col) == 0), total).otherwise(error.cast(kind))
