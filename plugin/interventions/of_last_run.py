@@ -12,11 +12,10 @@ from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name, run_id_of
-from ...checkpoint.documents.run_window import run_of_head
-from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_request import OpenFolder, drain_run
 from ...hooks.airflow_api import AirflowApiError, AirflowApiHook
-from .plan import InterventionRefusedError, sentence
+from .of_runs import check_starts, under_way
+from .plan import InterventionRefusedError
 
 
 def last_epoch(request: str) -> str:
@@ -37,18 +36,13 @@ def check(head: Head, api: AirflowApiHook, dag_id: str) -> None:
             f"The job belongs to the DAG {owner}, and only a run of that DAG can be its last one. Stop it on the page "
             "of that DAG."
         )
-    try:
-        api.check_runs(dag_id)
-    except InvalidConfigError as error:
-        raise InterventionRefusedError(sentence(error.message)) from error
+    check_starts(api, dag_id)
 
 
 def effects(head: Head, dag_id: str) -> Iterator[str]:
     """Say what is done before the savepoint."""
     yield f"Airflow makes one more run of {dag_id} now, the last one. Its stages emit what they hold back."
-    under_way = [run_of_head(head, entry.epoch) for entry in head.pending]
-    if under_way:
-        yield f"Under way now: {', '.join(under_way)}. The last run may have to wait for a free place."
+    yield from under_way(head, "The last run")
     yield "The savepoint waits until the last run has completed, and holds everything up to it."
 
 

@@ -5,7 +5,7 @@ Both are done by Airflow's own API, as the person who wants it: it asks for thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import Stopped
@@ -48,17 +48,32 @@ def plan_checkpoint(head: Head, api: AirflowApiHook, dag_id: str) -> Plan:
         )
     if head.stopping() is not None:
         raise InterventionRefusedError("The job is being stopped with a savepoint, so no other run begins.")
+    check_starts(api, dag_id)
+    effects = [f"Airflow makes a run of {dag_id} now. The checkpoint completes when all its stages have."]
+    effects += under_way(head, "The new run")
+    if head.waiting:
+        effects.append("Its request comes before those of the schedule.")
+    return Plan(RunKind.CHECKPOINT, None, "Make a checkpoint now", tuple(effects))
+
+
+def check_starts(api: AirflowApiHook, dag_id: str) -> None:
+    """See that Airflow would start a run of a DAG.
+
+    Raises:
+        InterventionRefusedError: it would not.
+        AirflowApiError: Airflow did not answer, or refuses the person.
+    """
     try:
         api.check_runs(dag_id)
     except InvalidConfigError as error:
         raise InterventionRefusedError(sentence(error.message)) from error
-    under_way = [run_of_head(head, entry.epoch) for entry in head.pending]
-    effects = [f"Airflow makes a run of {dag_id} now. The checkpoint completes when all its stages have."]
-    if under_way:
-        effects.append(f"Under way now: {', '.join(under_way)}. The new run may have to wait for a free place.")
-    if head.waiting:
-        effects.append("Its request comes before those of the schedule.")
-    return Plan(RunKind.CHECKPOINT, None, "Make a checkpoint now", tuple(effects))
+
+
+def under_way(head: Head, new: str) -> Iterator[str]:
+    """Name the runs that a new one may have to wait for, if there are any."""
+    runs = [run_of_head(head, entry.epoch) for entry in head.pending]
+    if runs:
+        yield f"Under way now: {', '.join(runs)}. {new} may have to wait for a free place."
 
 
 def make_run(api: AirflowApiHook, dag_id: str, operation: str) -> None:
