@@ -112,7 +112,7 @@ def _kill_order(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     epoch = int(match[2])
     if not 1 <= epoch <= epochs:
         if text == KILL:  # the default, with fewer epochs than that
-            return KillOrder("routes", epochs)
+            return KillOrder(match[1], epochs)
         parser.error(f"KILL names epoch {epoch}, and there are {epochs}")
     return KillOrder(match[1], epoch)
 
