@@ -37,6 +37,11 @@ def session(given: SparkSession | None) -> SparkSession:
     return spark
 
 
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Give the first two numbers of a version; what is behind them is the vendor's."""
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
 def check_version(version: str) -> None:
     """Refuse a Spark that is older than the oldest that was tried.
 
@@ -46,7 +51,7 @@ def check_version(version: str) -> None:
     Raises:
         InvalidConfigError: it is older.
     """
-    if tuple(int(number) for number in version.split(".")[:2]) < OLDEST:
+    if numbers_of(version) < OLDEST:
         raise InvalidConfigError(
             f"this is Spark {version}, and Cairn needs Spark {OLDEST[0]}.{OLDEST[1]} or newer. Have the connection's "
             "spark-submit, or SPARK_HOME, name a newer one",

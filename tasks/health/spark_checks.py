@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...checkpoint.health.findings import Finding, error, warning
+from ...spark.session import OLDEST, numbers_of
 from .spark_facts import SparkFacts
 
 JAVA = 17
 """The oldest Java: Spark 4 runs on no older one, and Cairn is tested on none."""
-SPARK = ((3, 5), (5, 0))
-"""The oldest Spark, and the first that is too new."""
+TOO_NEW = (5, 0)
+"""The first Spark that is too new."""
 PYTHON = (3, 10)
 """The oldest Python that Cairn's part of a driver runs on."""
 
@@ -44,7 +45,7 @@ def check_spark(facts: SparkFacts) -> Iterator[Finding]:
             f"Cairn needs Java {JAVA} or newer, as Spark 4 does",
             f"Set JAVA_HOME to a newer one: `apt-get install openjdk-{JAVA}-jre-headless`",
         )
-    if facts.spark is not None and not SPARK[0] <= _numbers(facts.spark) < SPARK[1]:
+    if facts.spark is not None and not OLDEST <= numbers_of(facts.spark) < TOO_NEW:
         yield error(
             "spark-unfit",
             str(facts.home),
@@ -66,7 +67,7 @@ def check_packages(facts: SparkFacts) -> Iterator[Finding]:
             f"pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}",
         )
     used = full or client
-    if used and facts.spark and _numbers(used) != _numbers(facts.spark):
+    if used and facts.spark and numbers_of(used) != numbers_of(facts.spark):
         yield warning(
             "spark-versions",
             str(facts.home),
@@ -136,7 +137,3 @@ def check_s3a_jars(facts: SparkFacts) -> Iterator[Finding]:
             "it makes files visible before the job has succeeded, so Cairn refuses the write",
             "Take this conf out of spark-defaults.conf",
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in version.split(".")[:2])
