@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.layout import run_id_of
+from airflow_cairn.checkpoint.savepoints import integrity
+from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import USERNAME, AirflowHome
+from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import LOOKS
+from tests.real.airflow.store import JobStore
 from tests.support.browser import found_by
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
@@ -26,6 +33,15 @@ def signed_in(airflow: AirflowHome, user: str | None) -> Iterator[httpx.Client]:
             login = {"username": user, "password": airflow.passwords[user]}
             token = client.post(f"{airflow.url}/auth/token", json=login).raise_for_status().json()["access_token"]
             client.cookies.set("_token", token)
+        yield client
+
+
+@contextmanager
+def program(airflow: AirflowHome, user: str) -> Iterator[httpx.Client]:
+    """Give a client below `/cairn` with the token that a program has."""
+    with signed_in(airflow, user) as client:
+        client.headers["authorization"] = f"Bearer {client.cookies['_token']}"
+        client.cookies.clear()
         yield client
 
 
@@ -68,6 +84,47 @@ def test_the_page_shows_a_job_to_those_who_may_read_its_dag(airflow: AirflowHome
             dags = {dag["dag_id"] for dag in reader.get("/api/v1/dags").json()["dags"]}
             assert {"page", "page_templated"} <= dags
             assert "page_plain" not in dags
+    drained_and_resumed(airflow, storage)
+
+
+def drained_and_resumed(airflow: AirflowHome, storage: str) -> None:
+    """Have the job of the page drained by REST, see the last run and its savepoint, and let the job go on."""
+    job = "/api/v1/dags/page/jobs/page"
+    stop, resume = f"{job}/interventions/stop", f"{job}/interventions/resume"
+    with program(airflow, LOOKS) as reader:
+        assert reader.get(stop, params={"drain": True}).status_code == 403
+        assert reader.post(stop, json={"drain": True, "agreed": "x"}).status_code == 403
+    with program(airflow, USERNAME) as admin:
+        plan = admin.get(stop, params={"drain": True}).raise_for_status().json()
+        assert (plan["kind"], plan["drain"]) == ("stop", True)
+        agreed = {"drain": True, "agreed": plan["agreed"], "operation": plan["operation"]}
+        begun = [admin.post(stop, json=agreed) for _ in range(2)]
+        assert [each.status_code for each in begun] == [202, 202], [each.text for each in begun]
+        address = begun[0].headers["location"].removeprefix("/cairn")
+        last_run = begun[0].json()["last_run"]
+        found: dict[str, Any] = {}
+
+        def ended() -> bool:
+            found.update(admin.get(address).raise_for_status().json())
+            return bool(found["status"] == "COMPLETED")
+
+        wait_until(ended, 600, "the job to stop", details=lambda: f"{found}", interval=1)
+        assert (found["failure"], found["actor"], found["last_run"]) == (None, USERNAME, last_run), found
+        airflow.api.wait_for_run("page", last_run)
+        assert airflow.api.run_state("page", last_run) == "success", airflow.api.explain("page", last_run)
+        assert [run["dag_run_id"] for run in airflow.api.runs("page")] == ["e1", last_run]
+        head = JobStore(storage, "page").coordinator.head()
+        latest = head.latest_completed()
+        assert latest is not None
+        assert (head.stopped, run_id_of(latest.epoch)) == (Stopped.SHUTDOWN, last_run)
+        assert integrity.load(open_store(found["location"])).source.checkpoint == latest.id
+
+        plan = admin.get(resume).raise_for_status().json()
+        assert admin.post(resume, json={"agreed": plan["agreed"]}).status_code == 200
+        head = JobStore(storage, "page").coordinator.head()
+        assert (head.stopped, [each.kind for each in head.interventions]) == (None, ["stop", "resume"])
+    written = airflow.api.request("GET", "/eventLogs?dag_id=page")["event_logs"]
+    assert {each["event"] for each in written if each["owner"] == USERNAME} >= {"cairn.stop", "cairn.resume"}
 
 
 def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:

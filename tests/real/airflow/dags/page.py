@@ -16,7 +16,12 @@ READER = json.loads(os.environ["CAIRN_TEST_READER"])
 
 with (
     DAG("page", schedule=None),
-    CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, config=CheckpointConfig(retained=2)),
+    CheckpointedTaskGroup(
+        "epoch",
+        reads_window=False,
+        storage=STORAGE,
+        config=CheckpointConfig(retained=2, savepoint_target=f"{STORAGE}-savepoints-of-page"),
+    ),
 ):
     SparkEpochOperator(task_id="read", **READER)
 
