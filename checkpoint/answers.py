@@ -24,6 +24,17 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesProgress:
+    """How far long work on many files is."""
+
+    files: int
+    """How many there are; 0 where that shows only at the end."""
+    files_done: int
+    size_bytes: int
+    bytes_done: int
+
+
+@dataclass(frozen=True, slots=True)
 class Triggered:
     """A checkpoint is pending for the epoch."""
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from .answers import BeginAnswer, FailAnswer, Progress, Waiting
+from .answers import BeginAnswer, FailAnswer, FilesProgress, Progress, Waiting
 from .attempts.acknowledgements import ExecutionReports
 from .attempts.claims import ClaimRequest, Claims
 from .attempts.failover import Failover, FailureReport
@@ -26,6 +26,7 @@ from .completion import restore, settle
 from .decisions import admission, overtaken, queue, restore_choice, suspension, transitions
 from .decisions.abandoned import StateOf, always_running
 from .decisions.epoch import EpochUnknown
+from .documents.acknowledgement import StateHandle
 from .documents.attempt import Handover
 from .documents.entries import InterventionKind
 from .documents.head import Head
@@ -316,21 +317,35 @@ class Coordinator(UseCase):
 
         return self.observe(look)
 
-    def verify(self, checkpoint: int | None = None, *, deep: bool = False) -> list[verification.Verification]:
+    def verify(
+        self,
+        checkpoint: int | None = None,
+        *,
+        deep: bool = False,
+        on_progress: Callable[[FilesProgress], None] = lambda _: None,
+    ) -> list[verification.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1, W9).
 
         Args:
             checkpoint: its id; None for all.
             deep: read every file, and do not take the store's word for its content.
+            on_progress: called with each file that has been checked.
 
         Raises:
             NoCheckpointError: the checkpoint asked for is not retained.
         """
 
         def look(head: Head, _now_ms: int) -> list[verification.Verification]:
-            if checkpoint is None:
-                return [verification.verify(self.files, entry, deep=deep) for entry in reversed(head.completed)]
-            return [verification.verify(self.files, head.retained(checkpoint), deep=deep)]
+            entries = head.completed[::-1] if checkpoint is None else (head.retained(checkpoint),)
+            size_bytes = sum(entry.size_bytes for entry in entries)
+            done = bytes_done = 0
+
+            def checked(handle: StateHandle) -> None:
+                nonlocal done, bytes_done
+                done, bytes_done = done + 1, bytes_done + handle.size_bytes
+                on_progress(FilesProgress(0, done, size_bytes, bytes_done))
+
+            return [verification.verify(self.files, entry, deep=deep, on_checked=checked) for entry in entries]
 
         return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))
 

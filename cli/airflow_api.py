@@ -98,7 +98,9 @@ class AirflowApi:
             AirflowUnavailableError: it could not be reached, or its answer cannot be used.
         """
         if self.is_paused(job, dag_id):
-            raise NoSuchDagError("the DAG is paused, so a run of it would not start: unpause it", job=job, dag=dag_id)
+            raise NoSuchDagError(
+                "the DAG is paused, so a run of it would not start: unpause it", job=job, dag=dag_id, paused=True
+            )
 
     def start_run(self, dag_id: str, run_id: str, now_ms: int) -> bool:
         """Make a run of a DAG; True if this call made it, False if it was there before.

@@ -19,7 +19,7 @@ from ..checkpoint.views import checkpoint_list
 from ..checkpoint.views.details import details
 from ..checkpoint.views.stats import stats as stats_of
 from ..checkpoint.views.wording import size
-from ..storage import S3Options, open_store
+from ..storage import open_store
 from ..storage.clock import system_sleep
 from ..storage.port import ObjectStore
 from . import adopt as adopt_of
@@ -27,6 +27,7 @@ from . import doctor as doctor_of
 from . import listeners, resume_text, rewind_text, stop_text
 from . import savepoints as savepoints_of
 from .output import detail_lines, listings, numbers, state_diff, state_rows
+from .output.progress import ProgressLine
 from .output.suggestions import meant
 from .servers import servers as servers_of
 
@@ -98,8 +99,9 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
             raise InvalidConfigError("a savepoint holds one checkpoint; give its folder alone", savepoint=options.job)
         return Outcome(*savepoints_of.verify(store))
     coordinator = _job(store, options.job)
-    found = coordinator.verify(options.checkpoint, deep=options.deep)
-    lines = [line for each in found for line in _verification_lines(each)] or ["no checkpoint is retained"]
+    with ProgressLine("checked") as line:
+        found = coordinator.verify(options.checkpoint, deep=options.deep, on_progress=line.show)
+    lines = [each for verified in found for each in _verification_lines(verified)] or ["no checkpoint is retained"]
     document: dict[str, Any] = {
         "job": options.job,
         "checkpoints": [{**asdict(each), "whole": each.whole} for each in found],
@@ -129,7 +131,8 @@ def doctor(options: argparse.Namespace) -> Outcome:
 def clean(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Delete what no checkpoint of a job refers to."""
     job = _job(store, options.job)
-    found = job.clean()
+    with ProgressLine("deleted") as line:
+        found = job.clean(line.show)
     lines = [f"{found.deleted} files deleted, {found.uploads_aborted} uploads aborted"]
     lines += [f"not deleted: {failure.key}: {failure.reason}" for failure in found.failures]
     return Outcome(lines, {"job": job.job, **asdict(found)}, damaged=bool(found.failures))
@@ -210,9 +213,9 @@ def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
 
     Args:
         uri: `file:///folder` or `s3://bucket/prefix`.
-        options: the command's words: `endpoint_url`, `region`.
+        options: the command's words, with `s3` as `connection.take_over` has set it.
     """
-    return open_store(uri, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
+    return open_store(uri, s3=options.s3)
 
 
 def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:

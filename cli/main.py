@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..checkpoint import system_runtime
+from ..checkpoint.secrets.masking import masked
 from ..storage.clock import system_sleep
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
@@ -19,6 +20,9 @@ from . import commands
 from .arguments.options import INTERVAL_S
 from .arguments.parser import parser
 from .commands import Outcome
+from .connection import take_over
+from .output.colours import alarming, painted
+from .output.next_command import Typed, after, after_damage
 from .watch import Watch
 
 DAMAGED = 1
@@ -41,36 +45,48 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Without it files are offered for each argument; most are jobs. The shell offers files by itself.
         argcomplete.autocomplete(line, default_completer=argcomplete.completers.SuppressCompleter())
     options = line.parse_args(argv)
+    typed = Typed(sys.argv[1:] if argv is None else argv, options)
     named = options.job if commands.is_path(getattr(options, "job", None) or "") else None
-    where = named or getattr(options, "storage", None) or ""
-    if options.on_store and not where:
-        line.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
     if getattr(options, "interval", None) is not None and not options.watch:
         line.error("--interval says how often --watch looks; give --watch too")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        if hasattr(options, "conn"):
+            take_over(options)
+        where = named or getattr(options, "storage", None) or ""
+        if options.on_store and not where:
+            line.error(
+                "the storage is missing: give --storage URI, set CAIRN_STORAGE, or give --conn with a connection that "
+                "names one"
+            )
         if not options.on_store:
-            return _once(options.run(options), options)
+            return _once(options.run(options), typed)
         store = commands.opened_savepoint(where, options) if where == named else commands.opened(where, options)
-        return (
-            _watch(store, options) if getattr(options, "watch", False) else _once(options.run(store, options), options)
-        )
+        return _watch(store, options) if getattr(options, "watch", False) else _once(options.run(store, options), typed)
     except CairnError as error:
-        print(f"cairn: {printable(str(error))}", file=sys.stderr)
+        print(f"{alarming('cairn:', sys.stderr)} {printable(str(error))}", file=sys.stderr)
+        _say_next(after(error, typed))
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _once(outcome: Outcome, options: argparse.Namespace) -> int:
+def _once(outcome: Outcome, typed: Typed) -> int:
     with _reader_may_leave():
-        if options.json:
+        if typed.options.json:
             print(json.dumps(outcome.document, indent=2, sort_keys=True))
         else:
-            print("\n".join(printable(line) for line in outcome.lines))
+            print("\n".join(painted(printable(line), sys.stdout) for line in outcome.lines))
         sys.stdout.flush()
+    if outcome.damaged and (follows := after_damage(typed)) is not None:
+        _say_next(follows)
     return DAMAGED if outcome.damaged else 0
+
+
+def _say_next(command: str) -> None:
+    """Print the command to type after a failure; not among what was found, which may go into a file."""
+    print(f"next: {printable(masked(command))}", file=sys.stderr)
 
 
 def _watch(store: ObjectStore, options: argparse.Namespace) -> int:

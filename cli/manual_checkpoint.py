@@ -29,6 +29,8 @@ def checkpoint(options: argparse.Namespace) -> Outcome:
     run_id = f"cairn__{check_name('request', request)}"
     api = AirflowApi(options.airflow_url, os.environ.get(TOKEN))
     api.check_runs(job, dag_id)
+    if options.request_id is None:
+        options.made_up_id = request
     created = api.start_run(dag_id, run_id, runtime.now_ms())
     line = f"the DAG run {run_id} of {dag_id} is there already: nothing was asked anew"
     if created:

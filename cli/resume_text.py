@@ -18,8 +18,8 @@ from ..checkpoint.savepoints.start_plan import ImportOptions, Started, StartPlan
 from ..checkpoint.views import wording
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
-from .agreement import ask
 from .output import text
+from .output.agreement import ask
 from .output.progress import ProgressLine
 
 
@@ -82,8 +82,8 @@ def _next_start(latest: CompletedEntry | None) -> list[str]:
     if newest is None:
         return []
     return text.paragraph(
-        f"its input is read up to {newest.isoformat()}: the next run's data interval has to start there (start_date of "
-        "a new DAG)",
+        f"its input is read up to {newest:%Y-%m-%d %H:%M:%SZ}: the next run's data interval has to start there "
+        "(start_date of a new DAG)",
         text.width(),
     )
 

@@ -12,8 +12,8 @@ from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import RewindRefusedError
-from .agreement import ask
 from .output import text
+from .output.agreement import ask
 
 
 def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:

@@ -23,8 +23,8 @@ from ..checkpoint.views.checkpoint_list import window_json
 from ..checkpoint.views.savepoint_list import savepoint_json
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
-from .agreement import ask
 from .output import text
+from .output.agreement import ask
 from .output.progress import ProgressLine
 
 INTERVAL_S = 2.0
@@ -79,6 +79,7 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
 def announce(options: argparse.Namespace, request: str) -> None:
     """Say a request's id that was made up, because asking with it again goes on with what began."""
     if options.request_id is None:
+        options.made_up_id = request
         print(f"request id: {printable(request)}", file=sys.stderr)
 
 

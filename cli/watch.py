@@ -17,6 +17,7 @@ from ..checkpoint.views.wording import moment
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.printable import printable
 from .commands import Outcome
+from .output.colours import painted
 from .output.text import fit
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -97,7 +98,7 @@ class Watch:
             lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines; a higher terminal shows them"]
         status = "over" if outcome.over else f"looking every {self.interval_s} s, Ctrl-C ends"
         whole = [*lines, "", f"seen {moment(self.now_ms())}; {status}"]
-        text = "".join(f"{fit(printable(line), columns)}{_CLEAR_LINE}\n" for line in whole)
+        text = "".join(f"{painted(fit(printable(line), columns), out)}{_CLEAR_LINE}\n" for line in whole)
         out.write(f"{_HOME}{text}{_CLEAR_BELOW}")
         out.flush()
 

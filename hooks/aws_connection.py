@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
@@ -89,6 +90,32 @@ def s3_options_of(connection: Connection) -> S3Options:
         access_key=access_key,
         secret_key=secret_key,
         session_token=session_token,
+    )
+
+
+def connection_on_a_shell(conn_id: str) -> Connection:
+    """Find a connection outside of a task: in the environment, a secrets backend, or Airflow's own database.
+
+    Raises:
+        InvalidConfigError: there is none of this id, as far as this machine can see.
+    """
+    from airflow.models.connection import Connection as StoredConnection  # with the ORM, which no task needs
+
+    try:
+        found = StoredConnection.get_connection_from_secrets(conn_id)
+    except AirflowNotFoundException as error:
+        raise InvalidConfigError(
+            "Airflow has no such connection, as far as this machine can see. Type `airflow connections list` where "
+            f"Airflow's database can be reached, or set AIRFLOW_CONN_{conn_id.upper()}",
+            conn_id=conn_id,
+        ) from error
+    return Connection(
+        conn_id=conn_id,
+        conn_type=found.conn_type,
+        host=found.host,
+        login=found.login,
+        password=found.password,
+        extra=found.extra,
     )
 
 

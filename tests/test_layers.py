@@ -27,7 +27,7 @@ MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUS
     "testing": {"testing", "operators", "spark", "checkpoint", "storage"},
 }
 # What a DAG file says, and how a worker's Airflow is set up, only Airflow can tell: imported when the command runs.
-MAY_IMPORT_TOO = {"cli/regions.py": {"operators"}, "cli/doctor.py": {"tasks"}}
+MAY_IMPORT_TOO = {"cli/regions.py": {"operators"}, "cli/doctor.py": {"tasks"}, "cli/connection.py": {"hooks"}}
 AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "tasks", "hooks", "dags"}
 # Third-party roots -> where they may be imported.
 GUARDED = {

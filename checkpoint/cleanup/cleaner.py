@@ -9,12 +9,12 @@ next.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from ...storage.errors import ForbiddenError
 from ...storage.port import DeleteFailure, ObjectStat, PendingUpload
-from ..answers import EpochCompleted
+from ..answers import EpochCompleted, FilesProgress
 from ..documents import layout
 from ..documents.head import Head
 from ..errors import CompletedEpochsLostError
@@ -24,6 +24,9 @@ from .live import Live, find_live
 
 MAX_FOREIGN = 100
 """Foreign keys that one report names."""
+
+AT_ONCE = 1_000
+"""Files that are deleted with one request."""
 
 MAX_SLICES = 1_000
 """Epochs' slices that a cleaning looks at: as many as one listing shows."""
@@ -74,7 +77,7 @@ class Cleaner(UseCase):
         dead = tuple(found for found in self._dead(head, live, foreign) if found.size_bytes)
         return Leftovers(dead, tuple(self._dead_uploads(head, live)), tuple(foreign), dict(live.unknown))
 
-    def clean(self) -> CleanReport:
+    def clean(self, on_progress: Callable[[FilesProgress], None] = lambda _: None) -> CleanReport:
         """Delete every file of the job's checkpoints, and long list of an epoch's input, that nothing alive refers to.
 
         Dead uploads are aborted.
@@ -82,14 +85,24 @@ class Cleaner(UseCase):
         Where the metadata of a retained checkpoint is gone or broken, what it refers to is not known: then its folder
         and all older ones stay as they are, and the report says so.
 
+        Args:
+            on_progress: called after each `AT_ONCE` files.
+
         Raises:
             GoneError: the document of a pending attempt is gone; nothing was deleted.
             DocumentError: it is broken; nothing was deleted.
         """
         head, live = self._look()
         foreign: list[str] = []
-        dead = [found.key for found in self._dead(head, live, foreign)]
-        failures = self._files.delete(dead)
+        dead = list(self._dead(head, live, foreign))
+        size_bytes, bytes_done = sum(found.size_bytes for found in dead), 0
+        failures: list[DeleteFailure] = []
+        for start in range(0, max(1, len(dead)), AT_ONCE):
+            part = dead[start : start + AT_ONCE]
+            failures += self._files.delete(found.key for found in part)
+            bytes_done += sum(found.size_bytes for found in part)
+            if part:
+                on_progress(FilesProgress(len(dead), start + len(part), size_bytes, bytes_done))
         aborted, unaborted = self._abort_uploads(head, live)
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in live.unknown.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))

@@ -8,6 +8,7 @@ from ...storage.errors import CairnError, ErrorKind, NewerFormatError
 from ..coordinator import Coordinator
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.layout import run_id_of
+from ..documents.run_window import run_of_head
 from ..errors import HeadLostError
 from ..runtime import Runtime
 from ..views.servers import servers
@@ -75,7 +76,7 @@ def _stuck(storage: str, coordinator: Coordinator, head: Head, runtime: Runtime)
                 subject,
                 "the document that says what the checkpoint expects is gone or broken",
                 "its epoch can neither complete nor fail over, and the next one waits for its place",
-                f"`cairn verify {job} --storage {storage}`, then clear the run {run_id_of(entry.epoch)}",
+                f"`cairn verify {job} --storage {storage}`, then clear the run {run_of_head(head, entry.epoch)}",
             )
         elif overdue_ms > EXPIRED_MS:
             yield error(
@@ -83,7 +84,7 @@ def _stuck(storage: str, coordinator: Coordinator, head: Head, runtime: Runtime)
                 subject,
                 f"its timeout ran out {duration(overdue_ms)} ago, and it is still pending",
                 "no task of its run looks at it any more, so the job stands still",
-                f"Clear the run {run_id_of(entry.epoch)} in Airflow: `airflow tasks clear DAG_ID --dag-run-id "
+                f"Clear the run {run_of_head(head, entry.epoch)} in Airflow: `airflow tasks clear DAG_ID --dag-run-id "
                 f"'{run_id_of(entry.epoch)}'`",
             )
     waiting = head.notices_waiting()

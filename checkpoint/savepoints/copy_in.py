@@ -15,6 +15,7 @@ from functools import partial
 
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
+from ..answers import FilesProgress
 from ..completion.assemble import count_table_file
 from ..documents import layout, list_reference
 from ..documents.acknowledgement import Output, StateHandle
@@ -39,7 +40,7 @@ from ..store.jsonl import Spool
 from . import savepoint_format
 from .copying import Move, in_order
 from .files import FolderFiles
-from .integrity import Savepoint, SavepointProgress
+from .integrity import Savepoint
 
 AT_ONCE = 8
 """Files that are copied at the same time."""
@@ -83,7 +84,7 @@ class ImportCopy:
         savepoint: Savepoint,
         files: JobFiles,
         entry: ImportEntry,
-        on_progress: Callable[[SavepointProgress], None],
+        on_progress: Callable[[FilesProgress], None],
     ) -> None:
         self._folder = folder
         self._savepoint = savepoint
@@ -122,7 +123,7 @@ class ImportCopy:
                 raise _full(error) from error
             if isinstance(line, HandleLine):
                 end = self._savepoint.end
-                self._on_progress(SavepointProgress(end.files, copied.files, end.size_bytes, copied.size_bytes))
+                self._on_progress(FilesProgress(end.files, copied.files, end.size_bytes, copied.size_bytes))
         assert copied is not None  # read to its end
         return copied
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from ...storage.checksums import SHA256, Hasher, algorithm_of
 from ...storage.errors import GoneError
+from ..answers import FilesProgress
 from ..documents import list_reference
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import RestorePointer
@@ -26,7 +27,6 @@ from ..store.jsonl import Spool
 from . import savepoint_format
 from .copying import in_order
 from .files import SavepointFiles
-from .integrity import SavepointProgress
 from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
 
 
@@ -48,7 +48,7 @@ class Copying:
     source: RestorePointer
     epoch: str
     parallel: int
-    on_progress: Callable[[SavepointProgress], None]
+    on_progress: Callable[[FilesProgress], None]
 
     def run(self, header: SavepointHeader, still_wanted: Callable[[], bool]) -> SavepointEnd | None:
         """Copy every file, then create the metadata; gives its end, None if it is not `still_wanted` by then.
@@ -85,7 +85,7 @@ class Copying:
         for line in self._carried():
             if isinstance(line, HandleLine):
                 done, bytes_done = done + 1, bytes_done + line.handle.size_bytes
-                self.on_progress(SavepointProgress(files, done, size_bytes, bytes_done))
+                self.on_progress(FilesProgress(files, done, size_bytes, bytes_done))
             yield line
 
     def _carried(self) -> Iterator[Line]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
+from ..answers import FilesProgress
 from ..decisions.state_assignment import RestoredStage
 from ..documents.metadata import HookLine, MetadataHeader, StageLine
 from ..errors import DocumentError
@@ -54,16 +55,6 @@ class SavepointDamage:
         return f"{self.key}: {self.problem}"
 
 
-@dataclass(frozen=True, slots=True)
-class SavepointProgress:
-    """How far work on a savepoint's files is."""
-
-    files: int
-    files_done: int
-    size_bytes: int
-    bytes_done: int
-
-
 def load(folder: ObjectStore) -> Savepoint:
     """Read a savepoint's metadata as a whole; the files themselves are not looked at.
 
@@ -102,7 +93,7 @@ def lacking(folder: ObjectStore, savepoint: Savepoint) -> list[str]:
 
 
 def damages(
-    folder: ObjectStore, savepoint: Savepoint, on_progress: Callable[[SavepointProgress], None] = lambda _: None
+    folder: ObjectStore, savepoint: Savepoint, on_progress: Callable[[FilesProgress], None] = lambda _: None
 ) -> Iterator[SavepointDamage]:
     """Yield what is wrong with the files of a savepoint, in the order in which it names them; reads all of them.
 
@@ -115,7 +106,7 @@ def damages(
         problems = pool.map(lambda file: _problem(folder, file), savepoint.files)
         for file, problem in zip(savepoint.files, problems, strict=True):
             done, bytes_done = done + 1, bytes_done + file.size_bytes
-            on_progress(SavepointProgress(len(savepoint.files), done, savepoint.end.size_bytes, bytes_done))
+            on_progress(FilesProgress(len(savepoint.files), done, savepoint.end.size_bytes, bytes_done))
             if problem is not None:
                 yield SavepointDamage(file.key, problem)
 

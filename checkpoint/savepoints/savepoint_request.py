@@ -10,18 +10,18 @@ from datetime import timedelta
 from ...storage.names import check_name
 from ...storage.port import ObjectStore
 from ...storage.uris import check_storage_uri
+from ..answers import FilesProgress
 from ..documents import layout
 from ..documents.entries import InterventionKind, SavepointEntry
 from ..errors import InvalidConfigError
 from ..reasons import Status
 from ..validation import check_whole
-from .integrity import SavepointProgress
 
 OpenFolder = Callable[[str], ObjectStore]
 """Opens a store that is rooted at the folder which a URI names; sends no request."""
 
 
-OnProgress = Callable[[SavepointProgress], None]
+OnProgress = Callable[[FilesProgress], None]
 
 
 DEFAULT_TIMEOUT = timedelta(hours=24)
@@ -40,7 +40,7 @@ def drain_run(request: str, before: SavepointEntry | None = None) -> str:
     return f"cairn_drain__{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
 
 
-def no_progress(_: SavepointProgress) -> None:
+def no_progress(_: FilesProgress) -> None:
     """Report no progress."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...storage.port import ObjectStore
+from ..answers import FilesProgress
 from ..completion import settle
 from ..decisions import state_assignment
 from ..decisions.imports import NOTHING, Superseded, given_up, imported
@@ -34,7 +35,7 @@ from ..store.head_store import Decision, changed
 from ..store.jsonl import Spool
 from . import claim, integrity
 from .copy_in import Copied, ImportCopy, ends_of
-from .integrity import Savepoint, SavepointProgress
+from .integrity import Savepoint
 from .live_folder import check_no_job
 from .start_plan import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan
 from .target import is_in_job
@@ -76,7 +77,7 @@ class Importing(UseCase):
         *,
         agreed: StartPlan | None = None,
         runs: JobShape | None = None,
-        on_progress: Callable[[SavepointProgress], None] = lambda _: None,
+        on_progress: Callable[[FilesProgress], None] = lambda _: None,
         open_folder: Callable[[str], ObjectStore] | None = None,
     ) -> Started:
         """Copy a savepoint into the job and make it the newest checkpoint, once.

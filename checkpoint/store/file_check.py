@@ -33,11 +33,20 @@ GONE = "it is gone"
 
 
 class FileCheck:
-    """Checks files of one job: those whose etag has changed, or deep, every one."""
+    """Checks files of one job: those whose etag has changed, or deep, every one.
 
-    def __init__(self, files: JobFiles, *, deep: bool = False) -> None:
+    Args:
+        files: the job's.
+        deep: read each file.
+        on_checked: called with each file that has been checked.
+    """
+
+    def __init__(
+        self, files: JobFiles, *, deep: bool = False, on_checked: Callable[[StateHandle], None] = lambda _: None
+    ) -> None:
         self._files = files
         self._deep = deep
+        self._on_checked = on_checked
         self.unknown = 0
         """Of a deep check, the files of which no checksum is known: a byte that flipped on the medium is not found."""
 
@@ -57,7 +66,7 @@ class FileCheck:
             by_folder.setdefault("/".join(handle.path.split("/")[:3]) + "/", []).append(handle)
         if self._deep:
             for _, expected in sorted(by_folder.items()):
-                yield from _each(self._read_through, expected)
+                yield from self._each(self._read_through, expected)
             return
         spread = len(by_folder) > FOLDERS
         listings = [sorted(by_folder)] if spread else [[folder] for folder in sorted(by_folder)]
@@ -72,13 +81,16 @@ class FileCheck:
                     try:
                         found = self._files.stat(handle.path)
                     except GoneError:
+                        self._on_checked(handle)
                         yield handle, GONE
                         continue
                 if found.size_bytes == handle.size_bytes and found.etag != handle.checksum and known(handle):
                     doubtful.append(handle)  # it may be a copy
-                elif (problem := _differs(handle, found)) is not None:
+                    continue
+                self._on_checked(handle)
+                if (problem := _differs(handle, found)) is not None:
                     yield handle, problem
-            yield from _each(self._altered, doubtful)
+            yield from self._each(self._altered, doubtful)
 
     def _listed(self, folders: list[str]) -> Iterator[ObjectStat]:
         """List one folder, or all that lies from the first of several to the last of them.
@@ -99,6 +111,17 @@ class FileCheck:
         for folder in folders if not left else ():
             if folder > reached or reached.startswith(folder):
                 yield from self._files.listing(folder)
+
+    def _each(
+        self, check: Callable[[StateHandle], str | None], handles: list[StateHandle]
+    ) -> Iterator[tuple[StateHandle, str]]:
+        if not handles:
+            return
+        with ThreadPoolExecutor(THREADS, "cairn-verify") as pool:
+            for handle, problem in zip(handles, pool.map(check, handles), strict=True):
+                self._on_checked(handle)
+                if problem is not None:
+                    yield handle, problem
 
     def _altered(self, handle: StateHandle) -> str | None:
         """Say how the content of a file with another etag differs; None if it does not."""
@@ -158,12 +181,3 @@ def _read(files: JobFiles, handle: StateHandle, expected: str) -> str | None:
     if size_bytes != handle.size_bytes:
         return f"its size differs: expected {handle.size_bytes} bytes, found {size_bytes}"
     return None if checksum == expected else f"its content differs: expected {expected}, found {checksum}"
-
-
-def _each(check: Callable[[StateHandle], str | None], handles: list[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
-    if not handles:
-        return
-    with ThreadPoolExecutor(THREADS, "cairn-verify") as pool:
-        for handle, problem in zip(handles, pool.map(check, handles), strict=True):
-            if problem is not None:
-                yield handle, problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ...storage.errors import DocumentError, GoneError
@@ -48,22 +48,37 @@ class Verification:
         return not self.damages
 
 
-def verify(files: JobFiles, entry: CompletedEntry, *, deep: bool = False) -> Verification:
+def verify(
+    files: JobFiles,
+    entry: CompletedEntry,
+    *,
+    deep: bool = False,
+    on_checked: Callable[[StateHandle], None] = lambda _: None,
+) -> Verification:
     """Check every file of one completed checkpoint: there, of the right size, and unaltered (semantics R1, W9).
 
     Args:
         files: the job's files.
         entry: the checkpoint's.
         deep: read every file, so that a byte that flipped on the medium is found too.
+        on_checked: called with each file that has been checked.
 
     Raises:
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.
     """
-    return verify_pointer(files, RestorePointer(entry.id, entry.metadata), entry.epoch, deep=deep)
+    pointer = RestorePointer(entry.id, entry.metadata)
+    return verify_pointer(files, pointer, entry.epoch, deep=deep, on_checked=on_checked)
 
 
-def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep: bool = False) -> Verification:
+def verify_pointer(
+    files: JobFiles,
+    pointer: RestorePointer,
+    epoch: str,
+    *,
+    deep: bool = False,
+    on_checked: Callable[[StateHandle], None] = lambda _: None,
+) -> Verification:
     """Check a completed checkpoint, whether or not it is still retained; see `verify`.
 
     Raises:
@@ -78,7 +93,7 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
     slice_: Slice | None = None
     read = NOTHING_READ
     count = size_bytes = 0
-    check = FileCheck(files, deep=deep)
+    check = FileCheck(files, deep=deep, on_checked=on_checked)
 
     def check_stage() -> None:
         nonlocal count, size_bytes

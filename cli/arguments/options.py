@@ -33,6 +33,11 @@ def command(verbs: Verbs, name: str, text: str) -> Command:
     verb.add_argument(
         "--storage", metavar="URI", default=storage, help="file:///folder or s3://bucket/prefix (or set CAIRN_STORAGE)"
     )
+    verb.add_argument(
+        "--conn",
+        metavar="ID",
+        help="the Airflow connection with the credentials, of type cairn, aws or generic; needs Airflow",
+    )
     verb.add_argument("--endpoint-url", metavar="URL", help="an S3 server other than AWS")
     verb.add_argument("--region", metavar="NAME", help="the region that S3 requests are signed for")
     as_json(verb)

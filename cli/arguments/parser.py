@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
     )
     made.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    verbs = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = made.add_subparsers(title="commands", dest="verb", metavar="COMMAND", required=True)
     reports.add(verbs)
     requests.add(verbs)
     return made

@@ -1,4 +1,4 @@
-"""What the command prints: tables, figures and texts as wide as the terminal.
+"""What the command prints and asks: tables, figures, texts as wide as the terminal, and what to type next.
 
-Imports checkpoint and storage. Never asks a person and never writes a store.
+Imports checkpoint and storage. Never writes a store.
 """

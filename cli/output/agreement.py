@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from ..checkpoint.errors import CheckpointError
-from ..storage.printable import printable
+from ...checkpoint.errors import CheckpointError
+from ...storage.printable import printable
 
 
 def ask(
@@ -18,7 +18,7 @@ def ask(
         CheckpointError: as `refused`: there is no terminal, or the answer is another.
     """
     if not sys.stdin.isatty():
-        raise refused(f"there is no terminal to ask at; say --yes. Nothing was {nothing}", **facts)
+        raise refused(f"there is no terminal to ask at; say --yes. Nothing was {nothing}", **facts, option="--yes")
     # The question is no part of the answer, which may go into a file.
     print("\n".join(printable(line) for line in lost), file=sys.stderr)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

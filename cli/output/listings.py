@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...checkpoint.documents.entries import JobOwner
+from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.run_window import run_text
 from ...checkpoint.reasons import Status
@@ -65,7 +65,7 @@ def lines(found: Listing, limit: int) -> list[str]:
     shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
     written = [f"{found.job} is {wording.how_stopped(found.stopped)}", ""] if found.stopped else []
     if found.stopping is not None:
-        after = "its next run" if found.stopping.next_whole else run_id_of(found.stopping.epoch)
+        after = "its next run" if found.stopping.next_whole else _last_run(found, found.stopping)
         waits = f" after {after}" if found.stopping.waits else ""
         written += [
             *text.paragraph(
@@ -104,6 +104,13 @@ def lines(found: Listing, limit: int) -> list[str]:
         why = f"{run}, {each.kind}, {wording.moment(each.at_ms)}: {each.reason}: {each.detail}"
         written += text.paragraph(why, columns)
     return written
+
+
+def _last_run(found: Listing, stopping: SavepointEntry) -> str:
+    """Name the run after which a job stops, with what it reads where an attempt of it is known."""
+    run_id = run_id_of(stopping.epoch)
+    reads = (row.input for row in found.checkpoints if row.run_id == run_id)
+    return run_text(run_id, stopping.window or next(reads, None))
 
 
 def _table(shown: Sequence[CheckpointRow], columns: int) -> list[str]:

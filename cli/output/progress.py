@@ -1,10 +1,10 @@
-"""How far work on a savepoint's files is, on a terminal."""
+"""How far work on many files is, on a terminal."""
 
 from __future__ import annotations
 
 import sys
 
-from ...checkpoint.savepoints.integrity import SavepointProgress
+from ...checkpoint.answers import FilesProgress
 from ...checkpoint.views import wording
 
 _COLUMNS = 24
@@ -28,13 +28,14 @@ class ProgressLine:
         if self._drawn:
             print(file=sys.stderr)
 
-    def show(self, progress: SavepointProgress) -> None:
+    def show(self, progress: FilesProgress) -> None:
         """Draw it anew."""
         if not sys.stderr.isatty():
             return
         share = progress.bytes_done / progress.size_bytes if progress.size_bytes else 1.0
-        full = round(share * _COLUMNS)
-        done = f"{progress.files_done} of {progress.files} files, {wording.size(progress.bytes_done)}"
+        full = min(_COLUMNS, round(share * _COLUMNS))
+        of = f" of {progress.files:,}" if progress.files else ""
+        done = f"{progress.files_done:,}{of} files, {wording.size(progress.bytes_done)}"
         print(
             f"\r[{'#' * full}{'.' * (_COLUMNS - full)}] {self._doing} {done} of {wording.size(progress.size_bytes)}",
             end="\x1b[K",

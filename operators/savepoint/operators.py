@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from ...checkpoint import system_runtime
+from ...checkpoint.answers import FilesProgress
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.run_window import run_text
@@ -17,7 +18,6 @@ from ...checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepoin
 from ...checkpoint.reasons import Reason, Status
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.disposal import HistoryRule
-from ...checkpoint.savepoints.integrity import SavepointProgress
 from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, SavepointRequest
 from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
 from ...hooks.storage import CheckpointStorageHook
@@ -253,7 +253,7 @@ class _Tenths:
         self._log = log
         self._said = 0
 
-    def __call__(self, progress: SavepointProgress) -> None:
+    def __call__(self, progress: FilesProgress) -> None:
         tenth = progress.files_done * _TENTHS // progress.files
         if tenth > self._said:
             self._said = tenth

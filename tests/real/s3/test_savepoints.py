@@ -10,10 +10,10 @@ from typing import Any
 import boto3
 import pytest
 
+from airflow_cairn.checkpoint.answers import FilesProgress
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
-from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.storage import ForbiddenError, GoneError, ObjectStore, S3Options, open_store
 from airflow_cairn.storage.s3.store import S3Store
@@ -108,7 +108,7 @@ def test_asked_again_half_way(options: S3Options, world: World) -> None:  # sema
     class StopError(Exception):
         pass
 
-    def stop(_: SavepointProgress) -> None:
+    def stop(_: FilesProgress) -> None:
         raise StopError
 
     with pytest.raises(StopError):

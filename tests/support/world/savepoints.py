@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import IO
 
+from airflow_cairn.checkpoint.answers import FilesProgress
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.reasons import Status
@@ -81,7 +82,7 @@ def take(
     request: SavepointRequest | None = None,
     store: ObjectStore | None = None,
     *,
-    on_progress: Callable[[integrity.SavepointProgress], None] = lambda _: None,
+    on_progress: Callable[[FilesProgress], None] = lambda _: None,
 ) -> SavepointEntry:
     """Ask for a savepoint, as a process of its own."""
     store = store or world.store

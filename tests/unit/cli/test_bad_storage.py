@@ -21,20 +21,21 @@ def account(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> pytest.Monk
     return monkeypatch
 
 
-def said(capsys: pytest.CaptureFixture[str], words: list[str], storage: str) -> str:
-    """Run a command that cannot be carried out: status 2, one line on the error output."""
+def said(capsys: pytest.CaptureFixture[str], words: list[str], storage: str, next_command: str) -> str:
+    """Run a command that cannot be carried out: status 2, one line on the error output and what to type next."""
     assert main([*words, "--storage", storage]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    return captured.err
+    line, follows, end = captured.err.split("\n")
+    assert (follows, end) == (f"next: {next_command}", "")
+    return line
 
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_bucket_that_does_not_exist(
     account: pytest.MonkeyPatch, s3_server: S3Server, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    line = said(capsys, words, "s3://nowhere-at-all/cairn")
+    line = said(capsys, words, "s3://nowhere-at-all/cairn", "aws s3 ls")
     assert "cairn: the bucket does not exist. Create it, or correct the storage URI" in line
     assert f"store=`s3://nowhere-at-all/cairn at {s3_server.endpoint_url}`" in line
 
@@ -45,7 +46,9 @@ def test_a_wrong_secret(
 ) -> None:
     """semantics W3: a refusal is never taken for an empty storage."""
     account.setenv("AWS_SECRET_ACCESS_KEY", WRONG)
-    line = said(capsys, words, f"s3://{s3_bucket}/cairn")
+    storage = f"s3://{s3_bucket}/cairn"
+    job = words[1:2]
+    line = said(capsys, words, storage, " ".join(["cairn doctor", *job, "--storage", storage]))
     assert "cairn: the store refuses these credentials (SignatureDoesNotMatch" in line
     assert "Check the keys and their rights" in line
     assert WRONG not in line

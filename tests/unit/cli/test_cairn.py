@@ -155,32 +155,39 @@ def test_json_is_the_same_for_programs(world: World, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "message", "follows"),
     [
-        (["checkpoints", "nope"], "the storage has no such job [job=`nope`"),
-        (["checkpoints", "../etc"], "../etc"),
+        (["checkpoints", "nope"], "the storage has no such job [job=`nope`", "jobs"),
+        (["checkpoints", "../etc"], "../etc", "checkpoints --help"),
         (
             ["show", "flights", "99"],
             "no such checkpoint, or has forgotten it [job=`flights` checkpoint=`99`",
+            "checkpoints flights",
         ),
-        (["verify", "flights", "3"], "the checkpoint is not retained [job=`flights` checkpoint=`3` retained=`1, 2`"),
+        (
+            ["verify", "flights", "3"],
+            "the checkpoint is not retained [job=`flights` checkpoint=`3` retained=`1, 2`",
+            "checkpoints flights",
+        ),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
-    world: World, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+def test_what_cannot_be_done_is_said_in_one_line_with_what_to_type_next(
+    world: World, capsys: pytest.CaptureFixture[str], words: list[str], message: str, follows: str
 ) -> None:
-    """Status 2, one line on the error output, nothing on the other."""
+    """Status 2, two lines on the error output, nothing on the other."""
     assert cairn(world, *words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert message in captured.err
+    line, next_line, end = captured.err.split("\n")
+    assert message in line
+    on_storage = "" if follows.endswith("--help") else f" --storage {world.store.uri}"
+    assert (next_line, end) == (f"next: cairn {follows}{on_storage}", "")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["jobs"], "the storage is missing: give --storage URI, or set CAIRN_STORAGE"),
+        (["jobs"], "the storage is missing: give --storage URI, set CAIRN_STORAGE"),
         (["show", "flights", "zero", "--storage", "file:///x"], "a checkpoint's id is a number from 1 on, not 'zero'"),
     ],
 )

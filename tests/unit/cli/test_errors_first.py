@@ -39,7 +39,7 @@ def test_what_is_refused_says_no_request_id(
     assert main([*words, "--storage", f"file://{root}"]) == 2
     said = capsys.readouterr().err
     assert "request id" not in said
-    assert said.count("\n") == 1
+    assert said.count("\n") == 2, "the error, and what to type next"
 
 
 def test_the_tables_in_the_docs_have_the_columns_of_the_tool() -> None:

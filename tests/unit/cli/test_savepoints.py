@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, system_runtime
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.cli import commands
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
@@ -254,6 +255,28 @@ def test_the_bar_on_a_terminal(root: Path, capsys: pytest.CaptureFixture[str], m
     lines = drawn.decode().split("\r")
     assert f"[{'#' * 24}] copied 6 of 6 files, 44 B of 44 B\x1b[K" in lines
     assert lines[-1] == "\n"
+
+
+def test_checking_and_cleaning_have_a_bar_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = root / "store" / "flights" / layout.folder(1) / "state" / "left.parquet"
+    dead.parent.mkdir(parents=True, exist_ok=True)
+    dead.write_bytes(b"0123456789")
+    for words, drawn in (
+        (("verify", "flights"), "checked 6 files, 44 B of 44 B"),
+        (("verify", "flights", "--deep"), "checked 6 files, 44 B of 44 B"),
+        (("clean", "flights"), "deleted 1 of 1 files, 10 B of 10 B"),
+    ):
+        keyboard, terminal = pty.openpty()
+        with os.fdopen(terminal, "w") as stderr:
+            monkeypatch.setattr("sys.stderr", stderr)
+            assert cairn(root, *words) == 0
+            stderr.flush()
+            shown = b""
+            while b"\n" not in shown:
+                shown += os.read(keyboard, 10_000)
+            assert f"[{'#' * 24}] {drawn}\x1b[K" in shown.decode().split("\r")
+        os.close(keyboard)
+    assert not dead.exists()
 
 
 @pytest.mark.parametrize("command", ["savepoint", "savepoints", "verify", "dispose"])

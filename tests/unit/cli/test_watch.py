@@ -77,6 +77,7 @@ def terminal(world: World, *words: str) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    env["NO_COLOR"] = "1"
     command = [sys.executable, "-m", "airflow_cairn.cli.main", *words, "--storage", world.store.uri, "--watch"]
     process = subprocess.Popen([*command, "--interval", "1"], stdin=slave, stdout=slave, stderr=slave, env=env)
     os.close(slave)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_cairn.checkpoint.answers import FilesProgress
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.documents.attempt import Execution, Slice
 from airflow_cairn.checkpoint.documents.layout import check_request
@@ -118,7 +119,7 @@ def test_a_whole_one_is_whole(contents: list[bytes]) -> None:
     _put(folder, contents)
     found = integrity.load(folder)
     assert (found.end.files, found.end.size_bytes) == (len(contents), sum(map(len, contents)))
-    told: list[integrity.SavepointProgress] = []
+    told: list[FilesProgress] = []
     assert list(integrity.damages(folder, found, told.append)) == []
     assert [each.files_done for each in told] == list(range(1, len(contents) + 1))
     assert not told or told[-1].bytes_done == told[-1].size_bytes == found.end.size_bytes

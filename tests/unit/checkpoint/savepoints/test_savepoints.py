@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, Runtime
-from airflow_cairn.checkpoint.answers import Declined, Ready, Waiting
+from airflow_cairn.checkpoint.answers import Declined, FilesProgress, Ready, Waiting
 from airflow_cairn.checkpoint.decisions import savepoint_entries
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.attempt import Owner
@@ -20,7 +20,6 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointErro
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.savepoints.disposal import dispose
 from airflow_cairn.checkpoint.savepoints.files import REQUEST
-from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, folder_name
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.sources import files, seen_files
@@ -44,7 +43,7 @@ ALIKE = [b'["e1"]'] * 4
 
 def test_of_an_idle_job(world: World) -> None:  # semantics P1, T5
     world.run_epoch("e1")
-    told: list[SavepointProgress] = []
+    told: list[FilesProgress] = []
     entry = take(world, on_progress=told.append)
     found = assert_whole(world, entry)
     assert (entry.id, entry.folder) == (2, folder_name("flights", "by hand", storage=world.store.uri))
@@ -52,7 +51,7 @@ def test_of_an_idle_job(world: World) -> None:  # semantics P1, T5
     assert list(folded(world, entry).values()) == ALIKE
     assert sorted(standing(world, entry)) == sorted([METADATA, REQUEST, *(file.key for file in found.files)])
     assert [each.files_done for each in told] == list(range(1, found.end.files + 1))
-    assert told[-1] == SavepointProgress(entry.files, entry.files, entry.size_bytes, entry.size_bytes)
+    assert told[-1] == FilesProgress(entry.files, entry.files, entry.size_bytes, entry.size_bytes)
     assert world.run_epoch("e2") == 3, "its id is used (T5)"
 
 
@@ -231,7 +230,7 @@ def test_one_that_is_late_while_it_is_copied_leaves_nothing(world: World) -> Non
     # Nobody has looked by the time the metadata is written; its end is late, and counts.
     assert entry.status is Status.COMPLETED
 
-    def look(_: SavepointProgress) -> None:
+    def look(_: FilesProgress) -> None:
         world.clock.advance(timedelta(hours=1))
         world.coordinator().look_for_savepoint("another")
 
@@ -243,7 +242,7 @@ def test_one_that_is_late_while_it_is_copied_leaves_nothing(world: World) -> Non
 def test_whoever_was_too_slow_describes_nothing(world: World) -> None:  # semantics W4, D3
     world.run_epoch("e1")
 
-    def late(_: SavepointProgress) -> None:
+    def late(_: FilesProgress) -> None:
         world.clock.advance(timedelta(hours=1))
         world.coordinator().look_for_savepoint("by hand")
 

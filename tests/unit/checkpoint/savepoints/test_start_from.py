@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Triggered
+from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, FilesProgress, Triggered
 from airflow_cairn.checkpoint.decisions import history, imports
 from airflow_cairn.checkpoint.decisions.imports import Superseded
 from airflow_cairn.checkpoint.documents import list_reference
@@ -28,7 +28,6 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.savepoints import copy_in
-from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.checkpoint.sources import files as source_files
@@ -61,7 +60,7 @@ def old() -> World:
 def test_a_new_job_starts_from_it_and_needs_it_no_more(old: World) -> None:  # semantics R1, R6, T5
     folder = saved(old)
     new = World()
-    told: list[SavepointProgress] = []
+    told: list[FilesProgress] = []
     found = new.coordinator().start_from(folder, on_progress=told.append)
     assert (found.checkpoint, found.created, found.gave_up) == (1, True, Superseded(0))
     assert (told[-1].files_done, told[-1].bytes_done) == (told[-1].files, told[-1].size_bytes)
@@ -212,7 +211,7 @@ def test_one_that_nobody_goes_on_with_is_given_up(old: World) -> None:  # semant
 
 
 def test_whoever_copies_for_longer_than_that_is_told(old: World) -> None:  # semantics D2
-    def look(_: SavepointProgress) -> None:
+    def look(_: FilesProgress) -> None:
         old.clock.advance(timedelta(days=2))
         old.coordinator().look_for_savepoint("none")
 

@@ -1,0 +1,187 @@
+"""The command to type after a failure: exact, with the user's own storage and options."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...checkpoint import errors as domain
+from ...storage import errors as stores
+from ...storage.errors import CairnError, ErrorKind
+from ..airflow_api import TOKEN, AirflowRefusedError, NoSuchDagError
+
+_WHERE = (("storage", "--storage"), ("endpoint_url", "--endpoint-url"), ("region", "--region"), ("conn", "--conn"))
+_KNOWN_SCHEMES = ("file:", "s3:", "s3a:")
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What the user has typed.
+
+    Args:
+        words: the command line behind `cairn`.
+        options: what it was read as.
+    """
+
+    words: Sequence[str]
+    options: argparse.Namespace
+
+    @property
+    def verb(self) -> str:
+        """The command's name."""
+        return str(self.options.verb)
+
+    @property
+    def job(self) -> str | None:
+        """The job, where one is named; the folder of a savepoint is none."""
+        found = getattr(self.options, "job", None)
+        return None if found is None or "/" in found or ":" in found else str(found)
+
+    def again(self, *more: str) -> str:
+        """The same command, with more options, and with the request's id where it was made up: then it goes on."""
+        made_up = getattr(self.options, "made_up_id", None)
+        request = () if made_up is None else ("--request-id", made_up)
+        return shlex.join(("cairn", *self.words, *request, *more))
+
+    def help(self) -> str:
+        """What the command takes."""
+        return f"cairn {self.verb} --help"
+
+    def on_storage(self, *words: str) -> str:
+        """Another command on the same storage."""
+        return shlex.join(("cairn", *words, *self._where()))
+
+    def on_job(self, verb: str, job: object = None) -> str:
+        """Another command about a job; where none is known, `cairn jobs` finds it."""
+        named = job or self.job
+        return self.on_storage("jobs") if named is None else self.on_storage(verb, str(named))
+
+    def doctor(self) -> str:
+        """Have the storage, and the job if one is named, examined."""
+        if self.verb == "doctor":
+            return self.again()
+        return self.on_storage("doctor", *(() if self.job is None else (self.job,)))
+
+    def _where(self) -> Iterator[str]:
+        for name, option in _WHERE:
+            value = getattr(self.options, name, None)
+            if value:
+                yield from (option, value)
+            elif name == "storage" and not getattr(self.options, "conn", None):
+                yield from (option, "URI")
+
+
+def after(error: CairnError, typed: Typed) -> str:
+    """Give what to type after an error."""
+    failed = _Failed(error, typed)
+    found = next((_BY_CLASS[cls] for cls in type(error).__mro__ if cls in _BY_CLASS), _BY_KIND[error.kind])
+    return found(failed)
+
+
+def after_damage(typed: Typed) -> str | None:
+    """Give what to type where a command has found damage or could not do all; None where its output says so."""
+    found = _DAMAGED.get(typed.verb)
+    return None if found is None else found(typed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A command that was not carried out."""
+
+    error: CairnError
+    typed: Typed
+
+    def again(self) -> str:
+        return self.typed.again()
+
+    def help(self) -> str:
+        return self.typed.help()
+
+    def doctor(self) -> str:
+        return self.typed.doctor()
+
+    def credentials(self) -> str:
+        return f"AWS_PROFILE=PROFILE {self.typed.again()}"
+
+    def upgrade(self) -> str:
+        return "pip install --upgrade airflow-cairn"
+
+    def token(self) -> str:
+        return f"read -rs {TOKEN} && export {TOKEN}"
+
+    def root(self) -> str:
+        """Show what there is, where the root is not."""
+        if not self._storage().startswith("file:"):
+            endpoint = getattr(self.typed.options, "endpoint_url", None)
+            return shlex.join(("aws", "s3", "ls", *(("--endpoint-url", endpoint) if endpoint else ())))
+        there = Path(self._storage().removeprefix("file://"))
+        while not there.is_dir():
+            there = there.parent
+        return shlex.join(("ls", str(there)))
+
+    def checkpoints(self) -> str:
+        # With the field, it is the job that there is not.
+        return self.typed.on_storage("jobs") if "jobs" in self.error.fields else self.typed.on_job("checkpoints")
+
+    def savepoints(self) -> str:
+        return self.typed.on_job("savepoints", self.error.fields.get("job"))
+
+    def agreed_or(self, otherwise: Callable[[_Failed], str]) -> str:
+        option = self.error.fields.get("option")
+        return self.typed.again(str(option)) if option else otherwise(self)
+
+    def dag(self) -> str:
+        if self.error.fields.get("paused"):
+            return shlex.join(("airflow", "dags", "unpause", str(self.error.fields["dag"])))
+        return "airflow dags list"
+
+    def pause(self) -> str:
+        return shlex.join(("airflow", "dags", "pause", getattr(self.typed.options, "dag", None) or str(self.typed.job)))
+
+    def probe(self) -> str:
+        return self.doctor() if self._storage().startswith(_KNOWN_SCHEMES) else self.help()
+
+    def _storage(self) -> str:
+        return getattr(self.typed.options, "storage", None) or ""
+
+
+_BY_KIND: Mapping[ErrorKind, Callable[[_Failed], str]] = {
+    ErrorKind.INVALID: _Failed.help,
+    ErrorKind.GONE: _Failed.checkpoints,
+    ErrorKind.CONFLICT: _Failed.again,
+    ErrorKind.FENCED: _Failed.again,
+    ErrorKind.FORBIDDEN: _Failed.doctor,
+    ErrorKind.UNAVAILABLE: _Failed.again,
+    ErrorKind.DATA: _Failed.doctor,
+    ErrorKind.INTERNAL: _Failed.doctor,
+    ErrorKind.UNSUPPORTED: _Failed.probe,
+}
+
+_BY_CLASS: Mapping[type, Callable[[_Failed], str]] = {
+    stores.GoneError: _Failed.root,
+    stores.NoCredentialsError: _Failed.credentials,
+    stores.NewerFormatError: _Failed.upgrade,
+    domain.StorageLostError: _Failed.root,
+    domain.NoSavepointError: _Failed.savepoints,
+    domain.RewindRefusedError: lambda failed: failed.agreed_or(_Failed.checkpoints),
+    domain.ResumeRefusedError: lambda failed: failed.agreed_or(_Failed.checkpoints),
+    domain.AdoptionRefusedError: _Failed.checkpoints,
+    domain.SavepointRefusedError: lambda failed: failed.agreed_or(_Failed.savepoints),
+    domain.DagNotPausedError: _Failed.pause,
+    AirflowRefusedError: _Failed.token,
+    NoSuchDagError: _Failed.dag,
+}
+
+_DAMAGED: Mapping[str, Callable[[Typed], str]] = {
+    "jobs": Typed.doctor,
+    "servers": Typed.doctor,
+    "verify": Typed.doctor,
+    "clean": Typed.doctor,
+    "dispose": Typed.again,
+    "savepoint": Typed.again,
+    "stop": Typed.again,
+}
+"""What fails without an error, by the command's name; `doctor` says itself what mends each finding."""

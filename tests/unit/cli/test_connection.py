@@ -1,0 +1,90 @@
+"""`--conn`: credentials, endpoint and storage by an Airflow connection."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.cli.arguments.parser import parser
+from airflow_cairn.cli.connection import take_over
+from airflow_cairn.cli.main import main
+from airflow_cairn.storage import S3Options, open_store
+from tests.support.world.world import World
+
+CANARY = "canary/secret+0123456789"
+
+
+def define(monkeypatch: pytest.MonkeyPatch, **facts: object) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(facts))
+
+
+@pytest.fixture(autouse=True)
+def no_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CAIRN_STORAGE", raising=False)
+
+
+def test_the_storage_is_the_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(open_store(f"file://{tmp_path}/lake"))
+    world.run_epoch("a")
+    define(monkeypatch, conn_type="cairn", extra={"storage": world.store.uri})
+    assert main(["jobs", "--conn", "lake", "--json"]) == 0
+    assert [row["job"] for row in json.loads(capsys.readouterr().out)["jobs"]] == ["flights"]
+
+
+@pytest.mark.parametrize("conn_type", ["cairn", "aws", "generic"])
+def test_what_is_typed_counts_before_what_the_connection_says(monkeypatch: pytest.MonkeyPatch, conn_type: str) -> None:
+    extra = {"storage": "s3://lake/a", "region_name": "eu-west-1", "endpoint_url": "http://e"}
+    define(monkeypatch, conn_type=conn_type, login="id", password=CANARY, extra=extra)
+    options = parser().parse_args(["jobs", "--conn", "lake"])
+    take_over(options)
+    found = S3Options(endpoint_url="http://e", region="eu-west-1", access_key="id", secret_key=CANARY)
+    assert (options.storage, options.s3) == ("s3://lake/a", found)
+    options = parser().parse_args(["jobs", "--conn", "lake", "--storage", "s3://lake/b", "--region", "eu-north-1"])
+    take_over(options)
+    assert (options.storage, options.s3) == ("s3://lake/b", replace(found, region="eu-north-1"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"conn_type": "http", "password": CANARY}, "the connection is of another type"),
+        ({"conn_type": "aws", "extra": {"role_arn": "arn:x"}}, "the extra role_arn would make boto3 another identity"),
+        ({"conn_type": "aws", "login": "id"}, "belong together"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], facts: dict[str, object], message: str
+) -> None:
+    define(monkeypatch, **facts)
+    assert main(["jobs", "--conn", "lake", "--storage", "s3://lake/a"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert CANARY not in said
+
+
+def test_one_that_airflow_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "--conn", "laek", "--storage", "s3://lake/a"]) == 2
+    said = capsys.readouterr().err
+    assert "Airflow has no such connection, as far as this machine can see" in said
+    assert "set AIRFLOW_CONN_LAEK [conn_id=`laek`]" in said
+
+
+def test_one_that_names_no_storage_needs_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    define(monkeypatch, conn_type="aws", login="id", password=CANARY)
+    with pytest.raises(SystemExit, match="2"):
+        main(["jobs", "--conn", "lake"])
+    assert "the storage is missing: give --storage URI, set CAIRN_STORAGE" in capsys.readouterr().err
+
+
+def test_without_airflow_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "airflow_cairn.hooks.aws_connection", None)
+    assert main(["jobs", "--conn", "lake", "--storage", "s3://lake/a"]) == 2
+    assert "--conn needs Airflow, which cannot be imported here" in capsys.readouterr().err

@@ -1,0 +1,139 @@
+"""After each failure the command says what to type next: a line that `cairn` itself can read (semantics O2)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import errors as domain
+from airflow_cairn.checkpoint.savepoints.take import Savepoints
+from airflow_cairn.cli import airflow_api
+from airflow_cairn.cli.arguments.parser import parser
+from airflow_cairn.cli.main import main
+from airflow_cairn.cli.output.next_command import Typed, after
+from airflow_cairn.storage import errors as stores
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.errors import CairnError
+from tests.support.world.world import World
+
+STORE = ("--storage", "s3://lake/the jobs", "--endpoint-url", "http://127.0.0.1:9000", "--conn", "lake")
+LINES = (
+    ("jobs", *STORE),
+    ("show", "flights", "3", *STORE),
+    ("verify", "s3://kept/flights-7"),
+    ("rewind", "flights", "--to", "2", *STORE),
+    ("savepoint", "flights", *STORE),
+    ("stop", "flights", "--airflow-url", "http://127.0.0.1:8080", *STORE),
+    ("dispose", "s3://kept/flights-7", *STORE),
+    ("doctor", *STORE),
+    ("checkpoint", "flights", "--airflow-url", "http://127.0.0.1:8080"),
+    ("regions", "flights.py", "flights"),
+)
+
+
+def classes(cls: type[CairnError] = CairnError) -> Iterator[type[CairnError]]:
+    """Give each class of errors that the command line may end with."""
+    for each in cls.__subclasses__():
+        yield each
+        yield from classes(each)
+
+
+def typed(*words: str) -> Typed:
+    return Typed(words, parser().parse_args(words))
+
+
+@pytest.mark.parametrize("words", LINES, ids=lambda words: words[0])
+def test_what_comes_next_can_be_typed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = typed(*words)
+    homes = (stores.__name__, domain.__name__, airflow_api.__name__)
+    found = [cls for cls in classes() if cls.__module__ in homes]
+    assert len(found) > 40
+    for cls in found:
+        follows = after(cls("it failed", dag="flights"), asked)
+        program, *rest = shlex.split(follows.removeprefix("AWS_PROFILE=PROFILE "))
+        assert program in {"cairn", "aws", "ls", "pip", "airflow", "read"}, (cls, follows)
+        if program != "cairn":
+            continue
+        if rest[-1] == "--help":
+            with pytest.raises(SystemExit, match="0"):
+                parser().parse_args(rest)
+            assert capsys.readouterr().out.startswith(f"usage: cairn {rest[0]} ")
+            continue
+        read = parser().parse_args(rest)
+        if "--storage" in words and read.on_store:
+            assert (read.storage, read.endpoint_url, read.conn) == (STORE[1], STORE[3], STORE[5]), (cls, follows)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "follows"),
+    [
+        (stores.UnavailableError("x"), ("show", "flights", "3"), "cairn show flights 3"),
+        (stores.NoCredentialsError("x"), ("jobs",), "AWS_PROFILE=PROFILE cairn jobs"),
+        (stores.MissingRightError("x"), ("jobs", "--region", "r"), "cairn doctor --storage URI --region r"),
+        (stores.MissingRightError("x"), ("doctor", "--read-only"), "cairn doctor --read-only"),
+        (stores.NewerFormatError("x"), ("jobs",), "pip install --upgrade airflow-cairn"),
+        (domain.NoCheckpointError("x", jobs="rides"), ("stats", "fligths"), "cairn jobs --storage URI"),
+        (domain.NoCheckpointError("x"), ("stats", "flights"), "cairn checkpoints flights --storage URI"),
+        (
+            domain.SavepointRefusedError("x", job="rides"),
+            ("dispose", "s3://k/s"),
+            "cairn savepoints rides --storage URI",
+        ),
+        (
+            domain.RewindRefusedError("x", option="--yes"),
+            ("rewind", "flights", "--to", "2"),
+            "cairn rewind flights --to 2 --yes",
+        ),
+        (
+            airflow_api.NoSuchDagError("x", dag="flights", paused=True),
+            ("checkpoint", "flights"),
+            "airflow dags unpause flights",
+        ),
+        (airflow_api.NoSuchDagError("x", dag="f"), ("checkpoint", "f"), "airflow dags list"),
+        (domain.DagNotPausedError("x"), ("stop", "flights", "--dag", "own"), "airflow dags pause own"),
+    ],
+)
+def test_it_fits_the_failure(
+    error: CairnError, words: tuple[str, ...], follows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CAIRN_STORAGE", raising=False)
+    assert after(error, typed(*words)) == follows
+
+
+def test_a_request_goes_on_under_the_id_that_was_made_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics P1
+    world = World(open_store(f"file://{tmp_path / 'store'}"))
+    world.run_epoch("a")
+
+    def away(*_: object) -> None:
+        raise stores.UnavailableError("the store does not answer")
+
+    monkeypatch.setattr(Savepoints, "take", away)
+    words = ["savepoint", "flights", f"file://{tmp_path}/kept", "--storage", world.store.uri]
+    assert main(words) == 2
+    request, error, follows, _ = capsys.readouterr().err.split("\n")
+    assert error == "cairn: the store does not answer"
+    made_up = request.removeprefix("request id: ")
+    assert follows == f"next: {shlex.join(('cairn', *words))} --request-id {made_up}"
+
+
+def test_damage_is_followed_by_who_explains_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World(open_store(f"file://{tmp_path}"))
+    world.run_epoch("a")
+    (ended,) = world.coordinator().head().completed
+    assert main(["verify", "flights", "--storage", world.store.uri]) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / "flights" / ended.metadata.key).unlink()
+    assert main(["verify", "flights", "--json", "--storage", world.store.uri]) == 1
+    assert capsys.readouterr().err == f"next: cairn doctor flights --storage {world.store.uri}\n"
+
+
+def test_a_secret_is_not_repeated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    canary = "canary-0123456789abcdef"
+    words = ["doctor", "--read-only", "--conf", f"spark.hadoop.fs.s3a.secret.key={canary}"]
+    assert main([*words, "--storage", f"file://{tmp_path}", "nope"]) == 2
+    assert canary not in capsys.readouterr().err
