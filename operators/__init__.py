@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .graph.exchange import Pipelined as Pipelined
     from .graph.uncovered_spark import UncoveredSparkWarning as UncoveredSparkWarning
     from .group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
+    from .notifications import CheckpointNotifications as CheckpointNotifications
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
     from .savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
     from .savepoint.operators import SavepointFailedError as SavepointFailedError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "CairnDoctorOperator": ".doctor",
+    "CheckpointNotifications": ".notifications",
     "CheckpointRetryPolicy": ".failure.retry_policy",
     "CheckpointedTaskGroup": ".group.task_group",
     "ConnectSession": "..tasks.connect_session",

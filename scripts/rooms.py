@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "spark": ("stored execution handover", "output", "kinds", "input", "event_time", "*", "epoch", "remote"),
     "tasks": ("*", "health"),
     "plugin": ("provider_info windows drawings", "timetable interventions", "page", "cairn_plugin"),
-    "operators": ("graph", "stage", "failure trigger restore doctor", "savepoint", "group"),
+    "operators": ("graph", "stage", "failure trigger restore doctor notifications", "savepoint", "group"),
 }
 """By top-level folder, its floors. A name is a folder or a module; `*` is every module that no floor names."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import USERNAME, AirflowHome
 from scripts.harness.wait import wait_until
+from scripts.setup.venv import VENV
 from tests.real.airflow.conftest import LOOKS
 from tests.real.airflow.store import JobStore
 from tests.support.browser import found_by
@@ -85,6 +88,7 @@ def test_the_page_shows_a_job_to_those_who_may_read_its_dag(airflow: AirflowHome
             assert {"page", "page_templated"} <= dags
             assert "page_plain" not in dags
     drained_and_resumed(airflow, storage)
+    listed_by_connection(airflow, storage)
 
 
 def drained_and_resumed(airflow: AirflowHome, storage: str) -> None:
@@ -125,6 +129,16 @@ def drained_and_resumed(airflow: AirflowHome, storage: str) -> None:
         assert (head.stopped, [each.kind for each in head.interventions]) == (None, ["stop", "resume"])
     written = airflow.api.request("GET", "/eventLogs?dag_id=page")["event_logs"]
     assert {each["event"] for each in written if each["owner"] == USERNAME} >= {"cairn.stop", "cairn.resume"}
+
+
+def listed_by_connection(airflow: AirflowHome, storage: str) -> None:
+    """Have the command line find the storage by a connection that only Airflow's database has."""
+    told = {"connection_id": "of_page", "conn_type": "cairn", "extra": json.dumps({"storage": storage})}
+    airflow.api.request("POST", "/connections", json=told)
+    command = [str(VENV / "bin" / "cairn"), "jobs", "--conn", "of_page", "--json"]
+    listed = subprocess.run(command, env=airflow.env, cwd=airflow.home, capture_output=True, text=True, check=False)
+    assert listed.returncode == 0, listed.stderr
+    assert "page" in {row["job"] for row in json.loads(listed.stdout)["jobs"]}
 
 
 def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:

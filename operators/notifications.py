@@ -1,0 +1,109 @@
+"""`CheckpointNotifications`: a listener that has Airflow's notifiers tell how checkpoints ended (semantics C4, D4)."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import get_current_context
+
+from ..checkpoint.documents.layout import run_id_of
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.reasons import Reason
+from ..storage.names import check_name, shorten
+
+if TYPE_CHECKING:
+    from ..checkpoint.extensions.committables import CheckpointNotice
+
+log = logging.getLogger(__name__)
+
+Notifier = Callable[[Any], object]
+"""One of Airflow's notifiers, or a function of the context, as of `on_failure_callback`."""
+
+FOLLOWED = frozenset({Reason.JOB_FAILOVER_REGION, Reason.CHECKPOINT_SUBSUMED})
+"""Why an attempt ends although its epoch goes on by itself."""
+
+
+class CheckpointNotifications:
+    """Calls notifiers when a checkpoint of the job has completed or failed, at least once for each.
+
+    Put it into the `listeners` of the group. A notifier is given the context of the task that calls it, and in it
+    `checkpoint`: a dict with `id`, `run_id`, `attempt`, `status`, `reason`, `detail` and `latest`. One that fails is
+    logged, as Airflow does with a callback: the epoch does not wait for it, and it is not called again.
+
+    Args:
+        completed: notifiers, or one, for checkpoints that have completed.
+        failed: notifiers, or one, for those that have failed.
+        failovers: also for an attempt that failed although its epoch goes on by itself.
+        name: what this listener is called in the job; another one needs another name.
+    """
+
+    def __init__(
+        self,
+        *,
+        completed: Notifier | Sequence[Notifier] = (),
+        failed: Notifier | Sequence[Notifier] = (),
+        failovers: bool = False,
+        name: str = "notifications",
+    ) -> None:
+        self.name = check_name("listener", name)
+        self._completed = _checked("completed", completed)
+        self._failed = _checked("failed", failed)
+        self._failovers = failovers
+        if not self._completed and not self._failed:
+            raise InvalidConfigError(
+                "CheckpointNotifications without a notifier would tell nobody: give completed=[…] or failed=[…]",
+                listener=name,
+            )
+
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        """Call those for completed checkpoints."""
+        self._call(self._completed, notice)
+
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
+        """Call those for failed checkpoints."""
+        if self._failovers or notice.reason not in FOLLOWED:
+            self._call(self._failed, notice)
+
+    def _call(self, notifiers: Sequence[Notifier], notice: CheckpointNotice) -> None:
+        about = {
+            "id": notice.checkpoint,
+            "run_id": run_id_of(notice.epoch),
+            "attempt": notice.attempt,
+            "status": notice.status.value,
+            "reason": notice.reason.value if notice.reason is not None else None,
+            "detail": notice.detail,
+            "latest": notice.latest,
+        }
+        for notifier in notifiers:
+            # A notifier renders its own fields, once: the next checkpoint has others.
+            try:
+                copy.copy(notifier)({**_context(), "checkpoint": about})
+            except Exception:  # foreign code: whatever it raises, the checkpoint has ended
+                log.exception(
+                    "the notifier %s could not tell how checkpoint %d ended: %s",
+                    type(notifier).__name__,
+                    notice.checkpoint,
+                    notice.reason or notice.status,
+                )
+
+
+def _context() -> dict[str, Any]:
+    """Give the context of the task that runs; a callback in the DAG processor has none."""
+    try:
+        return {**get_current_context()}
+    except RuntimeError:
+        return {}
+
+
+def _checked(option: str, given: Notifier | Sequence[Notifier]) -> tuple[Notifier, ...]:
+    found = (given,) if callable(given) else given
+    if isinstance(found, str) or not isinstance(found, Sequence) or not all(callable(each) for each in found):
+        raise InvalidConfigError(
+            "a notifier is a function of the context, or one of Airflow's notifiers, such as SmtpNotifier(…)",
+            option=option,
+            found=shorten(given),
+        )
+    return tuple(found)
