@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,15 @@ def documented(page: str, name: str) -> Any:
     namespace: dict[str, Any] = {}
     exec(compile(block, str(DOCS / page), "exec", dont_inherit=True), namespace)
     return namespace[name]
+
+
+def marked(page: str, mark: str) -> str:
+    """Give the text of the one block of a page that stands below `<!-- tested: MARK -->`.
+
+    Args:
+        page: relative to `docs/`.
+        mark: what the comment names.
+    """
+    text = (DOCS / page).read_text()
+    (block,) = re.findall(rf"<!-- tested: {re.escape(mark)} -->\n```\w+\n(.*?)```", text, re.DOTALL)
+    return str(block)

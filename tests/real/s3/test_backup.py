@@ -25,6 +25,7 @@ from airflow_cairn.storage import ObjectStat, ObjectStore, S3Options
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
+from tests.support.documented import marked
 from tests.support.world.savepoints import asked
 from tests.support.world.world import JOB, World
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 pytestmark = [pytest.mark.s3, pytest.mark.large]
-
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
 _HANDOVER = Handover(JOB, 1, JOB, 1, "clean", "token", JOB, Slice())
@@ -86,8 +85,7 @@ class Runbook:
 
     def run(self, name: str) -> None:
         """Run the block that is marked with `name`; a command that fails is an error."""
-        _, _, rest = OPERATIONS.read_text().partition(f"<!-- tested: {name} -->\n```console\n")
-        block, _, _ = rest.partition("```")
+        block = marked("operations.md", name)
         commands = [shlex.split(line.removeprefix("$ ")) for line in block.splitlines()]
         assert commands
         for command in commands:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +19,7 @@ from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import table
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
+from tests.support.documented import marked
 from tests.support.world.savepoints import asked
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-DOCS = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
+PAGE = "reference/tables.md"
 
 
 def day(spark: SparkSession, number: int, *values: int) -> DataFrame:
@@ -227,34 +227,34 @@ def test_plain_readers_read_all_of_it_or_fail(spark: SparkSession, pipeline: Pip
     folder = pipeline.storage.removeprefix("file://")
     scope: dict[str, Any] = {"spark": spark, "storage": pipeline.storage, "folder": folder, "job": "flights"}
     scope["name"] = "daily"
-    exec(documented("plain Spark, a table that grows"), scope)
+    exec(marked(PAGE, "plain Spark, a table that grows"), scope)
     expected = daily(pipeline)
     assert scope["daily"].schema == expected.schema
     assert rows(scope["daily"].select("value")) == [(1,), (2,), (3,)]
-    exec(documented("pyarrow, a table that grows"), scope)
+    exec(marked(PAGE, "pyarrow, a table that grows"), scope)
     plain = scope["daily"].to_pylist()
     assert sorted((row["day"].isoformat(), row["value"], row["more"]) for row in plain) == [
         ("2026-01-01", 1, None),
         ("2026-01-02", 2, None),
         ("2026-01-03", 3, "x"),
     ]
-    query = documented("DuckDB, a table that grows")
+    query = marked(PAGE, "DuckDB, a table that grows")
     connection = duckdb.connect()
     found = connection.execute(query, {"files": scope["files"]})
     assert [each[0] for each in found.description] == ["day", "value", "more"]
     assert sorted(row[1] for row in found.fetchall()) == [1, 2, 3]
+    exec(marked(PAGE, "polars, a table that grows"), scope)
+    assert scope["daily"].columns == ["day", "value", "more"]
+    assert sorted(row[1:] for row in scope["daily"].rows()) == [(1, None), (2, None), (3, "x")]
     Path(scope["files"][0]).unlink()  # a cleaner that is half-way
     with pytest.raises(Exception, match=r"PATH_NOT_FOUND|does not exist"):
-        exec(documented("plain Spark, a table that grows"), scope)
+        exec(marked(PAGE, "plain Spark, a table that grows"), scope)
     with pytest.raises(FileNotFoundError):
-        exec(documented("pyarrow, a table that grows"), scope)
+        exec(marked(PAGE, "pyarrow, a table that grows"), scope)
+    with pytest.raises(FileNotFoundError):
+        exec(marked(PAGE, "polars, a table that grows"), scope)
     with pytest.raises(duckdb.Error, match="No files found"):
         connection.execute(query, {"files": scope["files"]})
-
-
-def documented(which: str) -> str:
-    [snippet] = re.findall(rf"<!-- tested: {which} -->\n```(?:python|sql)\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    return str(snippet)
 
 
 def test_damage_is_found_and_bypassed(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics R1

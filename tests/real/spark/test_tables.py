@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +18,14 @@ from airflow_cairn.spark import state, table
 from airflow_cairn.storage import InvalidNameError, UnsupportedStorageError
 from airflow_cairn.storage.local.store import LocalStore
 from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.support.documented import marked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-DOCS = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
+PAGE = "reference/tables.md"
 
 
 def publish(pipeline: Pipeline, run_id: str, flights: int) -> None:
@@ -112,11 +112,6 @@ def test_bad_arguments_are_refused(spark: SparkSession, tmp_path: Path) -> None:
         table(spark, f"file://{tmp_path}/lake", "../flights", "league")
 
 
-def _documented(which: str) -> str:
-    [snippet] = re.findall(rf"<!-- tested: {which} -->\n```(?:python|sql)\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    return str(snippet)
-
-
 def _publish_four_files(spark: SparkSession, pipeline: Pipeline) -> list[Path]:
     """Publish 0 to 99 as a table of four files; gives them."""
     pipeline.trigger("run 1")
@@ -131,13 +126,13 @@ def _publish_four_files(spark: SparkSession, pipeline: Pipeline) -> list[Path]:
 def test_plain_spark_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
     files = _publish_four_files(spark, pipeline)
     scope: dict[str, Any] = {"spark": spark, "storage": pipeline.storage, "job": "flights", "name": "league"}
-    exec(_documented("plain Spark"), scope)
+    exec(marked(PAGE, "plain Spark"), scope)
     league = scope["league"]
     assert league.agg({"id": "sum"}).collect() == [(sum(range(100)),)]
     for gone in files[1:]:
         gone.unlink()  # a cleaner that is half-way
         with pytest.raises(RuntimeError, match=r"read head\.json again"):
-            exec(_documented("plain Spark"), scope)
+            exec(marked(PAGE, "plain Spark"), scope)
     with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
         league.collect()  # what was listed before it
 
@@ -145,20 +140,32 @@ def test_plain_spark_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline
 def test_pyarrow_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
     files = _publish_four_files(spark, pipeline)
     scope: dict[str, Any] = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
-    exec(_documented("pyarrow"), scope)
+    exec(marked(PAGE, "pyarrow"), scope)
     assert sorted(row["id"] for row in scope["league"].to_pylist()) == list(range(100))
     listed = scope["files"]
     for gone in files[1:]:
         gone.unlink()
         with pytest.raises(RuntimeError, match=r"read head\.json again"):
-            exec(_documented("pyarrow"), scope)
+            exec(marked(PAGE, "pyarrow"), scope)
     with pytest.raises(FileNotFoundError):
         listed.to_table()
 
 
+def test_polars_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
+    files = _publish_four_files(spark, pipeline)
+    scope: dict[str, Any] = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
+    exec(marked(PAGE, "pyarrow"), scope)  # defines `newest`
+    exec(marked(PAGE, "polars"), scope)
+    assert sorted(scope["league"]["id"].to_list()) == list(range(100))
+    for gone in files[1:]:
+        gone.unlink()
+        with pytest.raises(RuntimeError, match=r"read head\.json again"):
+            exec(marked(PAGE, "polars"), scope)
+
+
 def test_duckdb_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
     files = _publish_four_files(spark, pipeline)
-    statements = _documented("DuckDB").replace(
+    statements = marked(PAGE, "DuckDB").replace(
         "/data/lake/flights", f"{pipeline.storage.removeprefix('file://')}/flights"
     )
     connection = duckdb.connect()
