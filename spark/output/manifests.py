@@ -6,7 +6,7 @@ judged. Data files come first, then manifests, then the list. A crash in between
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...checkpoint.documents import layout
@@ -61,7 +61,7 @@ def before(files: JobFiles, stored: Stored | None) -> Before:
     handles = [each.handle for each in sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))]
     listed = next((each for each in handles if metadata_file.is_list(each)), None)
     if listed is None:
-        return Before((), tuple(handles), len(handles), sum(each.size_bytes for each in handles))
+        return Before((), tuple(handles), len(handles), _bytes(handles))
     total = stored.output.appended
     document = metadata_file.read_list(files, listed)
     return Before(document.manifests, (), document.files, total.size_bytes if total else 0)
@@ -89,6 +89,20 @@ def merged_tail(sizes: Sequence[int]) -> int:
     return tail
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What the list of a table is to name."""
+
+    kept: tuple[Manifest, ...]
+    """That stay as they are; oldest first."""
+    older: tuple[StateHandle, ...]
+    """Files of the table so far whose lines are written anew: their manifests and the new files' become one."""
+    new: tuple[StateHandle, ...]
+    """Files that this epoch adds."""
+    files: int
+    size_bytes: int
+
+
 class Listing:
     """Writes the manifests and the list of one table.
 
@@ -102,18 +116,13 @@ class Listing:
         self._output = output
         self._number = 0
 
-    def write(
-        self, there: Before, new: Sequence[StateHandle], replaced: Collection[str] = ()
-    ) -> tuple[StateHandle, int, int]:
-        """Write what names the table's files from now on.
+    def draft(self, there: Before, new: Sequence[StateHandle], replaced: Collection[str] = ()) -> Draft:
+        """Say what the list is to name, and write anew each manifest that loses files.
 
         Args:
             there: the table so far.
             new: files that this epoch adds.
             replaced: partitions whose files so far go.
-
-        Returns:
-            The list, how many files the table has, and their bytes.
 
         Raises:
             GoneError: a manifest that is to be merged or changed is gone.
@@ -129,15 +138,34 @@ class Listing:
                 continue
             gone += dropped
             kept += self._manifests([each for each in handles if each.partition not in replaced])
-        sizes = [each.files for each in kept]
-        tail = merged_tail([*sizes, len(new)]) if new else 1
+        tail = merged_tail([*(each.files for each in kept), len(new)]) if new else 1
         merged = kept[len(kept) + 1 - tail :]
         del kept[len(kept) + 1 - tail :]
-        older = [each for manifest in merged for each in metadata_file.read_manifest(self._files, manifest)]
-        kept += self._manifests([*older, *new])
-        count = there.files - len(gone) + len(new)
-        size_bytes = there.size_bytes + sum(each.size_bytes for each in new) - sum(each.size_bytes for each in gone)
-        document = TableDocument(self._files.job, self._output.id, count, tuple(kept))
+        older = tuple(each for manifest in merged for each in metadata_file.read_manifest(self._files, manifest))
+        return Draft(
+            tuple(kept),
+            older,
+            tuple(new),
+            there.files - len(gone) + len(new),
+            there.size_bytes + _bytes(new) - _bytes(gone),
+        )
+
+    def write(self, draft: Draft, older: Sequence[StateHandle] | None = None) -> tuple[StateHandle, int, int]:
+        """Write what names the table's files from now on.
+
+        Args:
+            draft: what it is to name.
+            older: files that hold the same rows as those of `draft.older`, to be named in their place.
+
+        Returns:
+            The list, how many files the table has, and their bytes.
+        """
+        if older is None:
+            older = draft.older
+        kept = (*draft.kept, *self._manifests([*older, *draft.new]))
+        count = draft.files + len(older) - len(draft.older)
+        size_bytes = draft.size_bytes + _bytes(older) - _bytes(draft.older)
+        document = TableDocument(self._files.job, self._output.id, count, kept)
         return self._created(layout.table_list(self._output.folder), document), count, size_bytes
 
     def _manifests(self, handles: Sequence[StateHandle]) -> Iterator[Manifest]:
@@ -164,3 +192,7 @@ class Listing:
             raise InvalidStateError("a file with this driver's own name is there already", key=self._files.full(key))
         content = None if is_checksum(answer.etag) else checksum_of(data)
         return StateHandle(self._output.id, key, len(data), answer.etag, content)
+
+
+def _bytes(handles: Iterable[StateHandle]) -> int:
+    return sum(each.size_bytes for each in handles)

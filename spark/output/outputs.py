@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from ...checkpoint.documents.acknowledgement import Appended
+from ...checkpoint.documents.acknowledgement import Appended, Output, StateHandle
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import check_name
@@ -102,7 +102,7 @@ class Outputs:
         *,
         overwrite_partitions: bool,
     ) -> None:
-        """Add rows to a table (decision 0047).
+        """Add rows to a table, and have small files of it become larger ones (decision 0047).
 
         Args:
             name: the table's name.
@@ -135,7 +135,12 @@ class Outputs:
         files = self._write(planned).files
         replaced = {file.handle.partition for file in files} if overwrite_partitions else ()
         self._fence.check()
-        self._add(self._writer.list_table(planned, files, there, replaced))
+
+        def merge(table: Output, small: Sequence[StateHandle]) -> list[StateHandle]:
+            merged = self._write(self._writer.plan_merged(table, small, df.sparkSession))
+            return [file.handle for file in merged.files]
+
+        self._add(self._writer.list_table(planned, files, there, replaced, merge))
 
     def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         with stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched"):

@@ -26,8 +26,8 @@ from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
 from ..stored import key_groups
 from ..stored.local_state import LocalState, run_of
-from ..stored.outputs import File, Stored
-from . import committer, empty_files, local_first, manifests, partitions
+from ..stored.outputs import File, Stored, rows_of_files
+from . import committer, empty_files, local_first, manifests, partitions, small_files
 from .data_files import part_of
 from .manifests import Before, Listing
 
@@ -49,6 +49,10 @@ class Times:
     """The application waited."""
     async_ms: int = 0
     """Listing, checksums, deleting what is no data; and all of what was written in the background."""
+
+
+Merge = Callable[[Output, Sequence[StateHandle]], Sequence[StateHandle]]
+"""Writes the rows of some files of a table anew, as fewer files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,26 @@ class Writer:
             df = key_groups.gathered(rows, output.key, self.key_groups)
             return Planned(replace(output, folder=folder), url, df, in_force, number)
 
+    def plan_merged(self, output: Output, small: Sequence[StateHandle], spark: SparkSession) -> Planned:
+        """Do the short part of writing small files of a table that grows as one for each partition.
+
+        Args:
+            output: the table; what is written goes into a folder of its own.
+            small: the files.
+            spark: the session that reads and writes.
+
+        Raises:
+            InvalidConfigError: the output committer in use cannot be trusted.
+        """
+        folder = self.folder_of(f"small.{output.name}")
+        with self.waiting():
+            url = self._files.spark_url(folder)
+            in_force = self._committer_of(spark, url)
+            rows = rows_of_files(spark, self._files, Stored(output, [File(0, each) for each in small]))
+            by = output.appended.partition_by if output.appended is not None else ()
+            df = partitions.told_apart(rows, by).repartition(partitions.COLUMN) if by else rows.coalesce(1)
+            return Planned(replace(output, folder=folder), url, df, in_force)
+
     def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         """Write what was planned.
 
@@ -220,16 +244,32 @@ class Writer:
             files = [replace(file, handle=replace(file.handle, run=planned.run)) for file in files]
         return Stored(output, files)
 
-    def list_table(self, planned: Planned, files: list[File], there: Before, replaced: Collection[str] = ()) -> Stored:
-        """Write what names the files of a table that grows, after its new files; see `Listing.write`."""
+    def list_table(
+        self, planned: Planned, files: list[File], there: Before, replaced: Collection[str], merge: Merge
+    ) -> Stored:
+        """Write what names the files of a table that grows, after its new files; see `Listing`.
+
+        Args:
+            planned: what was written.
+            files: its files.
+            there: the table so far.
+            replaced: partitions whose files so far go.
+            merge: writes the rows of small files as larger ones, and gives these.
+        """
         began, output = self._now_ms(), planned.output
         assert output.appended is not None
-        new = [file.handle for file in files]
-        listed, count, size_bytes = Listing(self._files, output).write(there, new, replaced)
+        listing = Listing(self._files, output)
+        draft = listing.draft(there, [file.handle for file in files], replaced)
+        small = small_files.alike(draft.older)
+        drafted = self._now_ms()
+        larger = merge(output, small) if small else []
+        merged = self._now_ms()
+        stay = [each for each in draft.older if each not in small]
+        listed, count, size_bytes = listing.write(draft, [*stay, *larger])
         with self._lock:
-            self.times.async_ms += max(0, self._now_ms() - began)
+            self.times.async_ms += max(0, self._now_ms() - merged + drafted - began)
         output = replace(output, appended=replace(output.appended, files=count, size_bytes=size_bytes))
-        return Stored(output, [File(0, listed), *files])
+        return Stored(output, [File(0, listed), *files, *(File(0, each) for each in larger)])
 
     def table_before(self, stored: Stored | None) -> Before:
         """Read what the restored checkpoint holds of a table that grows."""

@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import table
+from airflow_cairn.spark.output import manifests, small_files
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
 from tests.support.documented import marked
@@ -53,9 +54,9 @@ def values(pipeline: Pipeline, as_of: str | None = None) -> list[int]:
     return sorted(row["value"] for row in daily(pipeline, as_of).collect())
 
 
-def listed(pipeline: Pipeline) -> TableDocument:
-    """Give the list of the newest checkpoint's table."""
-    folder = pipeline.coordinator.head().completed[-1].tables["daily"]
+def listed(pipeline: Pipeline, which: int = -1) -> TableDocument:
+    """Give the list of a retained checkpoint's table."""
+    folder = pipeline.coordinator.head().completed[which].tables["daily"]
     files = pipeline.coordinator.files
     return files.read(TableDocument, f"{folder}all.json")[0]
 
@@ -70,9 +71,9 @@ def test_a_table_grows_and_manifests_are_shared(spark: SparkSession, pipeline: P
     for number in range(1, 6):
         append(pipeline, f"run {number}", day(spark, number, number))
         assert values(pipeline) == list(range(1, number + 1))
-        manifests = [each.document.key for each in listed(pipeline).manifests]
-        assert len(manifests) <= 3, "four of a file each become one"
-        seen.update(manifests)
+        keys = [each.document.key for each in listed(pipeline).manifests]
+        assert len(keys) <= 3, "four of a file each become one"
+        seen.update(keys)
     assert max(seen.values()) > 2, "a manifest is named by several checkpoints"
     assert values(pipeline, "run 4") == list(range(1, 5))
     entry = pipeline.coordinator.head().completed[-1]
@@ -85,6 +86,41 @@ def test_a_table_grows_and_manifests_are_shared(spark: SparkSession, pipeline: P
     assert alive <= standing
     assert len(standing) <= len(alive) + 2, "those of the checkpoint before, and no others"
     assert all(found.whole for found in pipeline.coordinator.verify(deep=True))
+
+
+@pytest.mark.parametrize("partition_by", [(), "day"])
+def test_small_files_become_one_with_all_columns(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, partition_by: str | tuple[str, ...]
+) -> None:  # semantics C3, C4
+    monkeypatch.setattr(manifests, "FAN_IN", 4)
+    monkeypatch.setattr(small_files, "FAN_IN", 2)
+    pipeline.config = replace(pipeline.config, retained=2)
+    for number, which in enumerate((1, 2, 1), start=1):
+        append(pipeline, f"run {number}", day(spark, which, number), partition_by=partition_by)
+    assert pipeline.coordinator.head().completed[-1].table_files == {"daily": 3}
+    more = day(spark, 2, 4).selectExpr("day", "BIGINT(value)", "'x' AS more")
+    append(pipeline, "run 4", more, partition_by=partition_by)
+    # Three files have become one; by day, two of one day have, and that of the other day stays.
+    expected = 3 if partition_by else 2
+    assert pipeline.coordinator.head().completed[-1].table_files == {"daily": expected}
+    assert rows(daily(pipeline).select("value", "more")) == [(1, None), (2, None), (3, None), (4, "x")]
+    assert values(pipeline, "run 3") == [1, 2, 3], "an older checkpoint has its files still"
+    [merged] = [key for key in pipeline.listing() if "/small.daily/" in key and key.endswith(".parquet")]
+    found = spark.read.parquet(f"{pipeline.storage}/flights/{merged}")
+    assert found.schema.simpleString() == "struct<day:date,value:bigint,more:string>"
+    assert all(checked.whole for checked in pipeline.coordinator.verify(deep=True))
+    append(pipeline, "run 5", more.selectExpr("day", "value + 1 AS value", "more"), partition_by=partition_by)
+    append(pipeline, "run 6", more.selectExpr("day", "value + 2 AS value", "more"), partition_by=partition_by)
+    assert values(pipeline) == [1, 2, 3, 4, 5, 6]
+    assert parquet_files(pipeline) == named(pipeline, -1) | named(pipeline, -2), (
+        "the merged ones go with their checkpoint"
+    )
+
+
+def named(pipeline: Pipeline, which: int) -> set[str]:
+    """Give the files of the table of a retained checkpoint."""
+    listing = listed(pipeline, which).manifests
+    return {each.path for it in listing for each in metadata_file.read_manifest(pipeline.coordinator.files, it)}
 
 
 def test_a_try_that_runs_again_adds_its_rows_once(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics A5

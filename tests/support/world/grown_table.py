@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.output import manifests
+from airflow_cairn.spark.output import manifests, small_files
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
 
 if TYPE_CHECKING:
@@ -27,13 +27,26 @@ def append(
     at = handover
     folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"table.{NAME}")
     added = [
-        world.put_file(files, f"table.{NAME}", f"{folder}part-{epoch}", json.dumps(epoch).encode()) for epoch in new
+        world.put_file(files, f"table.{NAME}", f"{folder}part-{epoch}", json.dumps([epoch]).encode()) for epoch in new
     ]
     there = manifests.before(files, _restored(files, handover))
     output = Output("table", NAME, folder, appended=Appended())
-    listed, count, size_bytes = manifests.Listing(files, output).write(there, added)
+    listing = manifests.Listing(files, output)
+    draft = listing.draft(there, added)
+    small = small_files.alike(draft.older)
+    merged = [_merged(world, files, f"{folder}small-0", small)] if small else []
+    listed, count, size_bytes = listing.write(draft, [*(each for each in draft.older if each not in small), *merged])
     output = Output("table", NAME, folder, appended=Appended(count, size_bytes))
-    return output, sorted([listed, *added], key=lambda handle: handle.path)
+    return output, sorted([listed, *added, *merged], key=lambda handle: handle.path)
+
+
+def _merged(world: World, files: JobFiles, path: str, small: list[StateHandle]) -> StateHandle:
+    rows = [epoch for each in small for epoch in _rows(files, each)]
+    return world.put_file(files, f"table.{NAME}", path, json.dumps(rows).encode())
+
+
+def _rows(files: JobFiles, handle: StateHandle) -> list[str]:
+    return list(json.loads(files.get(handle.path, max_bytes=10_000).data))
 
 
 def _restored(files: JobFiles, handover: Handover) -> Stored | None:
@@ -46,13 +59,13 @@ def _restored(files: JobFiles, handover: Handover) -> Stored | None:
 def appended(world: World) -> list[str]:
     """Give the epochs that the table of the newest checkpoint holds, in the order of its files."""
     entry = world.coordinator().head().completed[-1]
-    found = []
+    found: list[list[str]] = []
     total = None
     for line in metadata_file.flattened(world.files, metadata_file.read(world.files, entry.metadata)):
         if isinstance(line, StageLine):
             total = next((each.appended for each in line.outputs if each.name == NAME), total)
         elif isinstance(line, HandleLine) and line.handle.output == f"table.{NAME}":
-            found.append(json.loads(world.files.get(line.handle.path, max_bytes=10_000).data))
+            found.append(_rows(world.files, line.handle))
     assert total is not None
     assert total.files == len(found) == entry.table_files[NAME]
-    return found
+    return [epoch for rows in found for epoch in rows]

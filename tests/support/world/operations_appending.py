@@ -1,18 +1,25 @@
 """The operations on a table and on states that grow.
 
-The table's manifests are merged with each epoch (decision 0047). The epoch that is struck merges two runs of one state
-and writes a new base of another; the next one writes a new base of the first (decision 0044).
+The epoch that is struck merges the table's manifests, and the two files so far become one (decision 0047). It also
+merges two runs of one state and writes a new base of another; the next one writes a new base of the first (decision
+0044).
 """
 
 from __future__ import annotations
 
-from airflow_cairn.spark.output import manifests
+from airflow_cairn.spark.output import manifests, small_files
 from airflow_cairn.spark.stored import runs
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World
 
-MERGED = ((manifests, "FAN_IN", 2), (runs, "FAN_IN", 2), (runs, "MAX_EPOCHS", 3), (runs, "MAX_SHARE", 100.0))
-"""Two manifests of a file each become one of two, and so do two runs; the third one becomes a new base."""
+MERGED = (
+    (manifests, "FAN_IN", 3),
+    (small_files, "FAN_IN", 2),
+    (runs, "FAN_IN", 2),
+    (runs, "MAX_EPOCHS", 3),
+    (runs, "MAX_SHARE", 100.0),
+)
+"""Three manifests of a file each become one, and so do two files and two runs; the third run becomes a new base."""
 EPOCHS = ("e0", "e1", EPOCH, "e3")
 
 

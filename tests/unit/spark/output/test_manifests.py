@@ -40,9 +40,8 @@ class Table:
             for at, name in enumerate(partitions)
         ]
         output = Output("table", "daily", folder, appended=Appended())
-        listed, count, size_bytes = Listing(self.files, output).write(
-            manifests.before(self.files, self.stored), new, replaced
-        )
+        listing = Listing(self.files, output)
+        listed, count, size_bytes = listing.write(listing.draft(self.before, new, replaced))
         self.expected = [each for each in self.expected if each.partition not in replaced] + new
         assert (count, size_bytes) == (len(self.expected), sum(each.size_bytes for each in self.expected))
         output = replace(output, appended=Appended(count, size_bytes))
@@ -115,9 +114,11 @@ def test_a_damaged_document_is_an_error_that_names_it() -> None:
 def test_two_drivers_of_one_folder_are_a_mistake() -> None:
     files = JobFiles(MemoryStore(), "flights")
     output = Output("table", "daily", "chk-0000000001/state/report/1-00/11/table.daily/")
-    Listing(files, output).write(Before(), [])
+    first, second = Listing(files, output), Listing(files, output)
+    first.write(first.draft(Before(), []))
+    draft = second.draft(Before(), [StateHandle("table.daily", f"{output.folder}part-0", 1, "tag")])
     with pytest.raises(InvalidStateError, match="a file with this driver's own name is there already"):
-        Listing(files, output).write(Before(), [StateHandle("table.daily", f"{output.folder}part-0", 1, "tag")])
+        second.write(draft)
     assert metadata_file.is_list(StateHandle("table.daily", f"{output.folder}all.json", 1, "tag"))
     assert not metadata_file.is_list(StateHandle("files.model", f"{output.folder}all.json", 1, "tag"))
 
