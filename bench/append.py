@@ -37,7 +37,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
     TableDocument,
 )
 from airflow_cairn.checkpoint.documents.attempt import Handover
-from airflow_cairn.spark.output import manifests
+from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import Written
 from tests.real.spark.pipeline import Pipeline, session_builder

@@ -1,4 +1,4 @@
 """Writes what a stage leaves: the writer, its committer, background snapshots.
 
-Imports stored, execution and handover. Knows nothing of kinds of state.
+Imports appending and all below. Knows nothing of kinds of state.
 """

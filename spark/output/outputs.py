@@ -10,15 +10,16 @@ from ...checkpoint.documents.acknowledgement import Appended, Output, StateHandl
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import check_name
+from ..appending import partitions, table_schema
+from ..appending.manifests import Before
 from ..execution.fence import Fence
 from ..execution.job_cancellation import stopping
 from ..stored.local_state import LocalState
 from ..stored.outputs import Stored, schema_of
-from . import partitions, table_schema, updates
+from . import updates
 from .background import Background, BackgroundSnapshot
 from .before_snapshot import BeforeSnapshot
-from .columns import columns_of
-from .manifests import Before
+from .columns import columns_of, names_of
 from .writer import Planned, Writer
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Outputs:
         """
         output_id = f"table.{check_name('table', name)}"
         columns_of(output_id, df, ())
-        columns = partitions.columns_of(output_id, df, partition_by)
+        columns = names_of(partition_by)
+        partitions.check(output_id, df, columns)
         if overwrite_partitions and not columns:
             raise InvalidStateError(
                 f"{output_id} has no partitions to overwrite. Name its columns with partition_by, or publish the table "

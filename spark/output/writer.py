@@ -24,12 +24,13 @@ from ...storage.checksums import SHA256, checksum_of, is_checksum
 from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
+from ..appending import manifests, partitions, small_files
+from ..appending.manifests import Before, Listing
 from ..stored import key_groups
 from ..stored.local_state import LocalState, run_of
 from ..stored.outputs import File, Stored, rows_of_files
-from . import committer, empty_files, local_first, manifests, partitions, small_files
+from . import committer, empty_files, local_first
 from .data_files import part_of
-from .manifests import Before, Listing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import table
-from airflow_cairn.spark.output import manifests, small_files
+from airflow_cairn.spark.appending import manifests, small_files
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
 from tests.support.documented import marked

@@ -7,7 +7,7 @@ merges two runs of one state and writes a new base of another; the next one writ
 
 from __future__ import annotations
 
-from airflow_cairn.spark.output import manifests, small_files
+from airflow_cairn.spark.appending import manifests, small_files
 from airflow_cairn.spark.stored import runs
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World

@@ -12,9 +12,9 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output,
 from airflow_cairn.checkpoint.errors import DocumentError, InvalidStateError
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.output import manifests
-from airflow_cairn.spark.output.manifests import FAN_IN, Before, Listing, merged_tail
-from airflow_cairn.spark.output.partitions import partition_of
+from airflow_cairn.spark.appending import manifests
+from airflow_cairn.spark.appending.manifests import FAN_IN, Before, Listing, merged_tail
+from airflow_cairn.spark.appending.partitions import partition_of
 from airflow_cairn.spark.stored.outputs import File, Stored
 from tests.support.memory_store import MemoryStore
 

@@ -9,9 +9,9 @@ import pytest
 from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output, StateHandle
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.output import manifests
-from airflow_cairn.spark.output.manifests import Listing
-from airflow_cairn.spark.output.small_files import BUDGET, FAN_IN, SMALL, alike
+from airflow_cairn.spark.appending import manifests
+from airflow_cairn.spark.appending.manifests import Listing
+from airflow_cairn.spark.appending.small_files import BUDGET, FAN_IN, SMALL, alike
 from airflow_cairn.spark.stored.outputs import File, Stored
 from tests.support.memory_store import MemoryStore
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
 from ..stored.key_groups import quoted
-from .columns import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,13 +25,12 @@ _READABLE = 40
 """Characters of the values that a folder's name shows."""
 
 
-def columns_of(output_id: str, df: DataFrame, partition_by: str | Sequence[str]) -> tuple[str, ...]:
+def check(output_id: str, df: DataFrame, columns: Sequence[str]) -> None:
     """Check by which columns a table is to be partitioned.
 
     Raises:
         InvalidStateError: there is no such column, it is named twice, or its type has no exact text.
     """
-    columns = names_of(partition_by)
     if COLUMN.lower() in {column.lower() for column in df.columns}:
         raise InvalidStateError(
             f"no column of {output_id} may be called {COLUMN!r}; Cairn uses that name. Rename it", output=output_id
@@ -50,7 +48,6 @@ def columns_of(output_id: str, df: DataFrame, partition_by: str | Sequence[str])
                 "a whole number or a boolean",
                 expected=", ".join(_TYPES),
             )
-    return columns
 
 
 def told_apart(df: DataFrame, columns: Sequence[str]) -> DataFrame:
