@@ -159,7 +159,8 @@ class Epoch(EpochEventTime):
             name: the state's name.
             subtask: read only the key groups that this subtask has at the stage's `parallelism` of now, 0-based; for
                 keyed state (semantics R4). None: all of it.
-            keys: read only the rows that have one of these keys; it has the state's key columns. A job looks at it now.
+            keys: read only the rows that have one of these keys; it has the state's key columns. Where the state is not
+                small, a job looks at it now.
 
         Raises:
             InvalidStateError: outside the `with` block; or a subtask is named and is none of the stage's, or the stage
@@ -258,7 +259,7 @@ class Epoch(EpochEventTime):
     def update(
         self, name: str, changed: DataFrame | None, key: str | Sequence[str] = (), *, deletes: DataFrame | None = None
     ) -> None:
-        """Write what changed in a keyed state; the rest of it stays (semantics K1, K2). Runs the DataFrames now.
+        """Write what changed in a keyed state; the rest of it stays (semantics K1 to K3). Runs the DataFrames now.
 
         Args:
             name: the state's name.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def touched(stored: Stored, keys: DataFrame) -> Touched:
-    """Give which keys of a state are to be read; runs a job over `keys`.
+    """Give which keys of a state are to be read; runs a job over `keys` if the state is large.
 
     Raises:
         InvalidStateError: the state has no key, or `keys` lacks a column of it, or has one of another type.
@@ -42,4 +42,5 @@ def touched(stored: Stored, keys: DataFrame) -> Touched:
                 found=keys.schema[column].dataType.simpleString(),
                 expected=schema[column].dataType.simpleString(),
             )
-    return Touched(keys, output.key, output.key_groups)
+    size = sum(file.handle.size_bytes for file in stored.files)
+    return Touched(keys, output.key, output.key_groups, size)

@@ -1,9 +1,9 @@
 """A keyed state changed by what is new in it: one run an epoch, and a new base when the runs have grown (K2, K3).
 
-The run is written first, and read back: two rows of one key in it would leave the key's value to chance. Then, if the
-runs have become too many or too large, base and runs are written as a new base, in the same epoch. Nothing counts
-before the stage's acknowledgement names it: a driver that dies in between leaves files for the cleaner, and the state
-is what the restored checkpoint says.
+A small state is written whole, as a new base. Of a larger one the run is written first. Then, if the runs have become
+too many or too large, base and runs are written as a new base, in the same epoch. Two rows of one key in an update
+would leave the key's value to chance: the write fails. Nothing counts before the stage's acknowledgement names it: a
+driver that dies in between leaves files for the cleaner, and the state is what the restored checkpoint says.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ..stored import key_groups, runs
+from ..stored import key_groups, once, runs
 from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed, needs_the_base
 from ..stored.merges import merged as merge_rows
-from ..stored.outputs import Stored, as_one_run, frame, kind_of, rows_of_files, schema_of, touch_base
+from ..stored.outputs import Stored, as_one_run, frame, kind_of, schema_of, touch_base
 from .columns import columns_of, names_of
 from .writer import Planned, Writer
+from .writer import schema_of as schema_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,12 +138,14 @@ def partials(
             f"epoch.aggregate({name!r}, …, key=[…], merge=…)"
         )
     key_groups.check_key(output_id, rows, columns)
-    merge = dict(merge)
+    merge, schema = dict(merge), rows.schema
     if before is not None:
         _check_key(before.output, columns)
         _check_merge(before, merge)
-        rows = _in_order(output_id, rows, schema_of(before.output))
-    check_merges(name, rows.schema, columns, merge)
+        # Their types are alike; to ask for the columns of the ordered rows is one more request over Spark Connect.
+        schema = schema_of(before.output)
+        rows = _in_order(output_id, rows, schema)
+    check_merges(name, schema, columns, merge)
     if not merge:
         raise InvalidStateError(
             f"{output_id} has its key columns alone, so there is nothing to merge. Write such keys by "
@@ -223,21 +226,22 @@ def write(
         InvalidConfigError: Spark's output committer cannot be trusted.
     """
     before = update.before
-    if before is None:
-        assert update.changed is not None, "the first update has rows"
-        return _first(update, update.changed, files, writer, written, local)
-    if local is not None:
-        # Else the base, which no update reads, would be the copy that was used longest ago, and the first to go.
+    if local is not None and before is not None:
+        # Else the base, which no update of a large state reads, would be the copy that was used longest ago, and the
+        # first to go.
         touch_base(local, before)
+    if before is None or once.is_small([file.handle for file in before.files]):
+        return _whole(update, files, writer, written, local, lasting)
     number = runs.next_number(file.handle for file in before.files)
     if update.merge is None:
-        rows, output = runs.rows_of(update.changed, update.deletes, number), before.output
+        output, key = before.output, update.key
+        rows = runs.numbered(runs.rows_of(update.changed, update.deletes), number)
+        planned = writer.plan_run(output, rows, number, lambda placed: once.checked(placed, key))
     else:
         assert update.changed is not None, "partials are rows"
-        rows, output = update.changed, replace(before.output, merge=dict(update.merge))
-    run = written(writer.plan_run(output, rows, number))
-    if update.merge is None:
-        _check_once(update, files, run, writer, local)
+        output = replace(before.output, merge=dict(update.merge))
+        planned = writer.plan_run(output, update.changed, number)
+    run = _written_once(update, planned, writer, written)
     after = Stored(output, [*before.files, *run.files])
     handles, aggregated = [file.handle for file in after.files], update.merge is not None
     together = runs.to_merge(handles, partials=aggregated)
@@ -262,51 +266,65 @@ def _needs_its_base(output: Output) -> bool:
     return bool(output.merge) and needs_the_base(schema_of(output), output.merge)
 
 
-def _first(
+def _whole(
     update: Update,
-    rows: DataFrame,
     files: JobFiles,
     writer: Writer,
     written: Callable[[Planned], Stored],
     local: LocalState | None,
+    lasting: Callable[[DataFrame], DataFrame],
 ) -> Stored:
-    """Write the base of a new state."""
-    if update.merge is not None:
-        rows = merge_rows(rows, rows.schema, update.key, update.merge)
-        return written(writer.plan("state", update.name, rows, update.key, update.merge))
-    first = written(writer.plan("state", update.name, rows, update.key))
-    _check_once(update, files, first, writer, local, deleted=update.deletes)
-    return first
+    """Write a new or small state whole, in one query: what it was, and what has changed."""
+    before, key, changed = update.before, update.key, update.changed
+    if before is not None:
+        output, stored = before.output, frame(update.spark, files, before, local=local)
+    else:
+        assert changed is not None, "the first update has rows"
+        output_id = f"state.{update.name}"
+        output, stored = Output("state", update.name, "", schema_json(output_id, changed), key), None
+    if update.merge is None:
+        rows = once.rows_of(stored, runs.rows_of(changed, update.deletes))
+        # After the merge: a row that has ended still hides the older one of its key.
+        planned = writer.plan_base(output, rows, lambda placed: lasting(once.applied(placed, key)))
+        return _written_once(update, planned, writer, written)
+    assert changed is not None, "partials are rows"
+    rows = changed if stored is None else stored.unionByName(changed)
+    merge, schema = dict(update.merge), schema_of(output)
+
+    def merged(placed: DataFrame) -> DataFrame:
+        return merge_rows(placed, schema, key, merge, key_groups.PLACES)
+
+    return written(writer.plan_base(replace(output, merge=merge), rows, merged))
 
 
-def _check_once(
-    update: Update,
-    files: JobFiles,
-    written: Stored,
-    writer: Writer,
-    local: LocalState | None,
-    deleted: DataFrame | None = None,
-) -> None:
-    """Check that no key is twice in what was written; else delete it.
+def _written_once(update: Update, planned: Planned, writer: Writer, written: Callable[[Planned], Stored]) -> Stored:
+    """Write an update.
 
     Raises:
-        InvalidStateError: one is.
+        InvalidStateError: it has a key more than once; what was written is deleted.
     """
+    try:
+        return written(planned)
+    except Exception as error:
+        if not once.is_in(error):
+            raise
+        writer.delete_output(planned.output.folder)
+        raise _twice(update) from error
+
+
+def _twice(update: Update) -> InvalidStateError:
+    """Make the error of an update that has a key more than once; looks for one such key."""
     from pyspark.sql import functions as F
 
-    if not written.files:
-        return
-    keys = runs.only_keys(rows_of_files(update.spark, files, written, local), update.key)
-    if deleted is not None:
-        keys = keys.union(runs.only_keys(deleted, update.key))
+    rows = runs.rows_of(update.changed, update.deletes)
+    keys = runs.only_keys(rows, update.key)
     twice = keys.groupBy(*keys.columns).count().where(F.col("count") > 1).first()
-    if twice is None:
-        return
-    writer.delete_output(written.output.folder)
-    shown = ", ".join(f"{column}={value!r}" for column, value in zip(update.key, twice, strict=False))
-    raise InvalidStateError(
+    # None where the rows are others each time that Spark computes them.
+    values = () if twice is None else tuple(twice)[:-1]
+    shown = ", ".join(f"{column}={value!r}" for column, value in zip(update.key, values, strict=False))
+    return InvalidStateError(
         f"a key is more than once in one update of state.{update.name}, so which of its rows counts would be left to "
         "chance. Give each key one row, and do not delete what you give",
-        key=shown[:_SHOWN],
-        times=twice["count"],
+        key=shown[:_SHOWN] or "not found again",
+        times="unknown" if twice is None else twice["count"],
     )

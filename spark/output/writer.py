@@ -170,7 +170,7 @@ class Writer:
         if groups:
             key_groups.check_key(output_id, df, key)
         folder = self.folder_of(output_id)
-        schema = _schema_of(output_id, df)
+        schema = schema_of(output_id, df)
         output = Output(kind, name, folder, schema, tuple(key), key_groups=groups, merge=dict(merge or {}))
         output = replace(output, appended=appended)
         with self.waiting():
@@ -182,13 +182,41 @@ class Writer:
                 df = partitions.told_apart(df, appended.partition_by)
             return Planned(output, url, df, in_force)
 
-    def plan_run(self, output: Output, rows: DataFrame, number: int, *, merged: bool = False) -> Planned:
+    def plan_base(self, output: Output, rows: DataFrame, made: Callable[[DataFrame], DataFrame]) -> Planned:
+        """Do the short part of writing a keyed state whole (semantics K3).
+
+        Args:
+            output: the state as it is to be; its files go into a folder of their own.
+            rows: of which the state is made.
+            made: makes it of the rows, once they are placed by their key group.
+
+        Raises:
+            InvalidConfigError: the output committer in use cannot be trusted.
+        """
+        folder = self.folder_of(output.id)
+        with self.waiting():
+            url = self._files.spark_url(folder)
+            in_force = self._committer_of(rows.sparkSession, url)
+            placed = key_groups.placed(rows, output.key, self.key_groups, self._handover.parallelism)
+            df = key_groups.in_order(made(placed), output.key)
+            return Planned(replace(output, folder=folder, key_groups=self.key_groups), url, df, in_force)
+
+    def plan_run(
+        self,
+        output: Output,
+        rows: DataFrame,
+        number: int,
+        made: Callable[[DataFrame], DataFrame] = lambda placed: placed,
+        *,
+        merged: bool = False,
+    ) -> Planned:
         """Do the short part of writing a run of a keyed state (semantics K2).
 
         Args:
             output: the state as it is; the run's files go into a folder of their own.
             rows: what changed, with the columns of a run.
             number: the run's.
+            made: makes the run of the rows, once they are placed by their key group.
             merged: whether the rows are those of several runs, the one of this epoch among them.
 
         Raises:
@@ -199,7 +227,7 @@ class Writer:
             url = self._files.spark_url(folder)
             in_force = self._committer_of(rows.sparkSession, url)
             # Not a file for each subtask: a run is small, and each of its files is one more to read (semantics K2).
-            df = key_groups.gathered(rows, output.key, self.key_groups)
+            df = key_groups.in_order(made(key_groups.gathered(rows, output.key, self.key_groups)), output.key)
             return Planned(replace(output, folder=folder), url, df, in_force, number)
 
     def plan_merged(self, output: Output, small: Sequence[StateHandle], spark: SparkSession) -> Planned:
@@ -370,7 +398,12 @@ class Writer:
         return StateHandle(output_id, key, found.size_bytes, found.etag, content)
 
 
-def _schema_of(output_id: str, df: DataFrame) -> str:
+def schema_of(output_id: str, df: DataFrame) -> str:
+    """Give the columns of a DataFrame as a document keeps them.
+
+    Raises:
+        InvalidStateError: a column is of a user-defined type (semantics W5).
+    """
     try:
         return stored_schema(df.schema.json())
     except ValueError as error:

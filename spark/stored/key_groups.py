@@ -21,13 +21,15 @@ from ...checkpoint.errors import InvalidStateError
 from .murmur3 import unhashed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
     from pyspark.sql.types import DataType
 
 COLUMN = "_cairn_key_group"
 """The stored column: the row's key group. What an application reads by its epoch does not have it."""
 _TARGET = "_cairn_partition"
-"""Only while the rows are distributed."""
+"""Only until the rows are sorted: Spark knows by it that the rows of a key are in one partition."""
+PLACES = (COLUMN, _TARGET)
+"""The columns that rows have beside their own once they are placed."""
 _FEW = 4
 """Files of a run where Spark does not choose their number by the size."""
 OWN = "_cairn_"
@@ -116,28 +118,51 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
         parallelism: into how many partitions, each with an equal share of the groups. None: Spark chooses by the size,
             at most one for each group where it may not cut large ones.
     """
-    from pyspark.sql import functions as F
+    return in_order(placed(df, key, key_groups, parallelism), key)
 
+
+def placed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None) -> DataFrame:
+    """Put rows where they belong, for `in_order`; what is `together` in between costs no further shuffle or sort.
+
+    Args:
+        df: the state.
+        key: its key columns, at least one.
+        key_groups: how many groups there are, at least 1.
+        parallelism: as for `distributed`.
+    """
     grouped = df.withColumn(COLUMN, group_of(key, key_groups))
-    in_order = [F.col(COLUMN), *(F.col(quoted(column)) for column in key)]
     if parallelism is None:
         if _is_adaptive(df):
-            aimed = grouped.withColumn(_TARGET, _aim(key_groups, key_groups))
-            return _rebalanced(aimed, key_groups).sortWithinPartitions(*in_order).drop(_TARGET)
+            return _rebalanced(grouped.withColumn(_TARGET, _aim(key_groups, key_groups)), key_groups)
         # Spark joins no small partitions later, then; the session says how many it likes.
         parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
-    return grouped.repartition(parallelism, _aim(parallelism, key_groups)).sortWithinPartitions(*in_order)
+    return grouped.withColumn(_TARGET, _aim(parallelism, key_groups)).repartition(parallelism, _TARGET)
 
 
 def gathered(df: DataFrame, key: Sequence[str], key_groups: int) -> DataFrame:
-    """Put rows into as few files as their size allows, sorted by group and key; adds the column of the key groups.
+    """Put rows into as few files as their size allows, for `in_order`.
 
     Args:
         df: a run of a state.
         key: the state's key columns.
         key_groups: how many groups there are.
     """
-    return distributed(df, key, key_groups, None if _is_adaptive(df) else _FEW)
+    return placed(df, key, key_groups, None if _is_adaptive(df) else _FEW)
+
+
+def in_order(df: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Sort rows that were placed by group and key, as they are stored: with the column of the key groups."""
+    from pyspark.sql import functions as F
+
+    return df.sortWithinPartitions(COLUMN, *(F.col(quoted(column)) for column in key)).drop(_TARGET)
+
+
+def together(key: Sequence[str]) -> WindowSpec:
+    """Give the window over the rows of one key, of rows that were placed."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    return Window.partitionBy(COLUMN, *(F.col(quoted(column)) for column in key), _TARGET)
 
 
 def group_of(key: Sequence[str], key_groups: int) -> Column:

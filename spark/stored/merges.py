@@ -105,7 +105,9 @@ def _element_of(kind: DataType) -> str:
     return kind.elementType.typeName() if isinstance(kind, ArrayType) else ""
 
 
-def merged(df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping[str, str]) -> DataFrame:
+def merged(
+    df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping[str, str], beside: Sequence[str] = ()
+) -> DataFrame:
     """Give one row for each key.
 
     Args:
@@ -113,14 +115,15 @@ def merged(df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping
         schema: of the state.
         key: its key columns.
         merge: how each other column is merged, at least one; checked.
+        beside: columns that follow from the key and are kept.
     """
     from pyspark.sql import functions as F
 
     names = {column: f"{KEY}{index}" for index, column in enumerate(key)}
     names |= {column: f"{OWN}value_{index}" for index, column in enumerate(merge)}
     values = [_value(schema[column].dataType, column, how).alias(names[column]) for column, how in merge.items()]
-    found = df.groupBy(*renamed(key)).agg(*values)
-    return found.select(*(F.col(names[column]).alias(column) for column in schema.names))
+    found = df.groupBy(*beside, *renamed(key)).agg(*values)
+    return found.select(*(F.col(names[column]).alias(column) for column in schema.names), *beside)
 
 
 def _value(kind: DataType, column: str, how: str) -> Column:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.documents.acknowledgement import StateHandle
 from . import key_groups
@@ -42,6 +42,9 @@ MAX_SHARE = 0.5
 SMALL_BYTES = 4 << 20
 """Runs of up to this many bytes together are left, whatever the base has, until some of them are merged: a small state
 is not rewritten each epoch."""
+
+SCANNED_BYTES = 16 << 20
+"""A state of up to this many bytes is read whole for the keys that are asked for: to look at them first costs more."""
 
 _BROADCAST_BYTES = 32 << 20
 """Runs of up to this many bytes in the store have keys that fit into the memory of each executor."""
@@ -111,13 +114,12 @@ def _newest(handles: Iterable[StateHandle]) -> int:
     return max((handle.run for handle in handles), default=0)
 
 
-def rows_of(changed: DataFrame | None, deletes: DataFrame | None, number: int) -> DataFrame:
-    """Give the rows of a run.
+def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:
+    """Give the rows of an update, with `DELETED`.
 
     Args:
         changed: rows that are new or different, with the columns of the state in their order.
         deletes: keys that are deleted, the key columns alone. One of the two is given.
-        number: the run's.
     """
     from pyspark.sql import functions as F
 
@@ -126,8 +128,7 @@ def rows_of(changed: DataFrame | None, deletes: DataFrame | None, number: int) -
         parts.append(changed.withColumn(DELETED, F.lit(False)))
     if deletes is not None:
         parts.append(deletes.withColumn(DELETED, F.lit(True)))
-    both = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
-    return _numbered(both, number)
+    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
 
 
 def as_one(log: DataFrame, key: Sequence[str], number: int, *, size_bytes: int) -> DataFrame:
@@ -139,10 +140,11 @@ def as_one(log: DataFrame, key: Sequence[str], number: int, *, size_bytes: int) 
         number: of the run that they become, that of the newest of them.
         size_bytes: of their files.
     """
-    return _numbered(_newest_rows(log, _numbers(log, key, size_bytes), key), number)
+    return numbered(_newest_rows(log, _numbers(log, key, size_bytes), key), number)
 
 
-def _numbered(df: DataFrame, number: int) -> DataFrame:
+def numbered(df: DataFrame, number: int) -> DataFrame:
+    """Give the rows of a run with its number, as they are stored."""
     from pyspark.sql import functions as F
 
     return df.withColumn(NUMBER, F.lit(f"{number:0{_DIGITS}}"))
@@ -206,18 +208,25 @@ def same_key(key: Sequence[str]) -> Column:
 
 
 class Touched:
-    """The keys that a caller asks for; runs one job, to learn where they are.
+    """The keys that a caller asks for; where that may save something, it runs a job to learn where they are.
 
     Args:
         keys: has the key columns.
         key: their names.
         groups: how many key groups the state has.
+        size_bytes: of the state's files.
     """
 
-    def __init__(self, keys: DataFrame, key: Sequence[str], groups: int) -> None:
+    def __init__(self, keys: DataFrame, key: Sequence[str], groups: int, size_bytes: int) -> None:
         from pyspark.sql import functions as F
 
         self._key = key
+        self._groups: list[int] | None = None
+        self._range: tuple[Any, Any] | None = None
+        if size_bytes <= SCANNED_BYTES:
+            # Spark chooses the join: how many keys there are is not known.
+            self._wanted = only_keys(keys, key)
+            return
         first = keys.schema[key[0]].dataType
         lead = F.col(key_groups.quoted(key[0]))
         row = keys.agg(
@@ -229,7 +238,8 @@ class Touched:
         ).first()
         assert row is not None, "an aggregate without groups has one row"
         self._groups = sorted(row["groups"]) if len(row["groups"]) <= groups // 2 else None
-        self._range = (row["least"], row["greatest"]) if row["rows"] == row["leads"] and row["rows"] else None
+        bounded = row["rows"] and row["rows"] == row["leads"]
+        self._range = (row["least"], row["greatest"]) if bounded else None
         wanted = only_keys(keys, key)
         self._wanted = F.broadcast(wanted) if row["rows"] <= _BROADCAST_KEYS else wanted
 

@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.tables import state
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, counts, rows
@@ -184,6 +184,35 @@ def test_of_two_drivers_that_merge_runs_one_counts(
     assert now(pipeline) == [("a", 1), ("b", 2), ("c", 3)]
 
 
+def test_a_small_state_is_written_whole(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K3, K4
+    update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2)))
+    update(pipeline, "r2", counts(spark, ("b", 20), ("c", 3)))
+    assert len(files_of(pipeline)) == 2, "a base and a run: the fixtures have it count as large"
+    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    assert update(pipeline, "r3", counts(spark, ("c", 30), ("d", 4)), keys(spark, "a", "nowhere")) == [
+        ("a", 1),
+        ("b", 20),
+        ("c", 3),
+    ]
+    assert now(pipeline) == [("b", 20), ("c", 30), ("d", 4)]
+    [file] = files_of(pipeline)
+    assert "/state.totals/" in file, "one base, and no run"
+    stored = spark.read.parquet(f"{pipeline.storage}/{pipeline.job}/{file}")
+    assert stored.columns == ["route", "flights", "_cairn_key_group"]
+    groups = [row[0] for row in stored.select("_cairn_key_group").collect()]
+    assert groups == sorted(groups)
+    update(pipeline, "r4", None, keys(spark, "b", "c", "d"))
+    assert now(pipeline) == []
+    assert update(pipeline, "r5", counts(spark, ("e", 5))) == []
+    monkeypatch.setattr(once, "WHOLE_BYTES", 0)
+    update(pipeline, "r6", counts(spark, ("f", 6)))
+    assert now(pipeline) == [("e", 5), ("f", 6)], "it has grown: runs again"
+    assert len(files_of(pipeline)) == 2
+    assert all(verified.whole for verified in pipeline.coordinator.verify())
+
+
 def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:  # semantics K1
@@ -197,7 +226,11 @@ def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
     assert now(pipeline) == []
 
 
-def test_keys_read_what_they_touch(spark: SparkSession, pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("scanned_bytes", [0, 1 << 20], ids=["large", "small"])
+def test_keys_read_what_they_touch(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int
+) -> None:
+    monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
     update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2), ("c", 3)))
     update(pipeline, "r2", counts(spark, ("b", 20), ("d", 4)), keys(spark, "c"))
     pipeline.trigger("r3")
@@ -277,7 +310,11 @@ TWICE: dict[str, tuple[Given, str]] = {
 }
 
 
-def test_bad_input_is_refused_and_the_state_stays(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
+@pytest.mark.parametrize("whole_bytes", [0, 1 << 20], ids=["large", "small"])
+def test_bad_input_is_refused_and_the_state_stays(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
+) -> None:  # semantics K5
+    monkeypatch.setattr(once, "WHOLE_BYTES", whole_bytes)
     update(pipeline, "r1", counts(spark, ("a", 0)))
     before = files_of(pipeline)
     pipeline.trigger("r2")
@@ -286,9 +323,10 @@ def test_bad_input_is_refused_and_the_state_stays(spark: SparkSession, pipeline:
             changed, key, deletes = make(spark)
             with pytest.raises(InvalidStateError, match=text):
                 epoch.update("totals", changed, key=key, deletes=deletes)
+        of_there = 0 if whole_bytes else 1
         for index, (make, text) in enumerate(TWICE.values()):
             changed, key, deletes = make(spark)
-            for name in ("totals", f"new-{index}") if not index else (f"new-{index}",):
+            for name in ("totals", f"new-{index}") if index == of_there else (f"new-{index}",):
                 with pytest.raises(InvalidStateError, match=text):
                     epoch.update(name, changed, key=key, deletes=deletes)
         assert files_of(pipeline) == before, "what was refused is deleted"
@@ -330,18 +368,24 @@ EPOCHS = st.lists(
 )
 
 
-@settings(max_examples=3, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(EPOCHS)
+@settings(max_examples=4, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(EPOCHS, st.booleans())
 def test_any_history_equals_a_plain_recomputation(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     history: Sequence[tuple[dict[str, str], set[str], str, int]],
+    small: bool,
 ) -> None:  # semantics K1, K2, K3, R4
-    """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, failed tries, rewinds, merges, folds."""
+    """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, failed tries, rewinds, merges, folds.
+
+    And the same where the state is small, so that each epoch writes it whole.
+    """
     lake = f"file://{tmp_path_factory.mktemp('lake')}"
     expected: list[dict[str, str]] = [{}]
     with pytest.MonkeyPatch.context() as patch:
         bounds(patch, 3)
+        if small:
+            patch.setattr(once, "WHOLE_BYTES", 1 << 20)
         for number, (changed, deleted, what, parallelism) in enumerate(history):
             pipeline = Pipeline(lake, spark, (StageSpec("routes", (), parallelism, 8),), retained=3)
             given_ = {ALIKE.get(key, key): value for key, value in changed.items()}
