@@ -8,7 +8,8 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.tables import state
 from tests.real.spark.pipeline import Pipeline, rows
 
 if TYPE_CHECKING:
@@ -100,6 +101,23 @@ def test_partials_merge_to_what_one_aggregation_gives(
     assert lives[1:3] == [2, 2], "the third epoch has written one run in place of two"
     assert lives[-1] <= 4, "the fourth epoch has written a new base, a file for each subtask at most"
     pipeline.forget()
+
+
+def test_a_small_state_is_merged_with_what_an_epoch_adds(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K3
+    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    for number, query in enumerate(EPOCHS[:3]):
+        pipeline.trigger(f"r{number}")
+        with pipeline.epoch(f"r{number}") as epoch:
+            epoch.aggregate("routes", grouped(spark, query), key="route", merge=MERGE)
+        pipeline.complete(f"r{number}")
+    files = [each for each in pipeline.listing() if each.endswith(".parquet")]
+    assert ["/state.routes/" in each for each in files] == [True], "a base alone"
+    together = " UNION ALL ".join(f"SELECT * FROM {each}" for each in EPOCHS[:3])
+    found = state(spark, pipeline.storage, pipeline.job, "routes", "routes")
+    assert plain(found) == plain(grouped(spark, f"({together})"))
+    assert found.columns == grouped(spark, EPOCHS[0]).columns
 
 
 def test_a_column_may_have_the_name_that_a_key_has_in_the_merge(spark: SparkSession, pipeline: Pipeline) -> None:
