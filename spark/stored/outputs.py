@@ -211,6 +211,11 @@ class _Part:
         return found.drop(group.name)
 
 
+def rows_of_files(spark: SparkSession, files: JobFiles, stored: Stored, local: LocalState | None = None) -> DataFrame:
+    """Give all rows of an output's files, those of a run as they were written: deleted keys too."""
+    return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local))
+
+
 def as_one_run(spark: SparkSession, files: JobFiles, stored: Stored, local: LocalState | None = None) -> DataFrame:
     """Give the rows of the runs that an output's files belong to as those of one run, which has the newest's number.
 
