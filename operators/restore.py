@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, RetryPolicy
+from airflow.sdk import BaseOperator
 
 from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks, close_all
 from ..tasks.entry_points import master_hooks_of
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
 from ..tasks.listeners import tell
+from .stage.airflow_features import RetryPolicy, policy_option
 from .stage.curable import WHERE_A_RETRY_MAY_CURE
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retry_policy=retry_policy, **kwargs)
+        super().__init__(**policy_option(retry_policy), **kwargs)
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.aws_conn_id = aws_conn_id

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 import zipfile
 from importlib.metadata import version
@@ -14,6 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.wheel import built_wheel
+
 INFO = f"airflow_cairn-{version('airflow-cairn')}.dist-info"
 ROOT = Path(__file__).parents[1]
 PACKAGES = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "scripts", "bench"}
@@ -21,16 +20,7 @@ PACKAGES = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests",
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
-    """Build it from a copy: the build leaves folders behind, and an old one of those would get into the next wheel."""
-    source = tmp_path_factory.mktemp("wheel") / "source"
-    ignored = shutil.ignore_patterns(".*cache*", ".venv", ".git", ".hypothesis", "build", "*.egg-info", "__pycache__")
-    shutil.copytree(ROOT, source, ignore=ignored)
-    code = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
-    command = [sys.executable, "-c", code, str(source.parent)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "_Warning" not in done.stderr, done.stderr
-    return zipfile.Path(source.parent / done.stdout.splitlines()[-1])
+    return zipfile.Path(built_wheel(tmp_path_factory.mktemp("wheel")))
 
 
 def names(wheel: zipfile.Path) -> set[str]:

@@ -7,16 +7,18 @@ Then Airflow retries by its own `retries` and `retry_delay`, and the next try fi
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
-from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 
 from ...checkpoint import NoRestart
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed
 from ...checkpoint.documents import layout
 from ...checkpoint.errors import InvalidConfigError
 from ..graph.stages import stage_task
+from ..stage import airflow_features
+from ..stage.airflow_features import RetryDecision, RetryPolicy
 from .report import report, settings_of
 
 if TYPE_CHECKING:
@@ -39,7 +41,19 @@ class CheckpointRetryPolicy(RetryPolicy):
     A `CheckpointedTaskGroup` whose config has a `restart_strategy` gives it to its stages. For a stage without a group
     it is an option: `SparkEpochOperator(retry_policy=CheckpointRetryPolicy(), retries=…)`. `retries` must then be no
     less than what the strategy allows, because Airflow never retries beyond it.
+
+    Raises:
+        InvalidConfigError: this Airflow has no retry policies.
     """
+
+    def __init__(self) -> None:
+        if not airflow_features.HAS_RETRY_POLICIES:
+            raise InvalidConfigError(
+                "a restart strategy needs Airflow's retry policies, which Airflow has from 3.3 on. Upgrade Airflow, or "
+                "leave `restart_strategy` and CheckpointRetryPolicy out: then the stages' `retries` and `retry_delay` "
+                "count",
+                airflow=version("apache-airflow-core"),
+            )
 
     def evaluate(
         self,
@@ -105,6 +119,7 @@ def restart_by(strategy: RestartStrategy | None, task: Any, *, group: str) -> No
     """
     if strategy is None:
         return
+    policy = CheckpointRetryPolicy()
     if task.retry_policy is not None:
         raise InvalidConfigError(
             "the stage has a retry_policy and its group's config a restart_strategy, and both would decide whether it "
@@ -114,7 +129,7 @@ def restart_by(strategy: RestartStrategy | None, task: Any, *, group: str) -> No
             retry_policy=type(task.retry_policy).__name__,
             restart_strategy=type(strategy).__name__,
         )
-    task.retry_policy = CheckpointRetryPolicy()
+    task.retry_policy = policy
     if not isinstance(strategy, NoRestart):
         task.retries = _enough(strategy, task.retries or 0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator, RetryPolicy
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from ...checkpoint import system_runtime
@@ -35,6 +35,7 @@ from ...tasks.job_settings import (
 )
 from ...triggers.polling import why_failed
 from ...triggers.savepoint import SavepointTrigger
+from ..stage.airflow_features import RetryPolicy, policy_option
 from ..stage.curable import WHERE_A_RETRY_MAY_CURE
 from ..trigger.checks import check_poll_interval
 
@@ -113,7 +114,7 @@ class SavepointOperator(BaseOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retries=retries, retry_policy=retry_policy, **kwargs)
+        super().__init__(retries=retries, **policy_option(retry_policy), **kwargs)
         self.storage = storage
         self.job = job
         self.target = target
@@ -303,7 +304,7 @@ class DisposeSavepointOperator(BaseOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retry_policy=retry_policy, **kwargs)
+        super().__init__(**policy_option(retry_policy), **kwargs)
         self.storage = storage
         self.savepoint = savepoint
         self.force = force

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
-
 from ...storage.errors import CairnError
+from .airflow_features import RetryDecision, RetryPolicy
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

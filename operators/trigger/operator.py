@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import RetryPolicy, timezone
+from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from ...checkpoint import CheckpointConfig, RequestKind, TriggerRequest
@@ -49,6 +49,7 @@ from ..graph.declaration import Push, TriggerOperator
 from ..graph.first_stage import first_stage_of
 from ..graph.stages import StageTask
 from ..graph.topology import stages_of
+from ..stage.airflow_features import RetryPolicy, policy_option
 from ..stage.curable import WHERE_A_RETRY_MAY_CURE
 from .checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
 from .intervals import check_intervals
@@ -162,7 +163,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retries=retries, retry_delay=retry_delay, retry_policy=retry_policy, **kwargs)
+        super().__init__(retries=retries, retry_delay=retry_delay, **policy_option(retry_policy), **kwargs)
         scope = scope_of(self.task_group)
         # What a group was given is refused as the group's: its author wrote no such task.
         where = {"task": self.task_id} if scope is None else {"group": scope.group_id}

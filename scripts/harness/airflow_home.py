@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from functools import cached_property
@@ -52,6 +51,7 @@ class AirflowHome(Service):
         parallelism: tasks that may run at once.
         users: others than the admin, each with its role in Airflow's simple auth manager.
         database: a running server that gets a database for this Airflow; None for SQLite in the folder.
+        programs: the folder with `airflow`, `python` and `spark-submit`; those of this project unless given.
     """
 
     stop_grace_s: ClassVar[float] = 4.0
@@ -68,8 +68,10 @@ class AirflowHome(Service):
         parallelism: int = 4,
         users: Mapping[str, str] | None = None,
         database: PostgresServer | None = None,
+        programs: Path = VENV / "bin",
     ) -> None:
         super().__init__("airflow", home)
+        self._programs = programs
         self._database = database
         self.mode = mode
         self.ports = AirflowPorts()
@@ -122,13 +124,13 @@ class AirflowHome(Service):
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
         return {
             **kept,
-            "PATH": os.pathsep.join([str(VENV / "bin"), kept.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join([str(self._programs), kept.get("PATH", os.defpath)]),
             "AIRFLOW_HOME": str(self.home),
             "JAVA_HOME": str(self._java_home),
             # Spark looks its own host name up, which in a container may not resolve.
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_HOSTNAME": "localhost",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self._programs / "python"),
             "PYTHONUNBUFFERED": "1",
             "SCARF_ANALYTICS": "false",
             **self._extra_env,
@@ -149,7 +151,7 @@ class AirflowHome(Service):
             WaitTimeoutError: not all are healthy in time; the text holds the end of a log.
         """
         begin = time.monotonic()
-        if self._database is None:
+        if self._database is None and self._programs == VENV / "bin":
             ensure_database(self.home / "airflow.db", lambda: self.command("db", "migrate"))
         else:
             self.command("db", "migrate")
@@ -199,7 +201,7 @@ class AirflowHome(Service):
             AirflowCommandError: it failed; the text holds its output.
         """
         done = subprocess.run(
-            [VENV / "bin" / "airflow", *words],
+            [self._programs / "airflow", *words],
             env=self.env,
             cwd=self.home,
             capture_output=True,
@@ -223,7 +225,7 @@ class AirflowHome(Service):
         passwords.write_text(json.dumps(self.passwords) + "\n")
 
     def _run(self, name: str) -> RealProcess:
-        command: list[str | Path] = [VENV / "bin" / "airflow", name]
+        command: list[str | Path] = [self._programs / "airflow", name]
         # cwd: what is started below must not find the repository's folders (`spark`, `storage`) on its import path.
         process = RealProcess(name, command, self.logs_folder / f"{name}.log", env=self.env, cwd=self.home)
         self._processes[name] = process

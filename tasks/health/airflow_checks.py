@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint
 
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from ...checkpoint.health.findings import Finding, error, warning
 
 PLUGIN = "airflow_cairn.plugin.cairn_plugin:CairnPlugin"
 """Where the entry point of the plugin leads."""
 PROVIDER = "airflow_cairn.plugin.provider_info:get_provider_info"
+WHOLE = (3, 3)
+"""From this Airflow on, nothing of Cairn is switched off."""
 HEARTBEATS = 3
 """As many heartbeats a task should be able to miss before Airflow takes it for dead."""
 LATE_S = 1_800
@@ -42,6 +45,23 @@ def check_versions(requires: Iterable[str], installed: Callable[[str], str | Non
                 f"this Cairn is made for {requirement.specifier}",
                 f"pip install '{requirement.name}{requirement.specifier}'",
             )
+
+
+def check_features(airflow: str) -> Iterator[Finding]:
+    """Say what is switched off because this Airflow does not have what it needs.
+
+    Args:
+        airflow: its version.
+    """
+    if Version(airflow).release < WHOLE:
+        yield warning(
+            "airflow-limited",
+            "apache-airflow",
+            f"Airflow {airflow} has no retry policies, and keeps no state of tasks",
+            "restart strategies are refused, an error that no retry cures is tried again all the same, and no driver "
+            "outlives its task",
+            "pip install 'apache-airflow>=3.3'",
+        )
 
 
 def check_plugin(plugins: Iterable[EntryPoint], providers: Iterable[EntryPoint]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points, requires
+from importlib.metadata import entry_points, requires, version
 
 from airflow.sdk.configuration import conf
 
@@ -39,6 +39,7 @@ def examine_worker(
     if s3:
         done.run("jars", lambda: spark_checks.check_s3a_jars(facts))
     done.run("versions", lambda: airflow_checks.check_versions(requires(_PACKAGE) or (), installed))
+    done.run("features", lambda: airflow_checks.check_features(version("apache-airflow-core")))
     done.run("plugin", _plugin)
     done.run("settings", lambda: airflow_checks.check_settings(conf.getint))
     done.run("executor", _executor)

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from scripts.setup.base import SetupError
-from tests.matrix import keyed_pipeline
-from tests.matrix.cells import DRIVERS, DriverCell
+from tests.matrix import airflow_side, keyed_pipeline
+from tests.matrix.cells import AIRFLOWS, DRIVERS, AirflowCell, DriverCell
 from tests.matrix.environments import programs_of
 
 _WAY_OUT = (
@@ -24,15 +24,17 @@ def main(words: list[str]) -> int:
         The exit status: 1 if one failed.
     """
     parser = argparse.ArgumentParser(prog="make matrix", description=__doc__)
-    names = [cell.name for cell in DRIVERS]
-    parser.add_argument("cells", nargs="*", metavar="CELL", help=f"one of {', '.join(names)}; by default all")
+    cells = (*DRIVERS, *AIRFLOWS)
+    names = ", ".join(cell.name for cell in cells)
+    says = f"one of {names}, or the beginning of some; by default all"
+    parser.add_argument("cells", nargs="*", metavar="CELL", help=says)
     given = parser.parse_args(words).cells
-    unknown = sorted(set(given) - set(names))
+    unknown = [word for word in given if not any(cell.name.startswith(word) for cell in cells)]
     if unknown:
-        parser.error(f"there is no cell {unknown[0]!r}. There are {', '.join(names)}")
+        parser.error(f"there is no cell {unknown[0]!r}. There are {names}")
     failed = []
-    for cell in DRIVERS:
-        if given and cell.name not in given:
+    for cell in cells:
+        if given and not cell.name.startswith(tuple(given)):
             continue
         problem = _problem(cell)
         print(f"{cell.name}: {'ok' if problem is None else problem}", flush=True)
@@ -43,19 +45,23 @@ def main(words: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _problem(cell: DriverCell) -> str | None:
+def _problem(cell: DriverCell | AirflowCell) -> str | None:
     """Run a cell.
 
     Returns:
         What is wrong and what to do; None if nothing is.
     """
     try:
-        programs = programs_of(cell.name, cell.python, [f"pyspark=={cell.pyspark}"])
+        packages = [f"pyspark=={cell.pyspark}"] if isinstance(cell, DriverCell) else airflow_side.packages(cell)
+        programs = programs_of(cell.name, cell.python, packages)
     except SetupError as error:
         return f"it could not be set up: {error}. Have Python {cell.python} on PATH, or let uv fetch it"
     with tempfile.TemporaryDirectory(prefix="cairn-matrix-") as folder:
         try:
-            keyed_pipeline.check(cell, programs, Path(folder))
+            if isinstance(cell, DriverCell):
+                keyed_pipeline.check(cell, programs, Path(folder))
+            else:
+                airflow_side.check(cell, programs, Path(folder))
         except AssertionError as error:
             return f"{error}\n{_WAY_OUT}"
     return None

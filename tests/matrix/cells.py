@@ -33,6 +33,45 @@ DRIVERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class AirflowCell:
+    """One Airflow and the Python that it runs on."""
+
+    airflow: str
+    python: str
+    is_main: bool = False
+    """This project locks it, and all tests run with it."""
+
+    @property
+    def name(self) -> str:
+        """What `make matrix CELLS=…` calls it."""
+        return f"airflow-{self.airflow}-python-{self.python}"
+
+    @property
+    def has_retry_policies(self) -> bool:
+        """Airflow has them from 3.3 on, and with them Cairn its restart strategies."""
+        return tuple(map(int, self.airflow.split(".")[:2])) >= (3, 3)
+
+
+AIRFLOWS = (
+    AirflowCell("3.2.2", "3.11"),
+    AirflowCell("3.2.2", "3.13"),
+    AirflowCell("3.3.2", "3.11", is_main=True),
+    AirflowCell("3.3.2", "3.13"),
+)
+
+
+def airflow_table() -> str:
+    """Write what the page says of Airflow."""
+    head = "| row | Airflow | Python | retry policies, task state | the whole suite |\n|---|---|---|---|---|\n"
+    rows = (
+        f"| `{cell.name}` | {cell.airflow} | {cell.python} | {'yes' if cell.has_retry_policies else 'no'} | "
+        f"{'yes' if cell.is_main else ''} |\n"
+        for cell in AIRFLOWS
+    )
+    return head + "".join(rows)
+
+
 def driver_table() -> str:
     """Write what the page says of the drivers."""
     head = "| row | PySpark | Python | in `make test` too |\n|---|---|---|---|\n"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
+from importlib.metadata import version
 
 import pyspark
 import pytest
+from packaging.version import Version
 
 from airflow_cairn.spark import session
+from airflow_cairn.tasks.health import airflow_checks
 from scripts.check_types import OLDEST_DRIVER
 from scripts.setup.base import ROOT
 from tests.matrix import __main__ as command
-from tests.matrix.cells import DRIVERS, MAIN, driver_table
+from tests.matrix.cells import AIRFLOWS, DRIVERS, MAIN, airflow_table, driver_table
 
 PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
 
@@ -19,6 +23,25 @@ PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
 def test_the_page_shows_the_cells_that_there_are() -> None:
     shown = PAGE.partition("<!-- drivers -->\n\n")[2].partition("\n<!-- end of drivers -->")[0]
     assert shown == driver_table(), f"put this between the two comments of the page:\n{driver_table()}"
+
+
+def test_the_page_shows_the_cells_of_airflow() -> None:
+    shown = PAGE.partition("<!-- airflow -->\n\n")[2].partition("\n<!-- end of airflow -->")[0]
+    assert shown == airflow_table(), f"put this between the two comments of the page:\n{airflow_table()}"
+
+
+def test_the_bounds_of_airflow_are_those_of_the_oldest_cells() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [airflow] = [line for line in project["dependencies"] if line.startswith("apache-airflow>")]
+    oldest = min(tuple(map(int, cell.airflow.split(".")[:2])) for cell in AIRFLOWS)
+    assert airflow == f"apache-airflow>={oldest[0]}.{oldest[1]},<4"
+    assert project["requires-python"] == f">={min(AIRFLOWS, key=lambda cell: cell.python).python}"
+    [main] = [cell for cell in AIRFLOWS if cell.is_main]
+    assert (main.airflow, main.python) == (version("apache-airflow"), ".".join(map(str, sys.version_info[:2])))
+    # The one place in the package that knows where the bound lies, beside Airflow itself.
+    assert {cell.airflow for cell in AIRFLOWS if cell.has_retry_policies} == {
+        cell.airflow for cell in AIRFLOWS if Version(cell.airflow).release >= airflow_checks.WHOLE
+    }
 
 
 def test_the_bounds_are_those_of_the_oldest_cells() -> None:

@@ -172,7 +172,7 @@ def test_a_machine_without_anything(tmp_path: Path) -> None:
 
 def versions(**installed: str | None) -> list[str]:
     have = {"apache-airflow": "3.3.2", "pyspark": "4.1.0", "boto3": "1.40", **installed}
-    asked = ["apache-airflow<4,>=3.3", "pyspark<5,>=4.0", "boto3>=1.36", 'pyarrow>=21; extra == "state"']
+    asked = ["apache-airflow<4,>=3.2", "pyspark<5,>=4.0", "boto3>=1.36", 'pyarrow>=21; extra == "state"']
     found = list(airflow_checks.check_versions(asked, have.get))
     assert set(names(found)) <= {"versions-unfit"}
     return [each.subject for each in found]
@@ -180,10 +180,16 @@ def versions(**installed: str | None) -> list[str]:
 
 def test_versions_that_do_not_fit() -> None:
     assert versions() == []
-    assert versions(**{"apache-airflow": "3.2.1", "boto3": None}) == ["apache-airflow", "boto3"]
+    assert versions(**{"apache-airflow": "3.1.8", "boto3": None}) == ["apache-airflow", "boto3"]
     assert versions(pyspark="5.0.0") == ["pyspark"]
     assert versions(pyspark=None) == ["pyspark"]
     assert versions(**{"pyspark": None, "pyspark-client": "4.1.0"}) == [], "all stages over Spark Connect"
+
+
+def test_an_airflow_on_which_some_is_switched_off() -> None:
+    assert names(airflow_checks.check_features("3.2.2")) == ["airflow-limited"]
+    assert names(airflow_checks.check_features("3.3.0")) == []
+    assert names(airflow_checks.check_features("3.3.0rc1")) == []
 
 
 def point(value: str) -> EntryPoint:
@@ -287,7 +293,7 @@ def machine(spark_home: Path, api: dict[str, Answer], monkeypatch: pytest.Monkey
 def test_every_check_of_a_worker_that_is_well(machine: None) -> None:
     found = examine_worker(s3=True, dag_id="flights")
     assert (names(found.findings), found.skipped) == ([], {})
-    assert len(found.passed) == 11
+    assert len(found.passed) == 12
     assert examine_worker(s3=False, airflow_api_conn_id=None).skipped == {"airflow's API": "no connection is named"}
 
 
@@ -333,7 +339,7 @@ def test_the_operator_refuses_at_parse_what_cannot_be(tmp_path: Path) -> None:
 def test_the_command(machine: None, api: dict[str, Answer], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage = healthy_storage(tmp_path)
     assert main(["doctor", "--worker", "--storage", storage]) == 0
-    assert capsys.readouterr().out == "nothing is wrong; 21 checks passed, 0 not made\n"
+    assert capsys.readouterr().out == "nothing is wrong; 22 checks passed, 0 not made\n"
     assert main(["doctor", "--dag", "other"]) == DAMAGED
     assert capsys.readouterr().out.startswith("ERROR dag-missing: other\n")
     assert main(["doctor"]) == FAILED
