@@ -12,6 +12,7 @@ from typing import Any
 
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.names import shorten
+from .versions import features
 
 MAX_NOTE = 1000
 """Characters of a note that Airflow takes."""
@@ -52,7 +53,7 @@ def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, An
     Args:
         run_id: of the one DAG run; not empty.
         tasks: at least one. A mapped task needs its index: the id alone would mean all its instances.
-        note: what the page shows at each task instance; cut after 1,000 characters.
+        note: what the page shows at each task instance; cut after 1,000 characters. Airflow 3.2 takes none.
 
     Returns:
         The body, as JSON values.
@@ -85,5 +86,5 @@ def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, An
         "run_on_latest_version": False,
         # A running sibling is to be stopped (semantics F3).
         "prevent_running_task": False,
-        "note": note[:MAX_NOTE],
+        **({"note": note[:MAX_NOTE]} if features.TAKES_NOTES else {}),
     }

@@ -9,10 +9,10 @@ from airflow.sdk import BaseOperator
 
 from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks, close_all
+from ..hooks.versions.retry_policies import RetryPolicy, policy_option
 from ..tasks.entry_points import master_hooks_of
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
 from ..tasks.listeners import tell
-from .stage.airflow_features import RetryPolicy, policy_option
 from .stage.curable import WHERE_A_RETRY_MAY_CURE
 
 if TYPE_CHECKING:

@@ -44,6 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "epoch",
         "remote",
     ),
+    "hooks": ("versions", "*"),
     "tasks": ("*", "health"),
     "plugin": ("provider_info windows drawings", "timetable interventions", "page", "cairn_plugin"),
     "operators": ("graph", "stage", "failure trigger restore doctor notifications", "savepoint", "group"),

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
-from airflow.sdk.observability.metrics import stats_utils
-
 from ..checkpoint.documents.head import Head
 from ..checkpoint.reasons import Reason, Status
 from ..checkpoint.views import happened
+from ..hooks.versions import metrics as airflow_metrics
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +42,11 @@ class Metric:
         # Not `job`: that is Prometheus' own label for where a value was read.
         tags = {"job_name": job} | ({"reason": str(reason)} if reason is not None else {})
         if self.kind is Kind.GAUGE:
-            stats.gauge(self.name, value, tags=tags)
+            airflow_metrics.sink.gauge(self.name, value, tags=tags)
         elif self.kind is Kind.TIMER:
-            stats.timing(self.name, value, tags=tags)
+            airflow_metrics.sink.timing(self.name, value, tags=tags)
         elif value:
-            stats.incr(self.name, value, tags=tags)
+            airflow_metrics.sink.incr(self.name, value, tags=tags)
 
 
 TRIGGERED = Metric("cairn.checkpoint.triggered", Kind.COUNTER)
@@ -95,9 +92,7 @@ def initialize() -> None:
     A task's process has done so itself. The triggerer and the API server configure another copy of the same module,
     and of this one nothing would be sent.
     """
-    stats.initialize(
-        factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
-    )
+    airflow_metrics.configure()
 
 
 def report(old: Head, new: Head) -> None:

@@ -21,6 +21,7 @@ from ...checkpoint.savepoints.disposal import HistoryRule
 from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, SavepointRequest
 from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
 from ...hooks.storage import CheckpointStorageHook
+from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...storage.errors import ErrorKind
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
@@ -35,7 +36,6 @@ from ...tasks.job_settings import (
 )
 from ...triggers.polling import why_failed
 from ...triggers.savepoint import SavepointTrigger
-from ..stage.airflow_features import RetryPolicy, policy_option
 from ..stage.curable import WHERE_A_RETRY_MAY_CURE
 from ..trigger.checks import check_poll_interval
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...hooks.versions.retry_policies import RetryDecision, RetryPolicy
 from ...storage.errors import CairnError
-from .airflow_features import RetryDecision, RetryPolicy
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

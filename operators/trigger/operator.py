@@ -24,6 +24,7 @@ from ...checkpoint.savepoints.start_plan import JobShape
 from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
 from ...checkpoint.views.drawn_stages import DrawnStage, drawn
+from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
@@ -49,7 +50,6 @@ from ..graph.declaration import Push, TriggerOperator
 from ..graph.first_stage import first_stage_of
 from ..graph.stages import StageTask
 from ..graph.topology import stages_of
-from ..stage.airflow_features import RetryPolicy, policy_option
 from ..stage.curable import WHERE_A_RETRY_MAY_CURE
 from .checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
 from .intervals import check_intervals

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint
 
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from ...checkpoint.health.findings import Finding, error, warning
 
 PLUGIN = "airflow_cairn.plugin.cairn_plugin:CairnPlugin"
 """Where the entry point of the plugin leads."""
 PROVIDER = "airflow_cairn.plugin.provider_info:get_provider_info"
-WHOLE = (3, 3)
-"""From this Airflow on, nothing of Cairn is switched off."""
 HEARTBEATS = 3
 """As many heartbeats a task should be able to miss before Airflow takes it for dead."""
 LATE_S = 1_800
@@ -47,13 +44,14 @@ def check_versions(requires: Iterable[str], installed: Callable[[str], str | Non
             )
 
 
-def check_features(airflow: str) -> Iterator[Finding]:
+def check_features(airflow: str, *, whole: bool) -> Iterator[Finding]:
     """Say what is switched off because this Airflow does not have what it needs.
 
     Args:
         airflow: its version.
+        whole: whether it has all that Cairn can use.
     """
-    if Version(airflow).release < WHOLE:
+    if not whole:
         yield warning(
             "airflow-limited",
             "apache-airflow",

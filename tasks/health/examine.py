@@ -10,6 +10,7 @@ from airflow.sdk.configuration import conf
 
 from ...checkpoint.health.findings import Examination, Finding
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
+from ...hooks.versions import features
 from . import airflow_checks, api_checks, spark_checks
 from .spark_facts import gather, installed
 
@@ -39,12 +40,16 @@ def examine_worker(
     if s3:
         done.run("jars", lambda: spark_checks.check_s3a_jars(facts))
     done.run("versions", lambda: airflow_checks.check_versions(requires(_PACKAGE) or (), installed))
-    done.run("features", lambda: airflow_checks.check_features(version("apache-airflow-core")))
+    done.run("features", _features)
     done.run("plugin", _plugin)
     done.run("settings", lambda: airflow_checks.check_settings(conf.getint))
     done.run("executor", _executor)
     _examine_api(done, airflow_api_conn_id, dag_id)
     return done
+
+
+def _features() -> Iterator[Finding]:
+    return airflow_checks.check_features(version("apache-airflow-core"), whole=features.HAS_RETRY_POLICIES)
 
 
 def _plugin() -> Iterator[Finding]:

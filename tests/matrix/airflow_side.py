@@ -37,7 +37,7 @@ def packages(cell: AirflowCell) -> list[str]:
     """Give what a user installs with Cairn: this Airflow, what Cairn needs, and the extra `spark`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]
-    return [f"apache-airflow=={cell.airflow}", *project["dependencies"], *extra["spark"]]
+    return [f"apache-airflow=={cell.airflow}", *cell.constraints, *project["dependencies"], *extra["spark"]]
 
 
 def check(cell: AirflowCell, programs: Path, folder: Path) -> None:

@@ -8,10 +8,9 @@ from importlib.metadata import version
 
 import pyspark
 import pytest
-from packaging.version import Version
 
+from airflow_cairn.hooks.versions import features
 from airflow_cairn.spark import session
-from airflow_cairn.tasks.health import airflow_checks
 from scripts.check_types import OLDEST_DRIVER
 from scripts.setup.base import ROOT
 from tests.matrix import __main__ as command
@@ -38,10 +37,8 @@ def test_the_bounds_of_airflow_are_those_of_the_oldest_cells() -> None:
     assert project["requires-python"] == f">={min(AIRFLOWS, key=lambda cell: cell.python).python}"
     [main] = [cell for cell in AIRFLOWS if cell.is_main]
     assert (main.airflow, main.python) == (version("apache-airflow"), ".".join(map(str, sys.version_info[:2])))
-    # The one place in the package that knows where the bound lies, beside Airflow itself.
-    assert {cell.airflow for cell in AIRFLOWS if cell.has_retry_policies} == {
-        cell.airflow for cell in AIRFLOWS if Version(cell.airflow).release >= airflow_checks.WHOLE
-    }
+    assert main.has_retry_policies
+    assert features.HAS_RETRY_POLICIES
 
 
 def test_the_bounds_are_those_of_the_oldest_cells() -> None:

@@ -1,0 +1,1 @@
+"""What differs between the versions of Airflow, asked in one place. Imports nothing else of this package."""
