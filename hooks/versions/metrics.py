@@ -21,4 +21,5 @@ else:
 
     def configure() -> None:
         """Configure Airflow's metrics in this process, as Airflow's own processes do."""
-        sink.initialize(factory=stats_utils.get_stats_factory(sink))
+        older_factory: Any = stats_utils.get_stats_factory
+        sink.initialize(factory=older_factory(sink))

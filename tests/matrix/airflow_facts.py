@@ -13,7 +13,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 ROOMS = ("storage", "checkpoint", "hooks", "tasks", "triggers", "sensors", "operators", "plugin", "cli")
 
-modules = []
+modules: list[object] = []
 for room in ROOMS:
     package = importlib.import_module(f"airflow_cairn.{room}")
     inside = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")

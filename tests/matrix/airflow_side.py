@@ -58,9 +58,9 @@ def check(cell: AirflowCell, programs: Path, folder: Path) -> None:
 
 def _install(programs: Path, folder: Path) -> None:
     """Install the wheel as pip would, but for what it needs, which is there; then ask whether all fits."""
-    uv, into = ensure_uv(), ("--no-config", "--python", programs / "python")
-    install = [uv, "pip", "install", *into, "--no-deps", "--reinstall", built_wheel(folder)]
-    for command in (install, [uv, "pip", "check", *into]):
+    into: tuple[str | Path, ...] = ("--no-config", "--python", programs / "python")
+    for words in (("install", *into, "--no-deps", "--reinstall", built_wheel(folder)), ("check", *into)):
+        command = [ensure_uv(), "pip", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
@@ -79,7 +79,8 @@ def _facts(programs: Path, folder: Path) -> dict[str, Any]:
     package = subprocess.run(
         [programs / "python", "-c", asked], capture_output=True, text=True, check=True, cwd=folder, env=environ
     ).stdout.split()[-1]
-    words = [programs / "python", copied, f"{package}/dags", f"{package}/dags/examples", HERE / "dags"]
+    folders: list[str | Path] = [f"{package}/dags", f"{package}/dags/examples", HERE / "dags"]
+    words = [programs / "python", copied, *folders]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=environ)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     [line] = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
