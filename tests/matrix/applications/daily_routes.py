@@ -8,4 +8,6 @@ with Epoch.current() as epoch:
     today = epoch.spark.range(day * 100, day * 100 + 100).selectExpr(
         "concat('route ', id % 7) AS route", "id AS flights"
     )
-    epoch.aggregate("totals", today, key="route", merge={"flights": "sum"})
+    totals = epoch.state("totals")
+    every = today if totals is None else totals.unionByName(today)
+    epoch.snapshot("totals", every.groupBy("route").sum("flights").toDF("route", "flights"), key="route")
