@@ -59,12 +59,13 @@ def merged_arrays(column: Column, name: str, element: DataType, how: str) -> Col
     def one(left: Column, right: Column) -> Column:
         return F.coalesce(pair(left, right).cast(EXACT if is_exact else kind), left, right)
 
-    gathered = F.collect_list(column.cast(work))
-    total = F.aggregate(gathered, F.array().cast(work), lambda before, array: F.zip_with(before, array, one))
+    gathered = F.collect_list(column)
+    total = F.aggregate(gathered, F.array().cast(work), lambda before, array: F.zip_with(before, array.cast(work), one))
     if is_exact:
         error = does_not_fit(name, f"array<{kind}>")
         total = F.transform(total, lambda value: fitted(value, element, error))
-    return F.when(F.size(gathered) > 0, total)
+    # Most keys of a state are in none of an epoch's partials: what they have is taken as it is.
+    return F.when(F.size(gathered) == 1, gathered[0]).when(F.size(gathered) > 1, total)
 
 
 def does_not_fit(name: str, kind: str) -> Column:
