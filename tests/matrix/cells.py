@@ -60,7 +60,9 @@ _OF_3_2 = ("fastapi<0.137",)
 
 AIRFLOWS = (
     AirflowCell("3.2.2", "3.11", constraints=_OF_3_2),
+    AirflowCell("3.2.2", "3.13", constraints=_OF_3_2),
     AirflowCell("3.3.2", "3.11", is_main=True),
+    AirflowCell("3.3.2", "3.13"),
 )
 
 
