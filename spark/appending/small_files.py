@@ -22,8 +22,8 @@ BUDGET = 128 * 1024 * 1024
 """Bytes that one epoch writes anew at most, and so the most that a merged file has."""
 
 
-def alike(handles: Sequence[StateHandle]) -> list[StateHandle]:
-    """Give the files that are to become one file for each partition, in the order in which they are given."""
+def alike(handles: Sequence[StateHandle]) -> tuple[list[StateHandle], list[StateHandle]]:
+    """Give the files that are to become one file for each partition, and those that stay; each in the given order."""
     found = defaultdict[tuple[str, int], list[StateHandle]](list)
     for each in handles:
         if each.size_bytes < SMALL:
@@ -36,4 +36,5 @@ def alike(handles: Sequence[StateHandle]) -> list[StateHandle]:
         if len(group) >= FAN_IN and len(fitting) > 1:
             chosen.update(each.path for each in fitting)
             left -= sum(each.size_bytes for each in fitting)
-    return [each for each in handles if each.path in chosen]
+    small, others = ([each for each in handles if (each.path in chosen) == wanted] for wanted in (True, False))
+    return small, others

@@ -289,12 +289,11 @@ class Writer:
         assert output.appended is not None
         listing = Listing(self._files, output)
         draft = listing.draft(there, [file.handle for file in files], replaced)
-        small = small_files.alike(draft.older)
+        small, others = small_files.alike(draft.older)
         drafted = self._now_ms()
         larger = merge(output, small) if small else []
         merged = self._now_ms()
-        stay = [each for each in draft.older if each not in small]
-        listed, count, size_bytes = listing.write(draft, [*stay, *larger])
+        listed, count, size_bytes = listing.write(draft, [*others, *larger])
         with self._lock:
             self.times.async_ms += max(0, self._now_ms() - merged + drafted - began)
         output = replace(output, appended=replace(output.appended, files=count, size_bytes=size_bytes))

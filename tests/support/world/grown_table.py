@@ -33,9 +33,9 @@ def append(
     output = Output("table", NAME, folder, appended=Appended())
     listing = manifests.Listing(files, output)
     draft = listing.draft(there, added)
-    small = small_files.alike(draft.older)
+    small, others = small_files.alike(draft.older)
     merged = [_merged(world, files, f"{folder}small-0", small)] if small else []
-    listed, count, size_bytes = listing.write(draft, [*(each for each in draft.older if each not in small), *merged])
+    listed, count, size_bytes = listing.write(draft, [*others, *merged])
     output = Output("table", NAME, folder, appended=Appended(count, size_bytes))
     return output, sorted([listed, *added, *merged], key=lambda handle: handle.path)
 
