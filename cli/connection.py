@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import redirect_stdout
 
@@ -11,7 +12,9 @@ from ..storage import S3Options
 
 
 def take_over(options: argparse.Namespace) -> None:
-    """Let a command use the connection that it names. What is typed beside it counts before what it says.
+    """Let a command use the connection that it names, and find its storage.
+
+    What is typed counts before what the connection says, and that before what `CAIRN_STORAGE` says.
 
     Args:
         options: the command's words: `conn`, `storage`, `endpoint_url`, `region`. Gets `s3`, how to reach an S3 store.
@@ -21,10 +24,12 @@ def take_over(options: argparse.Namespace) -> None:
         InvalidRequestError: the options of S3 cannot be right.
     """
     options.s3 = S3Options(endpoint_url=options.endpoint_url, region=options.region)
+    from_environment = os.environ.get("CAIRN_STORAGE")
     if options.conn is None:
+        options.storage = options.storage or from_environment
         return
     found, storage = _read(options.conn)
-    options.storage = options.storage or storage
+    options.storage = options.storage or storage or from_environment
     options.s3 = S3Options(
         endpoint_url=options.endpoint_url or found.endpoint_url,
         region=options.region or found.region,

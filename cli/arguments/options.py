@@ -29,10 +29,7 @@ def job_command(verbs: Verbs, name: str, text: str) -> Command:
 def command(verbs: Verbs, name: str, text: str) -> Command:
     """Add a command that reads a storage."""
     verb = described(verbs, name, text)
-    storage = os.environ.get("CAIRN_STORAGE")
-    verb.add_argument(
-        "--storage", metavar="URI", default=storage, help="file:///folder or s3://bucket/prefix (or set CAIRN_STORAGE)"
-    )
+    verb.add_argument("--storage", metavar="URI", help="file:///folder or s3://bucket/prefix (or set CAIRN_STORAGE)")
     verb.add_argument(
         "--conn",
         metavar="ID",

@@ -50,6 +50,21 @@ def test_what_is_typed_counts_before_what_the_connection_says(monkeypatch: pytes
     assert (options.storage, options.s3) == ("s3://lake/b", replace(found, region="eu-north-1"))
 
 
+def test_the_storage_of_the_environment_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAIRN_STORAGE", "s3://production/cairn")
+    define(monkeypatch, conn_type="cairn", extra={"storage": "s3://staging/cairn"})
+    monkeypatch.setenv("AIRFLOW_CONN_KEYS", json.dumps({"conn_type": "aws"}))
+    for words, expected in (
+        (["--conn", "lake"], "s3://staging/cairn"),
+        (["--conn", "lake", "--storage", "s3://typed/cairn"], "s3://typed/cairn"),
+        (["--conn", "keys"], "s3://production/cairn"),
+        ([], "s3://production/cairn"),
+    ):
+        options = parser().parse_args(["clean", "flights", *words])
+        take_over(options)
+        assert options.storage == expected
+
+
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
