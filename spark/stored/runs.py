@@ -43,7 +43,7 @@ SMALL_BYTES = 4 << 20
 """Runs of up to this many bytes together are left, whatever the base has, until some of them are merged: a small state
 is not rewritten each epoch."""
 
-SCANNED_BYTES = 16 << 20
+SCANNED_BYTES = 4 << 20
 """A state of up to this many bytes is read whole for the keys that are asked for: to look at them first costs more."""
 
 _BROADCAST_BYTES = 32 << 20
