@@ -26,7 +26,7 @@ from . import adopt as adopt_of
 from . import doctor as doctor_of
 from . import listeners, resume_text, rewind_text, stop_text
 from . import savepoints as savepoints_of
-from .output import detail_lines, listings, numbers, state_diff, state_rows
+from .output import compaction, detail_lines, listings, numbers, state_diff, state_rows
 from .output.progress import ProgressLine
 from .output.suggestions import meant
 from .servers import servers as servers_of
@@ -231,6 +231,12 @@ def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:
 def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Show the first rows of a state."""
     return Outcome(*state_rows.rows(_job(store, options.job), options))
+
+
+def compact(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Merge base and runs of states that grow."""
+    _job(store, options.job)
+    return Outcome(*compaction.compact(store, options.job, options.stage, options.name, options.max_bytes))
 
 
 def diff(store: ObjectStore, options: argparse.Namespace) -> Outcome:

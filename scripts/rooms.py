@@ -21,7 +21,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "failures servers",
         "decisions",
         "store",
-        "open_job rows",
+        "open_job rows compaction",
         "sources",
         "completion",
         "executions",

@@ -1,4 +1,4 @@
-"""What runs inside a Spark application: `Epoch` for its stages; `table` and `state` read what they wrote.
+"""What runs inside a Spark application: `Epoch` for its stages; `table` and `state` read what these wrote.
 
 Users import the names of `__all__`; the modules below are internal.
 
@@ -15,6 +15,8 @@ from .. import import_when_used
 if TYPE_CHECKING:
     from .bootstrap import Keyed as Keyed
     from .bootstrap import bootstrap_savepoint as bootstrap_savepoint
+    from .compaction import Compaction as Compaction
+    from .compaction import compact as compact
     from .data_checks import DataCheckError as DataCheckError
     from .epoch import Epoch as Epoch
     from .event_time.ttl import StateTtl as StateTtl
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "BackgroundSnapshotError": ".output.background",
+    "Compaction": ".compaction",
     "DataCheckError": ".data_checks",
     "Epoch": ".epoch",
     "Keyed": ".bootstrap",
     "StateTtl": ".event_time.ttl",
     "bootstrap_savepoint": ".bootstrap",
+    "compact": ".compaction",
     "state": ".tables",
     "table": ".tables",
 }

@@ -20,6 +20,7 @@ from ..documents.head import Head
 from ..errors import CompletedEpochsLostError
 from ..open_job import UseCase
 from ..store import completed_epochs
+from .compacted import Compactions
 from .live import Live, find_live
 
 MAX_FOREIGN = 100
@@ -72,10 +73,12 @@ class Cleaner(UseCase):
             ForbiddenError: the store does not let uploads be listed.
         """
         head, live = self._look()
+        compacted = Compactions(self._files, head, live)
         foreign: list[str] = []
         # One without content may be an epoch's list that was named unseen.
-        dead = tuple(found for found in self._dead(head, live, foreign) if found.size_bytes)
-        return Leftovers(dead, tuple(self._dead_uploads(head, live)), tuple(foreign), dict(live.unknown))
+        dead = tuple(found for found in self._dead(head, live, compacted, foreign) if found.size_bytes)
+        uploads = tuple(self._dead_uploads(head, live, compacted))
+        return Leftovers(dead, uploads, tuple(foreign), {**live.unknown, **compacted.broken})
 
     def clean(self, on_progress: Callable[[FilesProgress], None] = lambda _: None) -> CleanReport:
         """Delete every file of the job's checkpoints, and long list of an epoch's input, that nothing alive refers to.
@@ -93,8 +96,9 @@ class Cleaner(UseCase):
             DocumentError: it is broken; nothing was deleted.
         """
         head, live = self._look()
+        compacted = Compactions(self._files, head, live)
         foreign: list[str] = []
-        dead = list(self._dead(head, live, foreign))
+        dead = list(self._dead(head, live, compacted, foreign))
         size_bytes, bytes_done = sum(found.size_bytes for found in dead), 0
         failures: list[DeleteFailure] = []
         for start in range(0, max(1, len(dead)), AT_ONCE):
@@ -103,8 +107,9 @@ class Cleaner(UseCase):
             bytes_done += sum(found.size_bytes for found in part)
             if part:
                 on_progress(FilesProgress(len(dead), start + len(part), size_bytes, bytes_done))
-        aborted, unaborted = self._abort_uploads(head, live)
-        unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in live.unknown.items()]
+        aborted, unaborted = self._abort_uploads(head, live, compacted)
+        unreadable = {**live.unknown, **compacted.broken}
+        unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in unreadable.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
 
     def _look(self) -> tuple[Head, Live]:
@@ -115,9 +120,11 @@ class Cleaner(UseCase):
             own=True,
         )
 
-    def _dead(self, head: Head, live: Live, foreign: list[str]) -> Iterator[ObjectStat]:
+    def _dead(self, head: Head, live: Live, compacted: Compactions, foreign: list[str]) -> Iterator[ObjectStat]:
         done = head.completions().keys() - live.epochs
-        return (found for found in self._below(head, done, foreign) if not self._holds(head, live, found.key))
+        for found in self._below(head, done, foreign):
+            if not self._holds(head, live, found.key) and not compacted.holds(found.key):
+                yield found
 
     def _below(self, head: Head, done: Collection[str], foreign: list[str]) -> Iterator[ObjectStat]:
         """Yield what lies in the folders of ids that the head has handed out, the epochs' lists, and their slices.
@@ -160,11 +167,11 @@ class Cleaner(UseCase):
         except CompletedEpochsLostError:
             return True
 
-    def _abort_uploads(self, head: Head, live: Live) -> tuple[int, list[DeleteFailure]]:
+    def _abort_uploads(self, head: Head, live: Live, compacted: Compactions) -> tuple[int, list[DeleteFailure]]:
         aborted = 0
         failures: list[DeleteFailure] = []
         try:
-            for upload in self._dead_uploads(head, live):
+            for upload in self._dead_uploads(head, live, compacted):
                 try:
                     self._files.store.abort_upload(upload)
                     aborted += 1
@@ -174,9 +181,10 @@ class Cleaner(UseCase):
             failures.append(DeleteFailure(self._files.prefix, f"its pending uploads cannot be listed: {error}"))
         return aborted, failures
 
-    def _dead_uploads(self, head: Head, live: Live) -> Iterator[PendingUpload]:
+    def _dead_uploads(self, head: Head, live: Live, compacted: Compactions) -> Iterator[PendingUpload]:
         for upload in self._files.uploads():
             key = self._files.bare(upload.key)
             checkpoint = layout.checkpoint_of(key)
-            if checkpoint is not None and checkpoint < head.next_id and not live.holds(key):
+            handed_out = checkpoint is not None and checkpoint < head.next_id
+            if handed_out and not live.holds(key) and not compacted.holds(key):
                 yield upload

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
+from ..compaction import records
 from ..decisions import partial_completion
 from ..decisions.transitions import Assembled
 from ..documents import layout
@@ -58,6 +59,8 @@ class Assembler:
         self._committables = False
         self._owing: list[str] = []
         self._inherited: set[str] | None = None
+        self._adopted: dict[str, frozenset[str]] = {}
+        """By the record of a compaction, what may be named of it (semantics K7)."""
         self._tables: dict[str, str] = {}
         self._table_files: Counter[str] = Counter()
         self._owners: dict[str, str] = {}
@@ -285,7 +288,7 @@ class Assembler:
         return f"{layout.execution_folder(execution.home, ack.stage, execution.attempt, execution.token)}{ack.run}/"
 
     def _check_origin(self, ack: AckDocument, own: str, path: str) -> None:
-        """Let a stage name its own driver's files and those of the checkpoint that was restored, and no others.
+        """Let a stage name its own driver's files, those of the checkpoint that was restored, and compactions of these.
 
         Nothing else is kept from the cleaner while this checkpoint is pending.
         """
@@ -293,9 +296,20 @@ class Assembler:
             return
         if self._inherited is None:
             self._inherited = self._restored_paths()
-        if path not in self._inherited:
+        if path not in self._inherited and path not in self._compacted(ack, path, self._inherited):
             problem = f"it names what is neither its own nor the restored checkpoint's: {path}"
             raise _broken(ack.stage, self._document.executions[ack.stage], problem)
+
+    def _compacted(self, ack: AckDocument, path: str, restored: set[str]) -> frozenset[str]:
+        record = layout.compaction_of(path)
+        if record is None:
+            return frozenset()
+        if record not in self._adopted:
+            try:
+                self._adopted[record] = records.adoptable(self._files, record, ack.stage, restored)
+            except DocumentError as error:
+                raise _broken(ack.stage, self._document.executions[ack.stage], str(error)) from error
+        return self._adopted[record]
 
     def _restored_paths(self) -> set[str]:
         found: set[str] = set()

@@ -232,3 +232,24 @@ class ManifestDocument:
     job: Job
     output: OutputId
     files: tuple[StateHandle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionDocument:
+    """`chk-<id>/compactions/<stage>/<token>.json`: base and runs of a state as a new base, written outside of an epoch.
+
+    It is created before the first file of the base, and replaced once, when all of them are there (semantics K7).
+    """
+
+    job: Job
+    stage: Stage
+    token: Token
+    output: Output
+    """The state, as a checkpoint names it that adopts the base."""
+    began_at_ms: Count
+    replaces: tuple[StateHandle, ...]
+    """The files of base and runs whose rows the new base has."""
+    base: tuple[SubtaskAck, ...] | None = None
+    """The files of the new base; None: they are still being written."""
+    given_up: bool = field(default=False, metadata=SPARSE)
+    """Whether another compactor found it unfinished for too long: it is never finished after that."""

@@ -46,6 +46,8 @@ _TABLE_LIST = "all.json"
 """Sorts before every file that Spark writes beside it."""
 _MARKERS = frozenset({"acks", "declines", "failures", "handover"})
 """Folders of a checkpoint that hold a document for each execution, by stage."""
+COMPACTOR = 0
+"""In place of an attempt's number, in the folder of what is written outside of an epoch (semantics K7)."""
 
 
 def epoch_name(run_id: str) -> str:
@@ -246,6 +248,28 @@ def execution_of(key: str) -> tuple[int, str, str] | None:
     if segments[1] == "state":
         return home, segments[2], segments[3].partition("-")[2]
     return (home, segments[2], token_of(segments[3])) if segments[1] in _MARKERS else None
+
+
+def compactions(home: int, stage: str) -> str:
+    """Give the folder of the records of compactions of a stage's states, in the oldest folder of what they replace."""
+    return f"{folder(home)}compactions/{check_name('stage', stage)}/"
+
+
+def compaction(home: int, stage: str, token: str) -> str:
+    """Give the key of the record of a compaction."""
+    return f"{compactions(home, stage)}{check_token(token)}.json"
+
+
+def compaction_of(key: str) -> str | None:
+    """Give the key of the record of the compaction that a file belongs to, or that it is; None for any other key."""
+    segments, home = key.split("/"), checkpoint_of(key)
+    if home is None or len(segments) < 4:
+        return None
+    if segments[1] == "compactions":
+        return key
+    number, _, token = segments[3].partition("-")
+    writes = segments[1] == "state" and number == str(COMPACTOR) and _TOKEN.match(token)
+    return compaction(home, segments[2], token) if writes else None
 
 
 def token_of(name: str) -> str:

@@ -12,7 +12,14 @@ from ...storage.checksums import Hasher
 from ...storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, Written
 from ..documents import codec, layout
-from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument, ManifestDocument, TableDocument
+from ..documents.acknowledgement import (
+    AckDocument,
+    AckPart,
+    CompactionDocument,
+    DeclineDocument,
+    ManifestDocument,
+    TableDocument,
+)
 from ..documents.attempt import (
     DocumentRef,
     EpochCompletedDocument,
@@ -41,6 +48,7 @@ KINDS: dict[type, str] = {
     ServersDocument: "cairn.servers",
     TableDocument: "cairn.table",
     ManifestDocument: "cairn.manifest",
+    CompactionDocument: "cairn.compaction",
 }
 """The `kind` that each document carries."""
 

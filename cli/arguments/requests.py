@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import commands, manual_checkpoint
 from ..airflow_api import TOKEN
-from .options import Command, Verbs, airflow, as_json, checkpoint_id, command, described, job_command
+from .options import Command, Verbs, airflow, as_json, between, checkpoint_id, command, described, job_command
 
 _TARGET = "where the savepoint gets a folder of its own; by default the job's savepoint_target"
 
@@ -21,6 +21,7 @@ def add(verbs: Verbs) -> None:
         _dispose,
         _forget_listener,
         _clean,
+        _compact,
     ):
         each(verbs)
 
@@ -125,6 +126,18 @@ def _forget_listener(verbs: Verbs) -> None:
 def _clean(verbs: Verbs) -> None:
     verb = job_command(verbs, "clean", "delete the files of a job that no checkpoint refers to")
     verb.set_defaults(run=commands.clean)
+
+
+def _compact(verbs: Verbs) -> None:
+    verb = job_command(verbs, "compact", "merge base and runs of states that grow, by Spark, outside of an epoch")
+    verb.add_argument("stage", metavar="STAGE", nargs="?", help="the stage's uid; without it, all")
+    verb.add_argument(
+        "name", metavar="NAME", nargs="?", help="the state's name; without it, all whose runs have grown enough"
+    )
+    verb.add_argument(
+        "--max-bytes", metavar="N", type=between(1, 10**18), help="how many bytes may be read in all (any number)"
+    )
+    verb.set_defaults(run=commands.compact)
 
 
 def _without_asking(verb: Command) -> None:

@@ -16,6 +16,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ..kinds import small_state
 from ..stored.local_state import LocalState
 from ..stored.outputs import Stored, of_checkpoint
+from .adoption import adopted
 from .backlog import Backlog
 
 VALUE = "value"
@@ -43,12 +44,14 @@ class RestoredState:
         Raises:
             GoneError: its metadata is gone.
             DocumentError: its metadata is broken or altered.
+            UnavailableError: the store could not be asked which compactions there are.
         """
         if pointer is not None:
             found = of_checkpoint(files, pointer.metadata, lambda stage: stage == self._stage, backlog.take)
             for contents in found:
                 self._restored.update(contents.outputs)
                 self.values.update(contents.values)
+            self._restored = adopted(files, self._stage, self._restored)
         backlog.check_whole()
         self.outputs = dict(self._restored)
 

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
+from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.rows.merged import DELETED
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.stored import runs
 from tests.support.world import grown_state
-from tests.support.world.world import World
+from tests.support.world.world import CONFIG, World
 
 Planted = pytest.MonkeyPatch
 
@@ -131,3 +133,75 @@ def test_a_planted_mistake_is_found(mistake: object, monkeypatch: pytest.MonkeyP
     world = _grown(monkeypatch)
     with pytest.raises(AssertionError, match="each epoch's run counts once, in order"):
         world.audit("e1", "e2", "e3", "e4")
+
+
+def _compacted(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world whose fourth epoch adopts a compaction of a base and two runs, and whose fifth goes on from there."""
+    for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
+        monkeypatch.setattr(runs, bound, 100)
+    world = World()
+    world.appends = True
+    for epoch in ("e1", "e2", "e3"):
+        world.run_epoch(epoch)
+    assert grown_state.compact(world, "c0ffee")
+    for epoch in ("e4", "e5"):
+        world.run_epoch(epoch)
+        assert any("c0ffee" in key for key in world.referred())
+    return world
+
+
+def _forgotten_by_a_compaction(planted: Planted) -> None:
+    """A new base lacks the newest run."""
+    right = grown_state.folded
+    planted.setattr(
+        grown_state, "folded", lambda *at: right(*at[:2], at[2][:-1] if at[1] == grown_state.UPDATED else at[2])
+    )
+
+
+def _compacted_out_of_order(planted: Planted) -> None:
+    """A new base has the oldest row of each key."""
+    right = grown_state.folded
+
+    def wrong(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> object:
+        if name == grown_state.UPDATED:
+            handles = [replace(each, run=100 - each.run if each.run else 0) for each in handles]
+        return right(files, name, handles)
+
+    planted.setattr(grown_state, "folded", wrong)
+
+
+def test_an_adopted_compaction_has_each_run_once(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics K7
+    _compacted(monkeypatch).audit("e1", "e2", "e3", "e4", "e5")
+
+
+@pytest.mark.parametrize("mistake", [_over_a_delete, _forgotten_by_a_compaction, _compacted_out_of_order])
+def test_a_planted_mistake_of_a_compaction_is_found(mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(mistake)
+    mistake(monkeypatch)
+    world = _compacted(monkeypatch)
+    with pytest.raises(AssertionError, match="each epoch's run counts once, in order"):
+        world.audit("e1", "e2", "e3", "e4", "e5")
+
+
+def test_a_base_that_is_not_of_the_restored_checkpoint_completes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # semantics K7
+    """Whatever a driver takes for fitting, the checkpoint does not take it."""
+    for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
+        monkeypatch.setattr(runs, bound, 100)
+    world = World(config=replace(CONFIG, retained=9))
+    world.appends = True
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+    assert grown_state.compact(world, "c0ffee")
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "MAX_EPOCHS", 1)
+        patch.setattr(records, "fits", lambda *_: False)
+        world.run_epoch("e3")  # has a new base of its own
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "fits", lambda *_: False)
+        world.run_epoch("e4")
+    monkeypatch.setattr(records, "fits", lambda *_: True)
+    monkeypatch.setattr(records, "home_of", lambda _: 1)
+    with pytest.raises(CheckpointFailedError, match="names what is neither its own nor the restored checkpoint's"):
+        world.run_epoch("e5")

@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.spark import Epoch, StateTtl
+from airflow_cairn.spark import Epoch, StateTtl, compact
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.storage import InvalidNameError, open_store
 from tests.real.spark.pipeline import Pipeline, rows
@@ -444,6 +444,43 @@ def test_a_new_base_drops_rows_that_have_ended(
     run("five", fifth, 14)
     checkpoint = run("six", sixth, 15)
     assert stored(checkpoint, "processing") == [("C", None), ("H", "14:45"), ("I", "14:50")]
+
+
+def test_a_compaction_drops_rows_that_have_ended_for_its_checkpoint(
+    spark: SparkSession, at: At
+) -> None:  # semantics K6, K7
+    pipeline, hour = at(), timedelta(hours=1)
+
+    def run(run_id: str, end: int, body: Callable[[Epoch], Any]) -> None:
+        pipeline.trigger(run_id, Slice(f"2026-01-01T{end - 1}:00:00+00:00", f"2026-01-01T{end}:00:00+00:00"))
+        with pipeline.epoch(run_id) as epoch:
+            body(epoch)
+        pipeline.complete(run_id)
+
+    def first(epoch: Epoch) -> None:
+        some = events(spark, ("A", "08:00"), ("B", "11:45"), ("C", None))
+        epoch.snapshot("event", some, key="route", ttl=StateTtl(hour, "time"))
+        epoch.snapshot("processing", some, key="route", ttl=StateTtl(hour, "time", "processing"))
+
+    def second(epoch: Epoch) -> None:
+        epoch.advance_watermark(moment("10:00"))
+        for name in ("event", "processing"):
+            epoch.update(name, events(spark, ("B", "08:30"), ("D", "10:30"), ("E", "11:30")), key="route")
+
+    def third(epoch: Epoch) -> None:
+        assert clock(epoch.state("event")) == [("C", None), ("D", "10:30"), ("E", "11:30")]
+        assert clock(epoch.state("processing")) == [("C", None)]
+
+    run("one", 11, first)
+    run("two", 12, second)
+    assert {each.outcome for each in compact(spark, pipeline.storage, pipeline.job)} == {"compacted"}
+    written = [each for each in pipeline.listing("chk-0000000001/state/routes/") if "/routes/0-" in each]
+    for name, left in {"event": "CDE", "processing": "CE"}.items():
+        files = [f"{pipeline.storage}/{pipeline.job}/{each}" for each in written if f"/state.{name}/" in each]
+        stored = spark.read.parquet(*files).drop("_cairn_key_group")
+        assert [route for route, _ in clock(stored)] == list(left)
+    run("three", 13, third)
+    assert compact(spark, pipeline.storage, pipeline.job) == [], "both are adopted, so there are no runs"
 
 
 def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # semantics K6

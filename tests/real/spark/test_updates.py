@@ -10,10 +10,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from airflow_cairn.checkpoint.compaction import records
+from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError
+from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError, NoCheckpointError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.spark import Epoch
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark import Epoch, compact
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.tables import state
 from airflow_cairn.storage import open_store
@@ -213,6 +216,98 @@ def test_a_small_state_is_written_whole(
     assert all(verified.whole for verified in pipeline.coordinator.verify())
 
 
+def compacted(pipeline: Pipeline, name: str | None = "totals") -> list[str]:
+    """Compact the states; gives what became of each."""
+    assert pipeline.spark is not None
+    found = compact(pipeline.spark, pipeline.storage, pipeline.job, "routes" if name else None, name)
+    return [each.outcome for each in found]
+
+
+def test_the_next_epoch_adopts_a_compaction_in_place_of_base_and_runs(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:  # semantics K4, K7
+    def add(run_id: str, *pairs: tuple[str, int]) -> None:
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            epoch.update("totals", counts(spark, *pairs), key="route", deletes=keys(spark, "gone"))
+            epoch.aggregate("sums", counts(spark, *pairs), key="route", merge={"flights": "sum"})
+        pipeline.complete(run_id)
+
+    with pytest.raises(NoCheckpointError, match="nothing to compact"):
+        compacted(pipeline)
+    pipeline.trigger("r0")
+    with pipeline.epoch("r0") as epoch:
+        for name in ("totals", "sums"):
+            epoch.snapshot(name, counts(spark, ("a", 1), ("gone", 1)), key="route")
+    pipeline.complete("r0")
+    assert compacted(pipeline) == [], "there are no runs"
+    add("r1", ("a", 2), ("b", 1))
+    add("r2", ("b", 5))
+    replaced = files_of(pipeline)
+    assert len(replaced) == 6
+    assert compacted(pipeline, None) == ["compacted", "compacted"]
+    assert compacted(pipeline) == ["waits"]
+    assert now(pipeline) == [("a", 2), ("b", 5)], "the checkpoint names what it named"
+    assert pipeline.coordinator.clean().deleted == 0
+    with pytest.raises(NoCheckpointError, match="no such state"):
+        compacted(pipeline, "total")
+
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        assert rows(epoch.state("totals")) == [("a", 2), ("b", 5)]
+        assert rows(epoch.state("sums")) == [("a", 3), ("b", 6), ("gone", 1)]
+        epoch.update("totals", counts(spark, ("c", 7)), key="route")
+    pipeline.complete("r3")
+    assert now(pipeline) == [("a", 2), ("b", 5), ("c", 7)]
+    left = files_of(pipeline)
+    assert not set(left) & set(replaced), "nothing names them any more"
+    assert len(left) == 3, "two new bases and a run"
+    assert not pipeline.listing("chk-0000000001/compactions/"), "what they replace is gone, and so are the records"
+    assert all(verified.whole for verified in pipeline.coordinator.verify(deep=True))
+    assert compacted(pipeline) == ["compacted"], "an adopted base is compacted with its runs as any other"
+    assert update(pipeline, "r4", counts(spark, ("d", 8))) == [("a", 2), ("b", 5), ("c", 7)]
+    assert now(pipeline) == [("a", 2), ("b", 5), ("c", 7), ("d", 8)]
+
+
+def test_a_compaction_beside_an_epoch_leaves_the_run_of_that_one(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:  # semantics K7
+    update(pipeline, "r1", counts(spark, ("a", 1), ("b", 1)))
+    update(pipeline, "r2", counts(spark, ("b", 2)))
+    pipeline.trigger("r3")
+    epoch = pipeline.epoch("r3")
+    with epoch:
+        assert compacted(pipeline) == ["compacted"]
+        epoch.update("totals", counts(spark, ("b", 3)), key="route")
+    pipeline.complete("r3")
+    assert len(files_of(pipeline)) == 4, "base, two runs, and a new base that no epoch has adopted yet"
+    assert update(pipeline, "r4", counts(spark, ("c", 4))) == [("a", 1), ("b", 3)]
+    assert now(pipeline) == [("a", 1), ("b", 3), ("c", 4)]
+    assert len(files_of(pipeline)) == 3, "the new base, and the runs of r3 and r4"
+
+
+def test_what_an_epoch_has_replaced_meanwhile_is_not_compacted(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K7
+    update(pipeline, "r1", counts(spark, ("a", 1)))
+    update(pipeline, "r2", counts(spark, ("b", 2)))
+    right = records.begin
+
+    def late(files: JobFiles, document: CompactionDocument) -> records.Record:
+        begun = right(files, document)
+        pipeline.trigger("r3")
+        with pipeline.epoch("r3") as epoch:
+            epoch.snapshot("totals", counts(spark, ("c", 3)), key="route")
+        pipeline.complete("r3")  # the cleaner deletes what nothing names any more
+        return begun
+
+    monkeypatch.setattr(records, "begin", late)
+    assert compacted(pipeline) == ["lost"]
+    assert now(pipeline) == [("c", 3)]
+    assert len(files_of(pipeline)) == 1
+    assert not pipeline.listing("chk-0000000001/"), "neither files nor the record are left"
+
+
 def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:  # semantics K1
@@ -360,7 +455,7 @@ EPOCHS = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=4),
         st.sets(st.sampled_from(KEYS), max_size=3),
-        st.sampled_from(["go on", "go on", "fail first", "rewind"]),
+        st.sampled_from(["go on", "compact", "fail first", "rewind"]),
         st.integers(1, 4),
     ),
     min_size=2,
@@ -378,7 +473,7 @@ def test_any_history_equals_a_plain_recomputation(
 ) -> None:  # semantics K1, K2, K3, R4
     """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, failed tries, rewinds, merges, folds.
 
-    And the same where the state is small, so that each epoch writes it whole.
+    And the same where the state is small, so that each epoch writes it whole. Compactions at random points too.
     """
     lake = f"file://{tmp_path_factory.mktemp('lake')}"
     expected: list[dict[str, str]] = [{}]
@@ -393,6 +488,8 @@ def test_any_history_equals_a_plain_recomputation(
             if what == "rewind" and len(expected) > 2:
                 pipeline.coordinator.rewind(pipeline.coordinator.head().completed[-2].id)
                 expected.pop()
+            if what == "compact" and number:
+                compacted(pipeline)
             run_id = f"r{number}"
             pipeline.trigger(run_id)
             if what == "fail first":

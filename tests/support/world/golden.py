@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
     AckMetrics,
     AckPart,
     Appended,
+    CompactionDocument,
     DeclineDocument,
     ListMode,
     Manifest,
@@ -278,6 +279,10 @@ EXAMPLES: dict[type, Any] = {
         (Manifest(DocumentRef("chk-0000000003/state/report/1-a/b/table.daily/manifest-00000.json", 9, "cd" * 32), 17),),
     ),
     ManifestDocument: ManifestDocument("flights", "table.daily", (_APPENDED_FILE,)),
+    CompactionDocument: CompactionDocument(
+        "flights", "routes", "00000000000000d1", _TOTALS, 1_700_000_700_000, (_HANDLE,),
+        (SubtaskAck(0, (_HANDLE,)),), given_up=True,
+    ),
 }  # fmt: skip
 
 METADATA: tuple[Line, ...] = (

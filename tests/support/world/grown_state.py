@@ -7,19 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument, Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Handover
 from airflow_cairn.checkpoint.rows.merged import DELETED, merged
 from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.input.adoption import adopted
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
+from airflow_cairn.storage import GoneError
+from airflow_cairn.storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from tests.support.world.world import World
 
 Rows = list[dict[str, Any]]
 
+JOB = "flights"
 UPDATED, AGGREGATED = "newest", "epochs"
 
 
@@ -103,8 +108,52 @@ def _rows(files: JobFiles, handle: StateHandle) -> Rows:
 
 
 def restored(files: JobFiles, handover: Handover) -> dict[str, Stored]:
-    """Give what the restored checkpoint holds of the stage."""
-    return {} if handover.restore is None else _outputs(files, handover.restore.metadata, handover.stage)
+    """Give what the restored checkpoint holds of the stage, with the compactions that it adopts."""
+    if handover.restore is None:
+        return {}
+    return adopted(files, handover.stage, _outputs(files, handover.restore.metadata, handover.stage))
+
+
+def compact(world: World, token: str, store: ObjectStore | None = None, *, finish: bool = True) -> bool:
+    """Do what a compactor does with the state of updates; gives whether its new base may be adopted.
+
+    Args:
+        world: whose newest checkpoint is compacted.
+        token: of the compaction.
+        store: what it writes to.
+        finish: whether it comes to its end, or dies when all files are there.
+    """
+    files, stage = JobFiles(store or world.store, JOB), "report"
+    entry = world.coordinator().head().completed[-1]
+    stored = _outputs(files, entry.metadata, stage)[f"state.{UPDATED}"]
+    handles = tuple(file.handle for file in stored.files)
+    output = stored.output
+    record = records.begin(files, CompactionDocument(JOB, stage, token, output, 0, handles))
+    folder = layout.output_folder(records.home_of(handles), stage, layout.COMPACTOR, token, "1", output.id)
+    try:
+        data = json.dumps(folded(files, UPDATED, handles)).encode()
+    except GoneError:
+        files.delete([record.key])
+        return False
+    base = world.put_file(files, output.id, f"{folder}part-0", data)
+    if not finish:
+        return False
+    if records.finish(files, record, replace(output, folder=folder), (SubtaskAck(0, (base,)),)):
+        return True
+    files.delete([base.path])
+    return False
+
+
+def to_adopt(files: JobFiles, referred: set[str]) -> set[str]:
+    """Give the keys of compactions whose every replaced file is one of these, or of such a compaction."""
+    found: set[str] = set()
+    there = [each.key for each in files.listing("") if layout.compaction_of(each.key)]
+    # One that is adopted and may be adopted by no other epoch has no record any more.
+    for key in sorted(key for key in there if layout.compaction_of(key) == key):
+        document, _ = files.read(CompactionDocument, key)
+        if {handle.path for handle in document.replaces} <= referred | found:
+            found |= {each for each in there if layout.compaction_of(each) == key}
+    return found - referred
 
 
 def _outputs(files: JobFiles, metadata: DocumentRef, stage: str) -> dict[str, Stored]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from airflow_cairn.spark.appending import manifests, small_files
 from airflow_cairn.spark.stored import runs
+from tests.support.world import grown_state
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World
 
@@ -78,6 +79,38 @@ def _rewind(world: World) -> Run:
     return lambda world, store: world.coordinator(store).rewind(2)
 
 
+def _compact(world: World) -> Run:
+    """The epoch under way has begun to restore what is compacted, or has not."""
+    _before(world)
+    token = world.new_token()
+    return lambda world, store: grown_state.compact(world, token, store)
+
+
+def _adopt(world: World) -> Run:
+    """Two compactors have ended, and a third has died."""
+    _before(world)
+    for finish in (True, True, False):
+        grown_state.compact(world, world.new_token(), finish=finish)
+    handover = world.submit(EPOCH, "report").handover
+    run = world.new_token()
+    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
+
+
+def _complete_adopted(world: World) -> Run:
+    _adopt(world)
+    world.run_stage(EPOCH, "report")
+    checkpoint = world.pending_id(EPOCH)
+    return lambda world, store: world.coordinator(store).complete(checkpoint)
+
+
+def _clean_adopted(world: World) -> Run:
+    _adopt(world)
+    world.run_stages(EPOCH)
+    world.coordinator().complete(world.pending_id(EPOCH))
+    grown_state.compact(world, world.new_token())
+    return lambda world, store: world.coordinator(store).clean()
+
+
 APPENDING_OPERATIONS = (
     Operation("append", _append, MERGED, EPOCHS),
     Operation("late append", _late, MERGED, EPOCHS),
@@ -85,4 +118,8 @@ APPENDING_OPERATIONS = (
     Operation("clean what was appended", _clean, MERGED, EPOCHS),
     Operation("fail what was appended", _fail, MERGED, EPOCHS),
     Operation("rewind what was appended", _rewind, MERGED, EPOCHS),
+    Operation("compact", _compact, MERGED, EPOCHS),
+    Operation("adopt a compaction", _adopt, MERGED, EPOCHS),
+    Operation("complete what adopts a compaction", _complete_adopted, MERGED, EPOCHS),
+    Operation("clean beside compactions", _clean_adopted, MERGED, EPOCHS),
 )

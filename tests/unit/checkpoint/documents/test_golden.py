@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint.documents import codec
-from airflow_cairn.checkpoint.documents.acknowledgement import ManifestDocument, TableDocument
+from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument, ManifestDocument, TableDocument
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
@@ -33,7 +33,7 @@ from tests.support.world.golden import (
 )
 
 FORMATS = sorted(ROOT.iterdir())
-NEWER_KINDS: frozenset[type] = frozenset({ServersDocument, TableDocument, ManifestDocument})
+NEWER_KINDS: frozenset[type] = frozenset({ServersDocument, TableDocument, ManifestDocument, CompactionDocument})
 """Kinds of documents that came after version 0.1."""
 
 

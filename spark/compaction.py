@@ -1,0 +1,294 @@
+"""Base and runs of a state merged into a new base, while no epoch waits for it (semantics K7).
+
+Order: the record, which keeps the cleaner away, then the files, then the record again, which names them. Nothing counts
+before a later epoch adopts the base. A compactor that dies leaves an unfinished record; the next one gives it up after
+a lease. So a clock that is wrong costs work, and never a row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ..checkpoint.compaction import records
+from ..checkpoint.documents import layout
+from ..checkpoint.documents.acknowledgement import CompactionDocument, Output, SubtaskAck
+from ..checkpoint.documents.attempt import Handover, Slice
+from ..checkpoint.documents.entries import CompletedEntry
+from ..checkpoint.documents.metadata import MetadataHeader
+from ..checkpoint.documents.strict_json import Json
+from ..checkpoint.errors import NoCheckpointError
+from ..checkpoint.open_job import OpenJob
+from ..checkpoint.runtime import Runtime, system_runtime
+from ..checkpoint.store import metadata_file
+from ..checkpoint.store.file_check import GONE, FileCheck
+from ..checkpoint.store.job_files import JobFiles
+from ..storage import S3Options, iso8601
+from ..storage.errors import CairnError
+from ..storage.port import ObjectStore
+from .event_time import moments, ttl
+from .event_time.watermark import STAGE, StageWatermark
+from .handover import conf
+from .kinds import small_state
+from .output.writer import Writer
+from .session import session
+from .stored import key_groups
+from .stored.outputs import StageContents, Stored, frame, of_checkpoint, subtasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+LEASE_MS = 6 * 3600 * 1000
+"""How long a compaction may be unfinished until another one gives it up."""
+MIN_SHARE = 0.25
+"""Bytes of the runs to bytes of the base, at least, where no state is named: half of what an epoch waits for until it
+writes a new base itself."""
+
+Outcome = Literal["compacted", "small", "over budget", "waits", "under way", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What became of one state with runs."""
+
+    stage: str
+    state: str
+    outcome: Outcome
+    """`compacted`: a later epoch adopts the new base. `small`: its runs are too small beside the base. `over budget`:
+    it would read more than `max_bytes` leaves. `waits`: a new base waits to be adopted. `under way`: another compactor
+    is at work. `lost`: while it was written, an epoch replaced what it was made of, or another compactor gave it up."""
+    runs: int
+    """Live runs."""
+    base_bytes: int
+    run_bytes: int
+    written_bytes: int = 0
+    """Of the new base."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A state that has runs."""
+
+    contents: StageContents
+    stored: Stored
+
+    @property
+    def run_bytes(self) -> int:
+        return sum(file.handle.size_bytes for file in self.stored.files if file.handle.run)
+
+    @property
+    def base_bytes(self) -> int:
+        return sum(file.handle.size_bytes for file in self.stored.files if not file.handle.run)
+
+    def became(self, outcome: Outcome, written_bytes: int = 0) -> Compaction:
+        runs = {file.handle.run for file in self.stored.files if file.handle.run}
+        name = self.stored.output.name
+        return Compaction(self.contents.stage, name, outcome, len(runs), self.base_bytes, self.run_bytes, written_bytes)
+
+
+def compact(
+    spark: SparkSession,
+    storage: str,
+    job: str,
+    stage: str | None = None,
+    state: str | None = None,
+    *,
+    max_bytes: int | None = None,
+    s3: S3Options | None = None,
+    runtime: Runtime | None = None,
+) -> list[Compaction]:
+    """Merge base and runs of states into new bases, which the job's next epochs adopt; the newest checkpoint is read.
+
+    Args:
+        spark: the session that reads and writes; for S3 it must reach the bucket by `s3a://`.
+        storage: storage URI.
+        job: the job's name.
+        stage: the uid of the stage whose states are looked at; None for all.
+        state: the state's name; None for all whose runs have a quarter of their base's bytes.
+        max_bytes: how many bytes of base and runs may be read in all; None for any number.
+        s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
+        runtime: clock and ids; the system's by default.
+
+    Returns:
+        What became of each state that has runs, those with the largest runs first.
+
+    Raises:
+        NoCheckpointError: no checkpoint has completed, or it has no such state.
+        InvalidConfigError: Spark's output committer cannot be trusted.
+        UnsupportedStorageError: the URI's scheme is unknown.
+        InvalidKeyError: the URI is of no accepted form.
+        InvalidNameError: the job's name is none (semantics W1).
+        DocumentError: a document is broken or of a newer format.
+    """
+    if s3 is None:
+        s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
+    store = conf.open_driver_store(storage, s3)
+    return list(compact_in(store, job, lambda: spark, stage, state, max_bytes=max_bytes, runtime=runtime))
+
+
+def compact_in(
+    store: ObjectStore,
+    job: str,
+    spark: Callable[[], SparkSession] | None = None,
+    stage: str | None = None,
+    state: str | None = None,
+    *,
+    max_bytes: int | None = None,
+    runtime: Runtime | None = None,
+) -> Iterator[Compaction]:
+    """As `compact`, of a store that is open; starts Spark where there is something to do."""
+    runtime = runtime or system_runtime()
+    opened = OpenJob(store, job, runtime)
+    head = opened.heads.load()
+    entry = head.latest_completed()
+    if entry is None:
+        raise NoCheckpointError("no checkpoint of the job has completed yet, so there is nothing to compact", job=job)
+    left = max_bytes
+    for candidate in _candidates(opened.files, entry, stage, state):
+        found = _judge(opened.files, candidate, runtime, named=state is not None)
+        size = candidate.base_bytes + candidate.run_bytes
+        if found is not None:
+            yield found
+        elif left is not None and size > left:
+            yield candidate.became("over budget")
+        else:
+            left = None if left is None else left - size
+            begun = session(None) if spark is None else spark()
+            yield _Compactor(begun, opened.files, entry, runtime).run(candidate)
+
+
+def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state: str | None) -> list[_Candidate]:
+    contents = of_checkpoint(files, entry.metadata, lambda uid: stage is None or uid == stage)
+    there = [
+        _Candidate(each, stored)
+        for each in contents
+        for stored in each.outputs.values()
+        if stored.output.kind == "state" and (state is None or stored.output.name == state)
+    ]
+    if not there and (stage is not None or state is not None):
+        raise NoCheckpointError(
+            "the newest checkpoint has no such state. `cairn show` names the states of each stage",
+            job=files.job,
+            checkpoint=entry.id,
+            stage=stage or "any",
+            state=state or "any",
+        )
+    grown = [each for each in there if each.run_bytes]
+    return sorted(grown, key=lambda each: each.run_bytes, reverse=True)
+
+
+def _judge(files: JobFiles, candidate: _Candidate, runtime: Runtime, *, named: bool) -> Compaction | None:
+    """Say why a state is left alone; None where it is to be compacted."""
+    output, handles = candidate.stored.output, [file.handle for file in candidate.stored.files]
+    stage = candidate.contents.stage
+    there = list(records.of_stage(files, stage, records.home_of(handles)))
+    if records.fitting(there, {output.id: handles}):
+        return candidate.became("waits")
+    for record in there:
+        if record.document.output.id == output.id and _unfinished(record.document) and _overlap(record, handles):
+            if runtime.now_ms() < record.document.began_at_ms + LEASE_MS:
+                return candidate.became("under way")
+            log.warning("the compaction %s was left unfinished, and is given up", files.full(record.key))
+            records.give_up(files, record)
+    if not named and candidate.run_bytes < MIN_SHARE * candidate.base_bytes:
+        return candidate.became("small")
+    return None
+
+
+def _unfinished(document: CompactionDocument) -> bool:
+    return document.base is None and not document.given_up
+
+
+def _overlap(record: records.Record, handles: Sequence[object]) -> bool:
+    return not set(record.document.replaces).isdisjoint(handles)
+
+
+class _Compactor:
+    """Writes new bases of states of one checkpoint."""
+
+    def __init__(self, spark: SparkSession, files: JobFiles, entry: CompletedEntry, runtime: Runtime) -> None:
+        self._spark = spark
+        self._files = files
+        self._entry = entry
+        self._runtime = runtime
+
+    def run(self, candidate: _Candidate) -> Compaction:
+        """Write a new base, and say so in its record."""
+        stored, stage, token = candidate.stored, candidate.contents.stage, self._runtime.new_token()
+        handles = tuple(file.handle for file in stored.files)
+        home = records.home_of(handles)
+        # As many files as the stage has written: they are by key group, so any number of subtasks reads its part.
+        width = max((file.subtask for file in stored.files if not file.handle.run), default=0) + 1
+        at = Handover(
+            self._files.job,
+            home,
+            self._entry.epoch,
+            layout.COMPACTOR,
+            stage,
+            token,
+            "compact",
+            Slice(),
+            parallelism=width,
+            max_parallelism=stored.output.key_groups,
+        )
+        writer = Writer(self._files, at, self._runtime.new_token(), self._runtime.now_ms)
+        writer.key_groups = key_groups.number_of(at, [stored.output])
+        document = CompactionDocument(self._files.job, stage, token, stored.output, self._runtime.now_ms(), handles)
+        record = records.begin(self._files, document)
+        try:
+            output, base, size = self._write(writer, candidate, width)
+        except BaseException as error:
+            _undo(self._files, writer, record)
+            gone = [handle for handle, problem in FileCheck(self._files).damaged(handles) if problem == GONE]
+            if not gone or not isinstance(error, Exception):
+                raise
+            return candidate.became("lost")
+        # From here on nothing is deleted: whether an epoch may adopt it can be unknown.
+        if records.finish(self._files, record, output, base):
+            return candidate.became("compacted", size)
+        writer.delete_all()
+        return candidate.became("lost")
+
+    def _write(self, writer: Writer, candidate: _Candidate, width: int) -> tuple[Output, tuple[SubtaskAck, ...], int]:
+        stored, output = candidate.stored, candidate.stored.output
+        df = self._lasting(candidate.contents, output.name, frame(self._spark, self._files, stored))
+        written = writer.write(writer.plan("state", output.name, df, output.key, output.merge))
+        acks = tuple(SubtaskAck(index, each) for index, each in subtasks([written], width))
+        size = sum(file.handle.size_bytes for file in written.files)
+        # Its columns stay those of the state: as Spark reads them, each may be null.
+        return replace(output, folder=written.output.folder), acks, size
+
+    def _lasting(self, contents: StageContents, name: str, df: DataFrame) -> DataFrame:
+        """Leave out rows that have ended for the checkpoint's own epoch (semantics K6)."""
+        lives = ttl.parse(self._value(contents, ttl.VALUE)).get(name)
+        if lives is None:
+            return df
+        if lives.time == "event":
+            mark = StageWatermark(contents.stage, (), self._value(contents, STAGE))
+            return ttl.alive(f"the state {name!r}", df, lives, lambda: mark.at_start)
+        end = self._interval_end()
+        return df if end is None else ttl.alive(f"the state {name!r}", df, lives, lambda: end)
+
+    def _value(self, contents: StageContents, name: str) -> Json:
+        stored = contents.outputs.get(f"value.{name}")
+        return contents.values.get(name) if stored is None else small_state.read(self._files, stored)
+
+    def _interval_end(self) -> int | None:
+        header = next(iter(metadata_file.read(self._files, self._entry.metadata)))
+        assert isinstance(header, MetadataHeader), "it is the first line"
+        end = header.slice.end
+        return None if end is None else moments.micros_of(iso8601.moment_of(end))
+
+
+def _undo(files: JobFiles, writer: Writer, record: records.Record) -> None:
+    """Delete what was written, the record last; problems are logged, so that the caller sees the cause."""
+    try:
+        writer.delete_all()
+        for failure in files.delete([record.key]):
+            log.warning("Not deleted: %s (%s). A later compaction gives it up.", failure.key, failure.reason)
+    except CairnError as problem:
+        log.warning("what an unfinished compaction wrote could not be deleted: %s", problem)

@@ -1,0 +1,48 @@
+"""`cairn compact`, as far as it goes without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.cli.main import main
+from airflow_cairn.spark.stored import runs
+from tests.support import jobs
+from tests.support.world import grown_state
+from tests.support.world.world import JOB, World
+from tests.unit.cli.test_json import documented, paths
+
+
+@pytest.fixture
+def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
+        monkeypatch.setattr(runs, bound, 1000)
+    world.appends = True
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+    return world
+
+
+def test_it_says_what_became_of_each_state(grown: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compact", JOB, "--storage", jobs.dump(grown.memory, tmp_path), "--max-bytes", "1"]
+    assert main(words) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{grown_state.UPDATED} of report (base ")
+    assert line.endswith("): left, because it has more bytes than --max-bytes leaves")
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(paths(found)) == documented("cairn compact JOB")
+    assert main(["compact", JOB, "clean", *words[2:]]) == 0
+    assert capsys.readouterr().out == f"no state of {JOB} has runs, so there is nothing to compact\n"
+    assert main(["compact", JOB, "report", "newst", *words[2:]]) == 2
+    assert "the newest checkpoint has no such state" in capsys.readouterr().err
+
+
+def test_without_pyspark_it_says_where_to_get_it(
+    grown: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_cairn.cli.output.compaction.find_spec", lambda _: None)
+    assert main(["compact", JOB, "--storage", jobs.dump(grown.memory, tmp_path)]) == 2
+    assert "pip install 'airflow-cairn[spark]'" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""Which states are compacted, as far as that is decided without Spark (semantics K7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_cairn.checkpoint.compaction import records
+from airflow_cairn.checkpoint.errors import NoCheckpointError
+from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.spark import compaction
+from airflow_cairn.spark.compaction import LEASE_MS, compact_in
+from airflow_cairn.spark.stored import runs
+from tests.support.world import grown_state
+from tests.support.world.world import JOB, World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOKEN = "c0ffee"
+
+
+class StartedSparkError(Exception):
+    """The state is to be compacted."""
+
+
+def no_spark() -> SparkSession:
+    raise StartedSparkError
+
+
+@pytest.fixture
+def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A job one of whose states has a base and a run."""
+    for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
+        monkeypatch.setattr(runs, bound, 1000)
+    world.appends = True
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+    return world
+
+
+def became(world: World, name: str | None = None, *, now_ms: int = 0, max_bytes: int | None = None) -> list[str]:
+    runtime = replace(system_runtime(), now_ms=lambda: now_ms)
+    found = compact_in(world.store, JOB, no_spark, "report", name, max_bytes=max_bytes, runtime=runtime)
+    return [each.outcome for each in found]
+
+
+def test_a_job_without_a_checkpoint_or_without_the_state_is_an_error(world: World, grown: World) -> None:
+    with pytest.raises(NoCheckpointError, match="no such state"):
+        became(grown, "newst")
+    with pytest.raises(NoCheckpointError, match="no checkpoint of the job has completed yet"):
+        list(compact_in(World().store, JOB, no_spark))
+    assert list(compact_in(grown.store, JOB, no_spark, "clean")) == [], "none of its states has runs"
+
+
+def test_a_state_whose_runs_are_large_enough_is_compacted(grown: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StartedSparkError):
+        became(grown)
+    monkeypatch.setattr(compaction, "MIN_SHARE", 1000)
+    assert became(grown) == ["small"]
+    with pytest.raises(StartedSparkError):
+        became(grown, grown_state.UPDATED)
+
+
+def test_base_and_runs_count_against_the_budget(grown: World) -> None:
+    [found] = compact_in(grown.store, JOB, no_spark, max_bytes=1)
+    assert (found.outcome, found.stage, found.state, found.runs) == ("over budget", "report", grown_state.UPDATED, 1)
+    size = found.base_bytes + found.run_bytes
+    assert became(grown, max_bytes=size - 1) == ["over budget"]
+    with pytest.raises(StartedSparkError):
+        became(grown, max_bytes=size)
+
+
+def test_what_another_compactor_has_done_waits_and_what_it_does_is_left_to_it(grown: World) -> None:
+    grown_state.compact(grown, TOKEN, finish=False)
+    assert became(grown, now_ms=LEASE_MS - 1) == ["under way"]
+    [record] = records.of_stage(grown.files, "report", 1)
+    assert records.finish(grown.files, record, record.document.output, ())
+    assert became(grown, now_ms=LEASE_MS + 1) == ["waits"], "the lease is of what is unfinished"
+
+
+def test_what_is_unfinished_for_too_long_is_given_up(grown: World, caplog: pytest.LogCaptureFixture) -> None:
+    grown_state.compact(grown, TOKEN, finish=False)
+    assert became(grown, now_ms=LEASE_MS, max_bytes=1) == ["over budget"]
+    assert "was left unfinished, and is given up" in caplog.text
+    [record] = records.of_stage(grown.files, "report", 1)
+    assert record.document.given_up
+    assert grown.coordinator().clean().deleted == 2, "the record and a file"
