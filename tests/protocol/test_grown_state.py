@@ -153,9 +153,11 @@ def _compacted(monkeypatch: pytest.MonkeyPatch) -> World:
 def _forgotten_by_a_compaction(planted: Planted) -> None:
     """A new base lacks the newest run."""
     right = grown_state.folded
-    planted.setattr(
-        grown_state, "folded", lambda *at: right(*at[:2], at[2][:-1] if at[1] == grown_state.UPDATED else at[2])
-    )
+
+    def wrong(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> object:
+        return right(files, name, handles[:-1] if name == grown_state.UPDATED else handles)
+
+    planted.setattr(grown_state, "folded", wrong)
 
 
 def _compacted_out_of_order(planted: Planted) -> None:

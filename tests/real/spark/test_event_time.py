@@ -469,7 +469,7 @@ def test_a_compaction_drops_rows_that_have_ended_for_its_checkpoint(
 
     def third(epoch: Epoch) -> None:
         assert clock(epoch.state("event")) == [("C", None), ("D", "10:30"), ("E", "11:30")]
-        assert clock(epoch.state("processing")) == [("C", None)]
+        assert [route for route, _ in clock(epoch.state("processing"))] == ["C"]
 
     run("one", 11, first)
     run("two", 12, second)
