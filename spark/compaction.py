@@ -140,7 +140,20 @@ def compact_in(
     max_bytes: int | None = None,
     runtime: Runtime | None = None,
 ) -> Iterator[Compaction]:
-    """As `compact`, of a store that is open; starts Spark where there is something to do."""
+    """As `compact`, of a store that is open.
+
+    Args:
+        store: the storage root.
+        job: the job's name.
+        spark: gives the session, when there is something to merge; None starts one by Spark's own configuration.
+        stage: as for `compact`.
+        state: as for `compact`.
+        max_bytes: as for `compact`.
+        runtime: as for `compact`.
+
+    Raises:
+        NoCheckpointError: no checkpoint has completed.
+    """
     runtime = runtime or system_runtime()
     opened = OpenJob(store, job, runtime)
     head = opened.heads.load()
