@@ -280,9 +280,9 @@ class Epoch(EpochEventTime):
         self._update(updates.checked(name, changed, key, deletes, before))
 
     def aggregate(self, name: str, partials: DataFrame, key: str | Sequence[str], *, merge: Mapping[str, str]) -> None:
-        """Write partial aggregates of a keyed state, and read nothing of it (semantics K1, K2). Runs the DataFrame now.
+        """Write partial aggregates of a keyed state (semantics K1 to K3). Runs the DataFrame now.
 
-        `state` merges them with all that was written before.
+        A state that is not small is not read: `state` merges the partials with all that was written before.
 
         Args:
             name: the state's name.

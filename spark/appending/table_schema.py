@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 """Types of whole numbers, each wider than the one before."""
 
+READS_NARROWER = 4
+"""The first Spark that reads a file whose type is narrower than the table's."""
+
 _DECIMAL = 38
 """Digits of Spark's widest decimal."""
 
@@ -35,6 +38,7 @@ def grown(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
             nor narrower.
     """
     new = df.schema
+    reads_narrower = int(df.sparkSession.version.partition(".")[0]) >= READS_NARROWER
     problems = []
     columns = []
     for field in before.fields:
@@ -45,6 +49,11 @@ def grown(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
         wider = _wider(field.dataType, found)
         if wider is None:
             problems.append(f"the column {field.name!r} is of the type {found.simpleString()}")
+        elif not reads_narrower and wider.simpleString() != field.dataType.simpleString():
+            problems.append(
+                f"the column {field.name!r} is of the wider type {found.simpleString()}, as which Spark "
+                f"{df.sparkSession.version} cannot read the table's files; Spark {READS_NARROWER} can"
+            )
         else:
             column = df[quoted(field.name)]
             columns.append(column if wider == found else column.cast(wider).alias(field.name))

@@ -188,8 +188,8 @@ class EventTime:
     def to_fold(self, name: str, df: DataFrame) -> DataFrame:
         """Leave out what has outlived its time where base and runs become a new base: what a read would leave out.
 
-        An epoch without a time of its own leaves out nothing by that time: only one in many epochs writes a new base,
-        and reads go on leaving the rows out.
+        An epoch without a time of its own leaves out nothing by that time: the files keep such rows until an epoch with
+        a time writes a new base, and reads go on leaving them out.
         """
         lives = self._restored_ttls.get(name)
         timeless = lives is not None and lives.time == "processing" and self._at.handover.slice.end is None

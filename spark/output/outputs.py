@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents.acknowledgement import Appended, Output, StateHandle
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
+from ...storage.errors import CairnError
 from ...storage.names import check_name
 from ..appending import partitions, table_schema
 from ..appending.manifests import Before
@@ -24,6 +26,9 @@ from .writer import Planned, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+log = logging.getLogger(__name__)
 
 
 class Outputs:
@@ -138,11 +143,23 @@ class Outputs:
         replaced = {file.handle.partition for file in files} if overwrite_partitions else ()
         self._fence.check()
 
-        def merge(table: Output, small: Sequence[StateHandle]) -> list[StateHandle]:
-            merged = self._write(self._writer.plan_merged(table, small, df.sparkSession))
-            return [file.handle for file in merged.files]
+        def merge(table: Output, small: Sequence[StateHandle]) -> list[StateHandle] | None:
+            return self._merged(self._writer.plan_merged(table, small, df.sparkSession))
 
         self._add(self._writer.list_table(planned, files, there, replaced, merge))
+
+    def _merged(self, planned: Planned) -> list[StateHandle] | None:
+        try:
+            return [file.handle for file in self._write(planned).files]
+        except CairnError:
+            raise
+        except Exception as problem:  # Spark's errors have no common class
+            self._fence.raise_if_stopped()
+            # The epoch does not need it, and must not stand still because of one old file that cannot be read.
+            text = "Small files of %s were not merged, and stay as they are: %s"
+            log.warning(text, planned.output.id, problem, exc_info=True)
+            self._writer.delete_output(planned.output.folder)
+            return None
 
     def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         with stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched"):

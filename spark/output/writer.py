@@ -52,8 +52,8 @@ class Times:
     """Listing, checksums, deleting what is no data; and all of what was written in the background."""
 
 
-Merge = Callable[[Output, Sequence[StateHandle]], Sequence[StateHandle]]
-"""Writes the rows of some files of a table anew, as fewer files."""
+Merge = Callable[[Output, Sequence[StateHandle]], Sequence[StateHandle] | None]
+"""Writes the rows of some files of a table anew, as fewer files; None: that failed, and the files stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +291,13 @@ class Writer:
         draft = listing.draft(there, [file.handle for file in files], replaced)
         small, others = small_files.alike(draft.older)
         drafted = self._now_ms()
-        larger = merge(output, small) if small else []
+        larger = merge(output, small) if small else None
         merged = self._now_ms()
-        listed, count, size_bytes = listing.write(draft, [*others, *larger])
+        listed, count, size_bytes = listing.write(draft, None if larger is None else [*others, *larger])
         with self._lock:
             self.times.async_ms += max(0, self._now_ms() - merged + drafted - began)
         output = replace(output, appended=replace(output.appended, files=count, size_bytes=size_bytes))
-        return Stored(output, [File(0, listed), *files, *(File(0, each) for each in larger)])
+        return Stored(output, [File(0, listed), *files, *(File(0, each) for each in larger or ())])
 
     def table_before(self, stored: Stored | None) -> Before:
         """Read what the restored checkpoint holds of a table that grows."""

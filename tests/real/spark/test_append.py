@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import table
-from airflow_cairn.spark.appending import manifests, small_files
+from airflow_cairn.spark.appending import manifests, small_files, table_schema
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
 from tests.support.documented import marked
@@ -117,6 +117,27 @@ def test_small_files_become_one_with_all_columns(
     )
 
 
+def test_an_old_file_that_cannot_be_read_is_not_merged_and_stops_no_epoch(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(manifests, "FAN_IN", 3)
+    monkeypatch.setattr(small_files, "FAN_IN", 2)
+    for number in (1, 2):
+        append(pipeline, f"run {number}", day(spark, 1, number))
+    old = Path(pipeline.storage.removeprefix("file://"), "flights", sorted(parquet_files(pipeline))[0])
+    whole = old.read_bytes()
+    pipeline.trigger("run 3")
+    with pipeline.epoch("run 3") as epoch:
+        old.write_bytes(b"no Parquet")
+        epoch.append("daily", day(spark, 2, 3))
+        old.write_bytes(whole)
+    pipeline.complete("run 3")
+    assert "Small files of table.daily were not merged, and stay as they are" in caplog.text
+    assert pipeline.coordinator.head().completed[-1].table_files == {"daily": 3}
+    assert not [key for key in pipeline.listing() if "/small.daily/" in key]
+    assert values(pipeline) == [1, 2, 3]
+
+
 def named(pipeline: Pipeline, which: int) -> set[str]:
     """Give the files of the table of a retained checkpoint."""
     listing = listed(pipeline, which).manifests
@@ -186,11 +207,20 @@ def test_nulls_and_odd_texts_are_partitions_of_their_own(spark: SparkSession, pi
     assert values(pipeline) == [100, *range(1000, 1000 + len(odd))]
 
 
-def test_columns_are_added_and_types_widened(spark: SparkSession, pipeline: Pipeline) -> None:
+def test_columns_are_added_and_types_widened(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     narrow = "SELECT CAST(1 AS TINYINT) AS value, CAST(1.5 AS FLOAT) AS share, CAST(1.25 AS DECIMAL(4, 2)) AS price"
     append(pipeline, "run 1", spark.sql(narrow))
     wide = "SELECT 'new' AS `a.b`, CAST(1.125 AS DECIMAL(9, 3)) AS price, 0.1D AS share, 5000000000L AS value"
-    append(pipeline, "run 2", spark.sql(wide))
+    pipeline.trigger("run 2")
+    with pipeline.epoch("run 2") as epoch:
+        with monkeypatch.context() as patch:
+            patch.setattr(table_schema, "READS_NARROWER", 99)  # this Spark is older
+            with pytest.raises(InvalidStateError, match="cannot read the table's files"):
+                epoch.append("daily", spark.sql(wide))
+        epoch.append("daily", spark.sql(wide))
+    pipeline.complete("run 2")
     append(pipeline, "run 3", spark.sql(narrow.replace("AS price", "AS price, 'x' AS `a.b`")))
     found = daily(pipeline)
     assert found.schema.simpleString() == "struct<value:bigint,share:double,price:decimal(9,3),a.b:string>"

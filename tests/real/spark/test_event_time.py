@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl, compact
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.storage import InvalidNameError, open_store
 from tests.real.spark.pipeline import Pipeline, rows
 
@@ -481,6 +481,32 @@ def test_a_compaction_drops_rows_that_have_ended_for_its_checkpoint(
         assert [route for route, _ in clock(stored)] == list(left)
     run("three", 13, third)
     assert compact(spark, pipeline.storage, pipeline.job) == [], "both are adopted, so there are no runs"
+
+
+def test_a_small_state_that_is_written_whole_drops_rows_that_have_ended(
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K3, K6
+    """After the update: the older row of a key whose new one has ended does not come back."""
+    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    pipeline = at()
+
+    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            body(epoch)
+        pipeline.complete(run_id)
+
+    def first(epoch: Epoch) -> None:
+        some = events(spark, ("A", "08:00"), ("B", "11:00"), ("C", None))
+        epoch.advance_watermark(moment("10:00"))
+        epoch.snapshot("event", some, key="route", ttl=StateTtl(timedelta(hours=1), "time"))
+
+    run("one", first)
+    run("two", lambda epoch: epoch.update("event", events(spark, ("B", "08:30"), ("D", "10:30")), key="route"))
+    [written] = [each for each in pipeline.listing("chk-0000000002/") if each.endswith(".parquet")]
+    assert "/state.event/" in written, "it is written whole"
+    stored = spark.read.parquet(f"{pipeline.storage}/{pipeline.job}/{written}")
+    assert clock(stored) == [("C", None), ("D", "10:30")]
 
 
 def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # semantics K6
