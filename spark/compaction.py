@@ -278,13 +278,18 @@ class _Compactor:
     def _lasting(self, contents: StageContents, name: str, df: DataFrame) -> DataFrame:
         """Leave out rows that have ended for the checkpoint's own epoch (semantics K6)."""
         lives = ttl.parse(self._value(contents, ttl.VALUE)).get(name)
-        if lives is None:
+        if lives is None or not self._written_last(contents.outputs[f"state.{name}"]):
             return df
         if lives.time == "event":
             mark = StageWatermark(contents.stage, (), self._value(contents, STAGE))
             return ttl.alive(f"the state {name!r}", df, lives, lambda: mark.at_start)
         end = self._interval_end()
         return df if end is None else ttl.alive(f"the state {name!r}", df, lives, lambda: end)
+
+    def _written_last(self, stored: Stored) -> bool:
+        """Tell whether no older checkpoint names all that is replaced: for that one other rows have ended."""
+        newest = max((file.handle for file in stored.files), key=lambda handle: handle.run)
+        return layout.checkpoint_of(newest.path) == self._entry.id
 
     def _value(self, contents: StageContents, name: str) -> Json:
         stored = contents.outputs.get(f"value.{name}")

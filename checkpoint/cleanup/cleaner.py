@@ -73,7 +73,7 @@ class Cleaner(UseCase):
             ForbiddenError: the store does not let uploads be listed.
         """
         head, live = self._look()
-        compacted = Compactions(self._files, head, live)
+        compacted = Compactions(self._files, head, live, self._look_anew)
         foreign: list[str] = []
         # One without content may be an epoch's list that was named unseen.
         dead = tuple(found for found in self._dead(head, live, compacted, foreign) if found.size_bytes)
@@ -96,7 +96,7 @@ class Cleaner(UseCase):
             DocumentError: it is broken; nothing was deleted.
         """
         head, live = self._look()
-        compacted = Compactions(self._files, head, live)
+        compacted = Compactions(self._files, head, live, self._look_anew)
         foreign: list[str] = []
         dead = list(self._dead(head, live, compacted, foreign))
         size_bytes, bytes_done = sum(found.size_bytes for found in dead), 0
@@ -112,13 +112,16 @@ class Cleaner(UseCase):
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in unreadable.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
 
-    def _look(self) -> tuple[Head, Live]:
+    def _look(self, *, own: bool = True) -> tuple[Head, Live]:
         return self._heads.observe(
             lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._known)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
             # What is dead by any head stays dead.
-            own=True,
+            own=own,
         )
+
+    def _look_anew(self) -> Live:
+        return self._look(own=False)[1]
 
     def _dead(self, head: Head, live: Live, compacted: Compactions, foreign: list[str]) -> Iterator[ObjectStat]:
         done = head.completions().keys() - live.epochs

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...storage.errors import GoneError, OutcomeUnknownError, UnavailableError
-from ...storage.port import ConditionFailed
+from ...storage.port import Blob, ConditionFailed
 from ..documents import layout
-from ..documents.acknowledgement import CompactionDocument, Output, StateHandle, SubtaskAck
+from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument, Output, StateHandle, SubtaskAck
 from ..errors import InvalidStateError
-from ..store.job_files import JobFiles
+from ..store.job_files import JobFiles, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def of_stage(files: JobFiles, stage: str, home: int) -> Iterator[Record]:
     """
     for found in files.listing(layout.compactions(home, stage)):
         try:
-            document, blob = files.read(CompactionDocument, found.key)
+            document, blob = _read(files, found.key)
         except GoneError:
             continue  # a cleaner took it, because no checkpoint names any more what it replaces
         yield Record(found.key, document, blob.etag)
@@ -56,10 +56,19 @@ def begin(files: JobFiles, document: CompactionDocument) -> Record:
     """Write the record of a compaction that begins; from now on the cleaner leaves its files.
 
     Raises:
-        InvalidStateError: there is one by this token.
+        InvalidStateError: there is one by this token; or the state has too many files for a record to name.
     """
     key = layout.compaction(home_of(document.replaces), document.stage, document.token)
-    written = files.create(key, document)
+    data = encode(document)
+    if len(data) > TABLE_BYTES // 2:  # the new base, which it names too, has no more files
+        raise InvalidStateError(
+            "the state has too many files for a compaction to name them. Let the stage write fewer: its next "
+            "epoch.snapshot of the state does, with a smaller parallelism",
+            stage=document.stage,
+            state=document.output.name,
+            files=len(document.replaces),
+        )
+    written = files.create_bytes(key, data)
     if isinstance(written, ConditionFailed):
         raise InvalidStateError("another compaction has this token", key=files.full(key))
     return Record(key, document, written.etag)
@@ -78,7 +87,7 @@ def finish(files: JobFiles, record: Record, output: Output, base: Sequence[Subta
         Whether it may be adopted now; False where the record was given up, or deleted, meanwhile.
 
     Raises:
-        OutcomeUnknownError: that is not known; delete nothing.
+        OutcomeUnknownError: that is not known, or not yet; delete nothing.
     """
     return _swap(files, record, replace(record.document, output=output, base=tuple(base)))
 
@@ -93,12 +102,17 @@ def _swap(files: JobFiles, record: Record, document: CompactionDocument) -> bool
         answer = files.replace(record.key, document, expected_etag=record.etag)
     except OutcomeUnknownError as unknown:
         try:
-            return files.read(CompactionDocument, record.key)[0] == document
-        except GoneError:
-            return False
-        except UnavailableError as error:
-            raise unknown from error
+            there = _read(files, record.key)[0]
+        except (GoneError, UnavailableError) as error:
+            raise unknown from error  # it may have landed, been adopted, and gone since
+        if there == record.document:
+            raise  # it may land yet
+        return there == document
     return not isinstance(answer, ConditionFailed)
+
+
+def _read(files: JobFiles, key: str) -> tuple[CompactionDocument, Blob]:
+    return files.read(CompactionDocument, key, max_bytes=TABLE_BYTES)
 
 
 def fitting(records: Collection[Record], states: Mapping[str, Collection[StateHandle]]) -> dict[str, Record]:
@@ -141,7 +155,7 @@ def adoptable(files: JobFiles, key: str, stage: str, restored: Collection[str]) 
         DocumentError: the record is broken.
     """
     try:
-        document, _ = files.read(CompactionDocument, key)
+        document, _ = _read(files, key)
     except GoneError:
         return frozenset()
     there = all(handle.path in restored for handle in document.replaces)

@@ -20,7 +20,7 @@ _SAID = {
     "over budget": "left, because it has more bytes than --max-bytes leaves",
     "waits": "left, because a new base waits until an epoch adopts it",
     "under way": "left, because another compactor is at work on it",
-    "lost": "not compacted, because an epoch has replaced its files meanwhile; try again",
+    "lost": "not compacted: an epoch replaced its files meanwhile, or another compactor gave it up; try again",
 }
 
 

@@ -483,6 +483,40 @@ def test_a_compaction_drops_rows_that_have_ended_for_its_checkpoint(
     assert compact(spark, pipeline.storage, pipeline.job) == [], "both are adopted, so there are no runs"
 
 
+def test_a_compaction_keeps_rows_that_are_alive_for_an_older_checkpoint(
+    spark: SparkSession, at: At
+) -> None:  # semantics K6, K7
+    """The newest checkpoint has moved the watermark on, and left the state: the one before it names the same files."""
+    pipeline = at()
+
+    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            body(epoch)
+        pipeline.complete(run_id)
+
+    def first(epoch: Epoch) -> None:
+        some = events(spark, ("A", "11:30"), ("B", "11:45"))
+        epoch.snapshot("event", some, key="route", ttl=StateTtl(timedelta(minutes=1), "time"))
+
+    def second(epoch: Epoch) -> None:
+        epoch.advance_watermark(moment("10:00"))
+        epoch.update("event", events(spark, ("D", "11:50")), key="route")
+
+    run("one", first)
+    run("two", second)
+    run("three", lambda epoch: epoch.advance_watermark(moment("12:00")))
+    run("four", lambda epoch: None)
+    [done] = compact(spark, pipeline.storage, pipeline.job, "routes", "event")
+    assert done.outcome == "compacted"
+    pipeline.coordinator.rewind(pipeline.coordinator.head().completed[-3].id)
+
+    def again(epoch: Epoch) -> None:
+        assert clock(epoch.state("event")) == [("A", "11:30"), ("B", "11:45"), ("D", "11:50")]
+
+    run("three again", again)
+
+
 def test_a_small_state_that_is_written_whole_drops_rows_that_have_ended(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K3, K6

@@ -124,6 +124,36 @@ def test_a_cleaner_with_an_outdated_head_leaves_a_compaction_of_what_was_adopted
     grown.audit("e1", "e2", "e3", "e4")
 
 
+def test_a_cleaner_with_an_outdated_head_leaves_a_base_whose_record_another_cleaner_took(grown: World) -> None:
+    assert grown_state.compact(grown, TOKEN)
+
+    def meanwhile() -> None:
+        for epoch in ("e3", "e4", "e5", "e6"):
+            grown.run_epoch(epoch)
+        grown.coordinator().clean()
+        assert not records_of(grown), "no checkpoint names any more what it replaces"
+
+    grown.coordinator(InterleavingStore(grown.store, "list", 0, meanwhile, "")).clean()
+    grown.audit("e1", "e2", "e3", "e4", "e5", "e6")
+
+
+@pytest.mark.parametrize(("verb", "suffix"), [("list", ""), ("get", f"{TOKEN}.json")])
+def test_and_one_that_replaced_such_a_base(grown: World, verb: str, suffix: str) -> None:
+    assert grown_state.compact(grown, TOKEN)
+
+    def meanwhile() -> None:
+        for epoch in ("e3", "e4", "e5"):
+            grown.run_epoch(epoch)
+        assert grown_state.compact(grown, OTHER)
+        for epoch in ("e6", "e7", "e8", "e9"):
+            grown.run_epoch(epoch)
+        grown.coordinator().clean()
+
+    grown.coordinator(InterleavingStore(grown.store, verb, 0, meanwhile, suffix)).clean()
+    assert any(OTHER in key for key in grown.referred()), "it was adopted"
+    grown.audit(*(f"e{number}" for number in range(1, 10)))
+
+
 def test_an_upload_of_a_compaction_that_stays_is_left_alone(grown: World) -> None:  # semantics W7
     """Of one that was given up, and of one without a record, it is aborted."""
     aborted: list[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,10 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument, Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.storage.errors import OutcomeUnknownError
+from airflow_cairn.storage.port import ConditionFailed, Written
 from tests.support.memory_store import MemoryStore
+from tests.support.wrapped_stores import WrappedStore
 
 
 def handle(run: int, tag: str = "a", home: int = 1) -> StateHandle:
@@ -88,3 +91,61 @@ def test_a_file_of_a_compaction_leads_to_its_record() -> None:
     of_an_execution = layout.output_folder(1, "routes", 1, "t", "run", "state.totals")
     for key in (f"{of_an_execution}part-0", "chk-0000000001/state/routes", "epochs/0/compactions/t.json"):
         assert layout.compaction_of(key) is None
+
+
+class Unanswered(WrappedStore):
+    """Loses the answer of a replace, and lets a test say what has come of it."""
+
+    def __init__(self, inner: MemoryStore, outcome: Callable[[MemoryStore, str, bytes, str], object]) -> None:
+        super().__init__(inner)
+        self._memory = inner
+        self._outcome = outcome
+
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> Written | ConditionFailed:
+        self._outcome(self._memory, key, data, expected_etag)
+        raise OutcomeUnknownError("the answer was lost")
+
+
+def _lands(store: MemoryStore, key: str, data: bytes, etag: str) -> None:
+    store.replace(key, data, expected_etag=etag)
+
+
+def _lands_and_is_cleaned(store: MemoryStore, key: str, data: bytes, etag: str) -> None:
+    _lands(store, key, data, etag)
+    assert not list(store.delete([key]))
+
+
+def _is_given_up(store: MemoryStore, key: str, _data: bytes, _etag: str) -> None:
+    files = JobFiles(store, "flights")
+    [record] = records.of_stage(files, "routes", 1)
+    assert records.give_up(files, record)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [(_lands, True), (_is_given_up, False), (_lands_and_is_cleaned, None), (lambda *_: None, None)],
+    ids=["landed", "given up", "landed and was cleaned", "may land yet"],
+)
+def test_a_lost_answer_is_known_only_where_the_record_tells(
+    outcome: Callable[[MemoryStore, str, bytes, str], object], answer: bool | None
+) -> None:
+    """Where it is not, nothing may be deleted: an epoch may have adopted the base, or may adopt it later."""
+    files = JobFiles(Unanswered(MemoryStore(), outcome), "flights")
+    record = records.begin(files, document(BASE, ONE, done=False))
+    if answer is None:
+        with pytest.raises(OutcomeUnknownError):
+            records.finish(files, record, OUTPUT, [SubtaskAck(0, (handle(0, "new"),))])
+    else:
+        assert records.finish(files, record, OUTPUT, [SubtaskAck(0, (handle(0, "new"),))]) is answer
+
+
+def test_a_state_of_thousands_of_files_is_compacted_and_one_of_more_is_refused_at_the_beginning() -> None:
+    files = JobFiles(MemoryStore(), "flights")
+    base = [handle(0, f"{number:05}-{'x' * 200}") for number in range(5_000)]
+    record = records.begin(files, document(*base, ONE, done=False))
+    assert records.finish(files, record, OUTPUT, [SubtaskAck(number, (each,)) for number, each in enumerate(base)])
+    [found] = records.of_stage(files, "routes", 1)
+    assert found.document.base is not None
+    more = [handle(0, f"{number:06}-{'x' * 200}") for number in range(20_000)]
+    with pytest.raises(InvalidStateError, match="too many files for a compaction"):
+        records.begin(files, document(*more, ONE, token="u", done=False))
