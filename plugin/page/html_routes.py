@@ -200,6 +200,11 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         found = await jobs.reader.savepoints(job)
         return html(request, "savepoints.html", job=job, tab="savepoints", found=found)
 
+    @made.get(f"{one}/doctor", dependencies=may_read)
+    async def doctor(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
+        examined = await jobs.reader.examined(job)
+        return html(request, "doctor.html", job=job, tab="doctor", examined=examined, found=examined.found)
+
     @made.get(f"{one}/configuration", dependencies=may_read)
     async def configuration(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         owner = (await jobs.reader.overview(job)).owner

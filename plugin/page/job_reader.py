@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.health.of_one_job import ExaminedJob, examine_job
 from ...checkpoint.rows.shown import FirstRows, first_rows
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
@@ -35,6 +36,9 @@ JOBS = 256
 
 REOPENED_S = 300.0
 """How long one stays open: credentials that were changed in the connection are used after that."""
+
+EXAMINED_S = 60.0
+"""How long what an examination has found is shown: it looks at every file, and an open page asks every few seconds."""
 
 SUBTASKS = 20
 """Subtasks of each stage that a checkpoint's page shows, the largest."""
@@ -149,6 +153,16 @@ class JobReader:
         # A server renews its lease without a change of the head: each look is a new one.
         return await self._look(job, "servers", _servers, lambda _: object(), apart=True)
 
+    async def examined(self, job: DeclaredJob) -> ExaminedJob:
+        """Give what is wrong with a job and its storage, as of the last minute.
+
+        Raises:
+            NoCheckpointError: the storage has no such job.
+            CairnError: the storage cannot be opened.
+            TimeoutError: the examination has not ended in time; it goes on for who asks next.
+        """
+        return await self._look(job, "examined", _examined, lambda _: int(self._now() // EXAMINED_S), apart=True)
+
     async def operation(self, job: DeclaredJob, operation: str) -> Operation:
         """Give a savepoint that a person asked for from a page.
 
@@ -233,6 +247,10 @@ def _rows(coordinator: Coordinator, checkpoint: int, stage: str, name: str) -> F
         return coordinator.observe(lambda head: first_rows(coordinator.files, head, checkpoint, stage, name))
     except InvalidConfigError as error:
         raise RowsNotShownError(str(error)) from error
+
+
+def _examined(coordinator: Coordinator) -> ExaminedJob:
+    return examine_job(coordinator.files.store, coordinator.job, system_runtime())
 
 
 def _servers(coordinator: Coordinator) -> list[ServerRow]:

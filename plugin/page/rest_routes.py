@@ -95,6 +95,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def servers(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
         return document(job, {"servers": [asdict(row) for row in await jobs.reader.servers(job)]})
 
+    @made.get(f"{one}/doctor", summary="What is wrong with it and its storage", dependencies=may_read)
+    async def doctor(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
+        return document(job, (await jobs.reader.examined(job)).as_json())
+
     @made.get(f"{one}/configuration", summary="Its options, as the DAG declares them", dependencies=may_read)
     def configuration(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
         stages = [asdict(stage) for stage in job.stages]

@@ -113,7 +113,7 @@ def test_no_script_of_others_runs() -> None:
 
 
 PAGES = (
-    *("/history", "/summary", "/failovers", "/state", "/configuration"),
+    *("/history", "/summary", "/failovers", "/state", "/doctor", "/configuration"),
     *("/checkpoints/2", "/checkpoints/3", "/checkpoints/1/files"),
 )
 

@@ -1,0 +1,54 @@
+"""One job and its storage, examined for a page: nothing is written, and what looks like a secret is masked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...storage.port import ObjectStore
+from ..documents.strict_json import Json
+from ..errors import NoCheckpointError
+from ..runtime import Runtime
+from ..secrets.masking import masked
+from .examine import examine_storage
+from .findings import Examination, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedJob:
+    """What an examination has found, and when."""
+
+    at_ms: int
+    found: Examination
+
+    @property
+    def errors(self) -> int:
+        """How many of the findings are errors."""
+        return sum(each.severity is Severity.ERROR for each in self.found.findings)
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values."""
+        return {**self.found.as_json(), "at_ms": self.at_ms}
+
+
+def examine_job(store: ObjectStore, job: str, runtime: Runtime) -> ExaminedJob:
+    """Make every check of a job and of its storage that writes nothing.
+
+    Raises:
+        NoCheckpointError: the storage has no such job; the text names no other.
+    """
+    try:
+        found = examine_storage(store, runtime, job, write=False)
+    except NoCheckpointError as error:
+        raise NoCheckpointError("the job has no checkpoint yet, so there is nothing to examine", job=job) from error
+    findings = [
+        replace(
+            each,
+            subject=masked(each.subject),
+            what=masked(each.what),
+            why=masked(each.why),
+            mend=masked(each.mend),
+        )
+        for each in found.sorted()
+    ]
+    skipped = {name: masked(reason) for name, reason in found.skipped.items()}
+    return ExaminedJob(runtime.now_ms(), Examination(findings, found.passed, skipped))
