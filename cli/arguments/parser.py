@@ -15,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
         prog="cairn",
         description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, takes "
         "savepoints and starts jobs from them. Neither Airflow nor Spark need to run.",
-        epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
+        epilog="Credentials for s3:// come from --conn, else from where boto3 finds them (environment, profile, role).",
     )
     made.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     verbs = made.add_subparsers(title="commands", dest="verb", metavar="COMMAND", required=True)

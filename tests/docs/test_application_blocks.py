@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +62,10 @@ class Lake:
         return compile(text, block.where, "exec", dont_inherit=True)
 
     def names(self, text: str) -> dict[str, Any]:
-        """Give what the pages say stands for the reader's own: a session, a storage, a job, a table."""
+        """Give what the pages say stands for the reader's own: a session, a storage, a job, a table.
+
+        And what a block above has found: the newest checkpoint, and the files of the table that grows.
+        """
         storage = f"file://{self.folder}/cairn"
         head = self.published.coordinator.head()
         league = head.completed[-1].tables["league"]
@@ -72,6 +76,8 @@ class Lake:
             "job": "flights",
             "name": "daily" if "all.json" in text else "league",
             "url": f"{storage}/flights/{league}",
+            "newest": json.loads((self.folder / "cairn" / "flights" / "head.json").read_text())["completed"][-1],
+            "files": sorted((self.folder / "cairn").glob("flights/*/state/*/*/*/table.daily/*.parquet")),
         }
 
 
