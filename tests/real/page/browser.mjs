@@ -80,6 +80,37 @@ async function frame() {
   return found;
 }
 
+// A page that stays open while its looks fail: what it says of that, and that it goes on. `BASE/trouble/KIND` makes them fail.
+async function stale(troubles) {
+  const page = await opened({ locale: "en-US" });
+  await page.addInitScript(() => { const plain = setInterval; window.setInterval = (call, ms) => plain(call, ms / 50); });
+  await page.goto(`${base}/cairn/dags/flights`);
+  const line = page.locator("main").locator("xpath=preceding-sibling::*[@role='status']");
+  const said = async (pattern) => {
+    await line.filter({ hasText: pattern }).waitFor({ state: "attached" });
+    return (await line.textContent()).replace(/since .*?[AP]M/, "since TIME");
+  };
+  const trouble = (kind) => page.request.post(`${base}/trouble/${kind}`);
+  const found = { first: await line.textContent(), troubles: {} };
+  for (const kind of troubles) {
+    await trouble(kind);
+    found.troubles[kind] = [await said(/./), await page.locator("progress").count()];
+    await trouble("none");
+    await said(/^$/);
+  }
+  await page.route("**/*", (route) => route.abort());
+  found.troubles.unreachable = [await said(/./), await page.locator("progress").count()];
+  await page.unroute("**/*");
+  await said(/^$/);
+  await page.locator("main a").first().focus();
+  await page.request.post(`${base}/step`);
+  found.inUse = [await said(/./), await page.locator("progress").count()];
+  await page.evaluate(() => document.activeElement.blur());
+  await page.waitForFunction(() => !document.querySelector("progress"));
+  found.last = await said(/^$/);
+  return found;
+}
+
 // Without JavaScript: from the overview to a checkpoint and back by links and a form alone.
 async function plain() {
   const context = await browser.newContext({ javaScriptEnabled: false });
@@ -114,6 +145,6 @@ async function confirm([foreign]) {
   return found;
 }
 
-const found = await { walk, faces, frame, plain, confirm }[what](words);
+const found = await { walk, faces, frame, stale, plain, confirm }[what](words);
 await browser.close();
 console.log(JSON.stringify(found));

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 from starlette.responses import HTMLResponse
 
 from airflow_cairn.checkpoint import system_runtime
@@ -21,6 +21,7 @@ from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage.errors import UnavailableError
+from airflow_cairn.storage.port import ObjectStore
 from scripts.harness.ports import free_port
 from scripts.harness.wait import wait_until
 from tests.support import jobs
@@ -29,12 +30,15 @@ from tests.support.memory_store import MemoryStore
 from tests.support.page_world import busy_world
 from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import JOB, World
+from tests.support.wrapped_stores import WrappedStore
 from tests.unit.cli.test_state import STAGE, job, keep, parquet
 from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, STORAGE, StandIn, dag_of
 from tests.unit.plugin.page.test_hostile import PAYLOADS
 
+T = TypeVar("T")
 SCRIPT = Path(__file__).parent / "browser.mjs"
 ONE = "/cairn/dags/flights/jobs/epoch0.trigger"
+STALE = "Not up to date since TIME: "
 FRAME = """<!doctype html><html class="dark"><base href="/"><iframe width="1200" height="800"
 sandbox="allow-scripts allow-same-origin allow-forms allow-downloads" src="cairn/dags/flights"></iframe></html>"""
 """As Airflow's UI shows an external view."""
@@ -46,6 +50,43 @@ class SignedIn(StandIn):
     signed_in = staticmethod(lambda: ADMIN)
     may_read = staticmethod(lambda dag_id: None)
     may_edit = staticmethod(lambda dag_id: None)
+
+
+class InTrouble(SignedIn):
+    """A server whose requests fail as it is told."""
+
+    def __init__(self, dags: list[dict[str, Any]], stores: dict[str, Any]) -> None:
+        super().__init__(dags, stores)
+        self.trouble = "none"
+        self.signed_in = self._signed_in
+        self.may_read = self._may_read
+
+    def _signed_in(self) -> str:
+        if self.trouble == "ended":
+            raise HTTPException(401, "Not authenticated")
+        return ADMIN
+
+    def _may_read(self, dag_id: str) -> None:
+        if self.trouble == "refused":
+            raise HTTPException(403, "Forbidden")
+
+
+class AwayStore(WrappedStore):
+    """A store that is away as its server is told.
+
+    Args:
+        inner: the store.
+        server: says whether it is away.
+    """
+
+    def __init__(self, inner: ObjectStore, server: InTrouble) -> None:
+        super().__init__(inner)
+        self._server = server
+
+    def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        if self._server.trouble == "away":
+            raise UnavailableError("connect timeout")
+        return call()
 
 
 @contextmanager
@@ -64,6 +105,12 @@ def served(server: StandIn, world: World | None = None) -> Iterator[str]:
         for stage in ("routes", "airports", "report"):
             world.run_stage(epoch, stage)
         world.coordinator().complete(world.pending_id(epoch))
+        return {}
+
+    @whole.post("/trouble/{kind}")
+    def trouble(kind: str) -> dict[str, Any]:
+        assert isinstance(server, InTrouble)
+        server.trouble = kind
         return {}
 
     @whole.get("/forged", response_class=HTMLResponse)
@@ -164,6 +211,25 @@ def test_in_airflows_frame_it_follows_and_leads(half_way: World) -> None:
     assert (" ".join(shown.split()), hover) == ("Nov 14, 2023, 5:13:20 PM", "2023-11-14 22:13:20Z")
     assert found["link"] == ["/dags/flights", 1, 1], "Airflow's router went there, its page was not loaded anew"
     assert found["live"] == [2, False], "nor was ours, and what is new has local times too"
+
+
+def test_an_open_page_says_why_it_is_not_up_to_date(half_way: World) -> None:
+    server = InTrouble([dag_of("flights", (STORAGE, JOB))], {})
+    server.stores[STORAGE] = AwayStore(half_way.memory, server)
+    with served(server, half_way) as base:
+        found = found_by(SCRIPT, "stale", base, "ended", "away", "refused")
+    away = "The storage does not answer. Reload this page in a minute."
+    refused = "You may not do this. Ask an administrator of this Airflow for the right to read, or to edit, DAG runs."
+    bars = 4  # of the checkpoint that is shown all the time
+    assert found["troubles"] == {
+        "ended": [f"{STALE}Your session has ended. Reload Airflow and sign in.", bars],
+        "away": [f"{STALE}{away}", bars],
+        "refused": [f"{STALE}{refused}", bars],
+        "unreachable": [f"{STALE}Airflow does not answer. This page goes on when it does.", bars],
+    }
+    news = "there is news, which is shown when you leave what you have selected, opened or focused."
+    assert found["inUse"] == [f"{STALE}{news}", bars]
+    assert [found["first"], found["last"]] == ["", ""]
 
 
 def test_without_javascript_it_is_whole(half_way: World) -> None:
