@@ -44,7 +44,12 @@ def doctor(store: ObjectStore | None, options: argparse.Namespace) -> Examinatio
         raise InvalidConfigError(
             "there is nothing to check: give --storage URI (or set CAIRN_STORAGE), and --worker for this machine"
         )
-    if options.worker or options.dag:
+    if not (options.worker or options.dag):
+        # Also where nobody asks for a worker's checks: a broken PySpark names itself in no error.
+        from ..spark.pyspark_versions import check_installed
+
+        found.run("pyspark", check_installed)
+    else:
         found.add(_worker(options, s3=store is not None and store.uri.startswith("s3:")))
     return found
 

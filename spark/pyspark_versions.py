@@ -6,8 +6,10 @@ do no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+
+from ..checkpoint.health.findings import Finding, error
 
 
 def conflict(version_of: Callable[[str], str] = version) -> str | None:
@@ -16,13 +18,49 @@ def conflict(version_of: Callable[[str], str] = version) -> str | None:
     Args:
         version_of: gives the version of an installed package.
     """
+    whole, client = (_installed(name, version_of) for name in ("pyspark", "pyspark-client"))
+    if not whole or not client or whole == client:
+        return None
+    return f"{_what(whole, client)}: Spark may fail in any way. Type: {_cure(client)}"
+
+
+def check_pyspark(whole: str | None, client: str | None) -> Iterator[Finding]:
+    """Find two versions of PySpark over each other, for the doctor.
+
+    Args:
+        whole: the version of `pyspark`; None: it is not installed.
+        client: the version of `pyspark-client`; None: it is not installed.
+    """
+    if whole and client and whole != client:
+        yield error(
+            "pyspark-twice",
+            "pyspark-client",
+            _what(whole, client),
+            "both install the same files, and the last has won, file by file: drivers fail in ways that name neither",
+            _cure(client),
+        )
+
+
+def check_installed(version_of: Callable[[str], str] = version) -> Iterator[Finding]:
+    """Find two versions of PySpark over each other in this Python; see `check_pyspark`.
+
+    Args:
+        version_of: gives the version of an installed package.
+    """
+    return check_pyspark(_installed("pyspark", version_of), _installed("pyspark-client", version_of))
+
+
+def _installed(package: str, version_of: Callable[[str], str]) -> str | None:
     try:
-        whole, client = version_of("pyspark"), version_of("pyspark-client")
+        return version_of(package)
     except PackageNotFoundError:
         return None
-    if whole == client:
-        return None
-    return (
-        f"pyspark {whole} and pyspark-client {client} are installed over each other: Spark may fail in any way. Type: "
-        f"pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}"
-    )
+
+
+def _what(whole: str, client: str) -> str:
+    return f"pyspark {whole} and pyspark-client {client} are installed over each other"
+
+
+def _cure(client: str) -> str:
+    # The client's version, as there is not one for each Spark.
+    return f"pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}"

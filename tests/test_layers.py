@@ -30,7 +30,7 @@ MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUS
 # Spark alone merges a large state.
 MAY_IMPORT_TOO = {
     "cli/regions.py": {"operators"},
-    "cli/doctor.py": {"tasks"},
+    "cli/doctor.py": {"tasks", "spark"},
     "cli/connection.py": {"hooks"},
     "cli/output/compaction.py": {"spark"},
 }

@@ -25,6 +25,7 @@ from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
 from ...checkpoint.views.drawn_stages import DrawnStage, drawn
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
+from ...spark.pyspark_versions import conflict
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
@@ -271,6 +272,9 @@ class TriggerCheckpointOperator(TriggerOperator):
             ForbiddenError: the store refuses the connection's credentials.
             BucketGoneError: the bucket does not exist.
         """
+        # The run's first task says it: before a driver starts, which would fail in ways that do not name the cause.
+        if (problem := conflict()) is not None:
+            self.log.warning("%s", problem)
         return self.trigger(context, context["ti"].xcom_push)
 
     def trigger(self, context: Context, push: Push) -> dict[str, Any]:

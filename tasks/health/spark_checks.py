@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...checkpoint.health.findings import Finding, error, warning
+from ...spark.pyspark_versions import check_pyspark
 from ...spark.session import OLDEST, numbers_of
 from .spark_facts import SparkFacts
 
@@ -58,14 +59,7 @@ def check_spark(facts: SparkFacts) -> Iterator[Finding]:
 def check_packages(facts: SparkFacts) -> Iterator[Finding]:
     """Compare the packages that hold PySpark with each other and with the Spark that is started."""
     full, client = facts.packages.get("pyspark"), facts.packages.get("pyspark-client")
-    if full and client and full != client:
-        yield error(
-            "pyspark-twice",
-            "pyspark-client",
-            f"pyspark {full} and pyspark-client {client} are installed over each other",
-            "both install the same files, and the last has won, file by file: drivers fail in ways that name neither",
-            f"pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}",
-        )
+    yield from check_pyspark(full, client)
     used = full or client
     if used and facts.spark and numbers_of(used) != numbers_of(facts.spark):
         yield warning(

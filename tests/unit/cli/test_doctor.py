@@ -37,12 +37,12 @@ def ill(storage: str, tmp_path: Path) -> str:
 
 def test_a_storage_that_is_well(storage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--storage", storage]) == 0
-    assert capsys.readouterr().out == "nothing is wrong; 12 checks passed, 0 not made\n"
+    assert capsys.readouterr().out == "nothing is wrong; 13 checks passed, 0 not made\n"
     assert main(["doctor", JOB, "--read-only", "--storage", storage]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "not checked: rights: nothing was to be written",
         "not checked: conditional writes: nothing was to be written",
-        "nothing is wrong; 10 checks passed, 2 not made",
+        "nothing is wrong; 11 checks passed, 2 not made",
     ]
     assert {path.name for path in tmp_path.iterdir()} <= {JOB, ".cairn-tmp"}, "what it wrote is deleted again"
 
@@ -57,7 +57,7 @@ def test_what_is_wrong_why_it_matters_and_what_mends_it(
     assert lines[0] == "ERROR head-damaged: broken"
     assert [line for line in lines if line.startswith("WARNING")] == [f"WARNING orphans: {JOB}"]
     assert "  to mend it     cairn clean" in "\n".join(lines)
-    assert lines[-1] == "1 error, 1 warning; 11 checks passed, 0 not made"
+    assert lines[-1] == "1 error, 1 warning; 12 checks passed, 0 not made"
 
 
 def test_clean_mends_it(ill: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

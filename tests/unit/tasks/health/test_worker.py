@@ -351,7 +351,8 @@ def test_the_command(machine: None, api: dict[str, Answer], tmp_path: Path, caps
 def test_the_reference_has_each_finding_of_a_worker() -> None:
     page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
     table = page[page.index("## What it finds on a worker") : page.index("## In a DAG")]
-    source = "".join(path.read_text() for path in (ROOT / "tasks" / "health").glob("*_checks.py"))
+    files = [*(ROOT / "tasks" / "health").glob("*_checks.py"), ROOT / "spark" / "pyspark_versions.py"]
+    source = "".join(path.read_text() for path in files)
     made = set(re.findall(r'(?:error|warning)\(\s*"([a-z0-9-]+)"', source))
     assert len(made) > 20
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE)) == made
