@@ -205,12 +205,18 @@ class JobFiles:
         Raises:
             OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
         """
+        unknown: OutcomeUnknownError | None = None
         for _ in range(CREATE_TRIES):
             try:
                 with _standing_bucket():
-                    return self.store.create(self.full(key), data)
+                    answer = self.store.create(self.full(key), data)
             except OutcomeUnknownError as error:
-                standing = self._settle(key, data, error)
+                unknown = error
+            else:
+                if unknown is None or isinstance(answer, Written):
+                    return answer
+                # It may be ours: the create whose answer was lost may have landed after it was looked for.
+            standing = self._settle(key, data, unknown)
             if standing is not None:
                 return standing
         raise OutcomeUnknownError(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, CompactionDocument
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Execution, PendingDocument
 from airflow_cairn.checkpoint.documents.entries import CompletedEntry, EndedEntry, PendingEntry
 from airflow_cairn.checkpoint.documents.head import Head
@@ -27,6 +27,7 @@ from tests.protocol.simulation.savepoint_account import SavepointAccount
 from tests.protocol.simulation.sequence import HookAccount
 from tests.protocol.simulation.state_account import StateAccount
 from tests.support.memory_store import MemoryStore
+from tests.support.world import grown_state
 
 
 class ViolationError(AssertionError):
@@ -96,6 +97,8 @@ class Auditor:
             self.hooks.written(bare)
         if "/handover/" in bare:
             self._begun.setdefault(bare, self.head.revision)
+        if bare == layout.compaction_of(bare):
+            self.states.grown["given up"] += self.files.read(CompactionDocument, bare)[0].given_up
         if bare == layout.HEAD:
             self._swapped(self.files.read(Head, layout.HEAD, max_bytes=1 << 24)[0])
 
@@ -367,6 +370,7 @@ class Auditor:
         failed = [self.head.resumable(epoch) for epoch in {ended.epoch for ended in self.head.history}]
         # The epoch's next attempt is made from it, and the history forgets it in time (semantics D5).
         kept = {key for ended in failed if ended is not None for key in self._lent(ended)}
+        kept |= grown_state.to_adopt(self.files, referred)
         self.check(standing - kept <= referred, "orphans at rest", sorted(standing - kept - referred))
         self.check(referred <= standing, "dangling references at rest (C3)", sorted(referred - standing))
         self.check(uploads == 0, "uploads are left over (W7)", uploads)

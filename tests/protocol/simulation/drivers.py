@@ -23,7 +23,10 @@ from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine
 from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks, hook_documents, metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import ConditionFailed, DocumentError, GoneError
+from tests.protocol.simulation import growing
+from tests.support.world import grown_state
 
 if TYPE_CHECKING:
     from tests.protocol.simulation.processes import Job
@@ -62,8 +65,7 @@ class Driver:
             hasty: 0 to 1; small for one that declines.
         """
         job, coordinator = self._job, self._coordinator
-        if job.hub.current is not None:
-            job.hub.current.run = self._run
+        (job.hub.current or job.hub).run = self._run
         if hasty < 0.03:
             self._decline()
             return
@@ -100,6 +102,11 @@ class Driver:
             else:  # unchanged: the file of an older checkpoint is named again
                 self._outputs.append(self._lookup[0])
                 self._handles.append(self._lookup[1])
+        if it.stage == growing.STAGE and self._job.plan.kind.grown:
+            changed = growing.changes(self._folded, new)
+            for output, handles in grown_state.grow(_put_file, self._files, it, self._run, changed):
+                self._outputs.append(output)
+                self._handles.extend(handles)
         values: dict[str, Json] = {"read": {uid: execution.token for uid, execution in it.upstream.items()}}
         if it.at_least_once:
             values["reads"] = {uid: [list(pair) for pair in pairs] for uid, pairs in self._reads.items()}
@@ -140,7 +147,7 @@ class Driver:
             elif at is not None and at.stage == it.stage:
                 if line.handle.output == "state.totals":
                     self._folded = self._content(line.handle.path)
-                else:
+                elif line.handle.output == "state.lookup":
                     self._lookup = next(o for o in at.outputs if o.id == line.handle.output), line.handle
 
     def _read_upstreams(self, new: list[str]) -> None:
@@ -181,10 +188,14 @@ class Driver:
     def _put(self, kind: str, name: str, content: object, *, leaves_upload: bool = False) -> None:
         it = self._it
         folder = layout.output_folder(it.checkpoint, it.stage, it.attempt, it.token, self._run, f"{kind}.{name}")
-        data = json.dumps(content).encode()
         if leaves_upload:
             self._job.memory.begin_upload(self._files.full(f"{folder}part-1"))
-        written = self._files.create_bytes(f"{folder}part-0", data)
-        assert written.etag is not None or isinstance(written, ConditionFailed)
         self._outputs.append(Output(kind, name, folder))
-        self._handles.append(StateHandle(f"{kind}.{name}", f"{folder}part-0", len(data), written.etag or ""))
+        data = json.dumps(content).encode()
+        self._handles.append(_put_file(self._files, f"{kind}.{name}", f"{folder}part-0", data))
+
+
+def _put_file(files: JobFiles, output_id: str, path: str, data: bytes) -> StateHandle:
+    written = files.create_bytes(path, data)
+    assert written.etag is not None or isinstance(written, ConditionFailed)
+    return StateHandle(output_id, path, len(data), written.etag or "")

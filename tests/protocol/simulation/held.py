@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, HookAnswer
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, InFlightLine, StageLine
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
+from tests.protocol.simulation import growing
+
+_GROWN = {f"state.{name}" for name in growing.NAMES}
 
 Pairs = list[tuple[str, str]]
 """Epochs, each with the execution that wrote it."""
@@ -24,6 +28,8 @@ class Held:
     in_flight: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """By stage and token of an execution, the epochs in what it wrote for its readers."""
     hooks: dict[str, HookAnswer] = field(default_factory=dict)
+    grown: list[StateHandle] = field(default_factory=list)
+    """Base and runs of the states that grow."""
 
     def owed(self, stage: str) -> list[str]:
         """Give the epochs whose slices a stage has still to read."""
@@ -56,6 +62,8 @@ def held(files: JobFiles, ref: DocumentRef) -> Held:
             at = found.stages[line.stage] = line
         elif isinstance(line, InFlightLine):
             at = line
+        elif isinstance(line, HandleLine) and line.handle.output in _GROWN:
+            found.grown.append(line.handle)
         elif isinstance(line, HandleLine) and at is not None and line.handle.output != "state.lookup":
             epochs: list[str] = json.loads(files.get(line.handle.path, max_bytes=1 << 20).data)
             if isinstance(at, StageLine):

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NoReturn
 
 from greenlet import greenlet
 
@@ -67,6 +68,7 @@ class Actor:
     def __init__(self, name: str, body: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
         self.name = name
         self.wakes_at = 0
+        self.crashed = False
         self.run: str | None = None
         """The driver's own token, if it is a driver: what it may delete."""
         self.asking: Asking | None = None
@@ -99,6 +101,8 @@ class Hub:
         self.faulty = True
         self.actors: list[Actor] = []
         self.current: Actor | None = None
+        self.run: str | None = None
+        """The token of the driver that runs while there are no processes: what it may delete."""
         self.late: list[tuple[int, Callable[[], object]]] = []
         self.trace = trace
 
@@ -127,6 +131,8 @@ class Hub:
         if actor is None:
             return None  # the auditor, or the test itself
         assert actor.greenlet.parent is not None
+        if actor.crashed:
+            raise Crashed(verb, key)  # its own clearing up is not done: a process that has died does nothing
         actor.greenlet.parent.switch()
         fault = self._next(actor)
         self.trace(f"{self.step} {self.now_ms} {actor.name} {verb} {key} {fault or ''}")
@@ -138,8 +144,14 @@ class Hub:
             self.now_ms += self.rng.choice((60_000, 400_000, 700_000))
             fault = None
         if fault is Fault.CRASH_BEFORE:
-            raise Crashed(verb, key)
+            self.crash(verb, key)
         return fault
+
+    def crash(self, verb: str, key: str) -> NoReturn:
+        """Let the process that has the baton die."""
+        assert self.current is not None
+        self.current.crashed = True
+        raise Crashed(verb, key)
 
     def _next(self, actor: Actor) -> Fault | None:
         self.step += 1

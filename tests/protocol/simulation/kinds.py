@@ -39,6 +39,8 @@ class Kind:
     """Somebody takes savepoints of it (semantics P1)."""
     owned: bool
     """Its owner stops it with savepoints, starts it from them, goes back, and throws them away (P2, P3, R6)."""
+    grown: bool
+    """Its last stage has states that grow by runs, and somebody compacts them (semantics K1, K2, K3, K7)."""
     pipelined: str
     """The stage that reads the first of its upstreams by a pipelined exchange (semantics F1); empty: none."""
 
@@ -65,6 +67,7 @@ def kind_of(seed: int) -> Kind:
         unaligned="unaligned" in mode,
         saved=seed % 5 == 1 or seed % 5 == 2,
         owned=seed % 5 == 2,
+        grown=seed % 9 in (2, 3),
         pipelined=_PIPELINED[turn // len(_ALONE if alone else _TWO_AT_ONCE) % len(_PIPELINED)]
         if mode == "plain"
         else "",

@@ -104,6 +104,7 @@ class OwnerAccount:
         for uid in found.stages:
             mine = [*found.folded.get(uid, []), *found.owed(uid)]
             self._check(mine == folded, "the copy holds something else than the savepoint (R6)", (uid, mine, folded))
+        self._auditor.states.holds_runs(entry, found)
         if self._auditor.hooks is not None:
             self._auditor.hooks.imported(entry.id, found)
         self._auditor.go_back(folded, numbers)

@@ -63,7 +63,7 @@ def put_in_place(where: Any, attribute: str, value: Any) -> Iterator[None]:
         setattr(where, attribute, original)
 
 
-def _plant(
+def plant(
     name: str, where: Any, attribute: str, needs: Callable[[Kind], bool] = lambda kind: True
 ) -> Callable[[Callable[[Any], Any]], None]:
     """Register a bug: the function takes the original and gives what stands in its place."""
@@ -76,7 +76,7 @@ def _plant(
     return register
 
 
-@_plant("the head is swapped without comparing", HeadStore, "_swap")
+@plant("the head is swapped without comparing", HeadStore, "_swap")
 def _no_compare(original: Any) -> Any:
     def swap(self: Any, version: Any, wanted: Head) -> Any:
         return original(self, replace(version, etag=self._load().etag), wanted)
@@ -84,12 +84,12 @@ def _no_compare(original: Any) -> Any:
     return swap
 
 
-@_plant("the cleaner goes beyond the ids of the head that it read", Cleaner, "_below")
+@plant("the cleaner goes beyond the ids of the head that it read", Cleaner, "_below")
 def _no_bound(original: Any) -> Any:
     return lambda self, head, *rest: original(self, replace(head, next_id=head.next_id + 1), *rest)
 
 
-@_plant("an id is used again", transitions, "abort")
+@plant("an id is used again", transitions, "abort")
 def _id_again(original: Any) -> Any:
     def abort(head: Head, entry: Any, *args: Any, **kwargs: Any) -> Head:
         ended: Head = original(head, entry, *args, **kwargs)
@@ -99,12 +99,12 @@ def _id_again(original: Any) -> Any:
     return abort
 
 
-@_plant("a checkpoint completes on any base", overtaken, "why")
+@plant("a checkpoint completes on any base", overtaken, "why")
 def _any_base(_original: Any) -> Any:
     return lambda head, entry: None
 
 
-@_plant("an acknowledgement counts whatever its token", acks, "judge")
+@plant("an acknowledgement counts whatever its token", acks, "judge")
 def _any_token(original: Any) -> Any:
     def judge(head: Head, pending: Any, document: AckDocument) -> AckAnswer:
         return AckAnswer.SUCCESS if pending is not None else original(head, pending, document)
@@ -112,12 +112,12 @@ def _any_token(original: Any) -> Any:
     return judge
 
 
-@_plant("the cleaner ignores what a next attempt may carry over", cleaner, "find_live")
+@plant("the cleaner ignores what a next attempt may carry over", cleaner, "find_live")
 def _no_carryable(original: Any) -> Any:
     return lambda files, attempts, head, known: original(files, attempts, replace(head, history=()), known)
 
 
-@_plant("state is deleted when the outcome is unknown", ExecutionReports, "acknowledge")
+@plant("state is deleted when the outcome is unknown", ExecutionReports, "acknowledge")
 def _delete_unknown(original: Any) -> Any:
     def acknowledge(self: Any, ack: AckDocument) -> AckAnswer:
         try:
@@ -129,12 +129,12 @@ def _delete_unknown(original: Any) -> Any:
     return acknowledge
 
 
-@_plant("no note is made of an epoch that the history forgets", completed_epochs, "keep")
+@plant("no note is made of an epoch that the history forgets", completed_epochs, "keep")
 def _no_note(original: Any) -> Any:
     return lambda old, new: new
 
 
-@_plant("the readers of a failed stage carry over", carry_over, "carry")
+@plant("the readers of a failed stage carry over", carry_over, "carry")
 def _readers_carry(original: Any) -> Any:
     def carry(files: Any, before: Any, stages: Any, **options: Any) -> CarryOver:
         found: CarryOver = original(files, before, stages, **options)
@@ -144,7 +144,7 @@ def _readers_carry(original: Any) -> Any:
     return carry
 
 
-@_plant("the second driver of an execution deletes the first one's files", ExecutionReports, "acknowledge")
+@plant("the second driver of an execution deletes the first one's files", ExecutionReports, "acknowledge")
 def _duplicate_deletes(original: Any) -> Any:
     def acknowledge(self: Any, ack: AckDocument) -> AckAnswer:
         answer: AckAnswer = original(self, ack)
@@ -155,17 +155,17 @@ def _duplicate_deletes(original: Any) -> Any:
     return acknowledge
 
 
-@_plant("what was told DISCARDED is not noted", history, "reject")
+@plant("what was told DISCARDED is not noted", history, "reject")
 def _no_reject(original: Any) -> Any:
     return lambda head, ended, token: head
 
 
-@_plant("whoever comes first to a free place gets it", admission, "decide")
+@plant("whoever comes first to a free place gets it", admission, "decide")
 def _no_line(original: Any) -> Any:
     return lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
 
 
-@_plant("who waits is taken to have ended", trigger, "without_ended")
+@plant("who waits is taken to have ended", trigger, "without_ended")
 def _all_abandoned(original: Any) -> Any:
     def without_ended(head: Head, state_of: Any, *rest: Any) -> Head:
         held: Head = original(head, state_of, *rest)
@@ -175,7 +175,7 @@ def _all_abandoned(original: Any) -> Any:
     return without_ended
 
 
-@_plant("the pause counts from the trigger", admission, "_pause_ends_ms")
+@plant("the pause counts from the trigger", admission, "_pause_ends_ms")
 def _short_pause(original: Any) -> Any:
     def pause_ends_ms(head: Head, request: TriggerRequest) -> int:
         latest = head.latest_completed()
@@ -185,7 +185,7 @@ def _short_pause(original: Any) -> Any:
     return pause_ends_ms
 
 
-@_plant("a later try brings back what was stopped", resume, "Stopped")
+@plant("a later try brings back what was stopped", resume, "Stopped")
 def _take_up_stopped(original: Any) -> Any:
     class Never:
         SHUTDOWN = object()
@@ -194,7 +194,7 @@ def _take_up_stopped(original: Any) -> Any:
     return Never
 
 
-@_plant("a notice is taken away before the call", Notices, "deliver", lambda kind: kind.listened)
+@plant("a notice is taken away before the call", Notices, "deliver", lambda kind: kind.listened)
 def _told_too_early(original: Any) -> Any:
     def deliver(self: Any, listeners: Any) -> int:
         for notice in self._heads.load().notices:
@@ -206,7 +206,7 @@ def _told_too_early(original: Any) -> Any:
     return deliver
 
 
-@_plant("a retry also reads what has come in since", Placement, "_stored_slice", lambda kind: kind.has_source)
+@plant("a retry also reads what has come in since", Placement, "_stored_slice", lambda kind: kind.has_source)
 def _read_on(original: Any) -> Any:
     def stored_slice(self: Any, epoch: str) -> Any:
         found = original(self, epoch)
@@ -219,27 +219,27 @@ def _read_on(original: Any) -> Any:
     return stored_slice
 
 
-@_plant("what a damaged checkpoint held is not replayed", restore, "_replayed")
+@plant("what a damaged checkpoint held is not replayed", restore, "_replayed")
 def _no_replay(original: Any) -> Any:
     return lambda files, epoch: replace(original(files, epoch), epoch="e9999")
 
 
-@_plant("a success does not end the row of failures", transitions, "complete")
+@plant("a success does not end the row of failures", transitions, "complete")
 def _row_goes_on(original: Any) -> Any:
     return lambda head, entry, *rest: replace(original(head, entry, *rest), failures=head.failures)
 
 
-@_plant("a stage begins before the hooks have answered", Claims, "_check_hooks", lambda kind: kind.hooked)
+@plant("a stage begins before the hooks have answered", Claims, "_check_hooks", lambda kind: kind.hooked)
 def _no_wait_for_hooks(original: Any) -> Any:
     return lambda self, document, stage: None
 
 
-@_plant("hooks are asked without being put back", HookAnswers, "_go_back", lambda kind: kind.hooked)
+@plant("hooks are asked without being put back", HookAnswers, "_go_back", lambda kind: kind.hooked)
 def _not_put_back(original: Any) -> Any:
     return lambda self, pointer, hooks: original(self, None, hooks)
 
 
-@_plant("what was asked where a hook then failed is taken over", carry_over, "carry", lambda kind: kind.hooked)
+@plant("what was asked where a hook then failed is taken over", carry_over, "carry", lambda kind: kind.hooked)
 def _withdrawn_answers(original: Any) -> Any:
     def carry(files: Any, before: Any, stages: Any, **options: Any) -> CarryOver:
         return replace(original(files, before, stages, **options), hooks=before.hooks)
@@ -247,7 +247,7 @@ def _withdrawn_answers(original: Any) -> Any:
     return carry
 
 
-@_plant("who is left out owes nothing", left_out_metadata, "backlogs_after", lambda kind: kind.leaves_out)
+@plant("who is left out owes nothing", left_out_metadata, "backlogs_after", lambda kind: kind.leaves_out)
 def _owes_nothing(original: Any) -> Any:
     def backlogs_after(document: Any, left_out: Any) -> Any:
         return {uid: owed[:-1] for uid, owed in original(document, left_out).items()}
@@ -255,12 +255,12 @@ def _owes_nothing(original: Any) -> Any:
     return backlogs_after
 
 
-@_plant("what is in flight from before is not kept", LeftOut, "in_flight", lambda kind: kind.leaves_out)
+@plant("what is in flight from before is not kept", LeftOut, "in_flight", lambda kind: kind.leaves_out)
 def _lost_in_flight(original: Any) -> Any:
     return lambda self, kept=(): iter(())
 
 
-@_plant("what a stage has not read is not owed", partial_completion, "unread_by", lambda kind: kind.early)
+@plant("what a stage has not read is not owed", partial_completion, "unread_by", lambda kind: kind.early)
 def _edge_owes_nothing(original: Any) -> Any:
     def unread_by(document: Any, ack: Any) -> Any:
         read = {**ack.consumed, "clean": document.executions["clean"].token}
@@ -269,17 +269,17 @@ def _edge_owes_nothing(original: Any) -> Any:
     return unread_by
 
 
-@_plant("what still counts is handed over to be dropped", committables, "_may_count", lambda kind: kind.listened)
+@plant("what still counts is handed over to be dropped", committables, "_may_count", lambda kind: kind.listened)
 def _drops_what_counts(original: Any) -> Any:
     return lambda files, attempts, head, epoch: set()
 
 
-@_plant("the cleaner takes what a notice needs", live, "kept_for", lambda kind: kind.listened)
+@plant("the cleaner takes what a notice needs", live, "kept_for", lambda kind: kind.listened)
 def _not_kept_for_notices(original: Any) -> Any:
     return lambda files, notice: set()
 
 
-@_plant("who waits is told to wait on though a place is free", admission, "_held_back")
+@plant("who waits is told to wait on though a place is free", admission, "_held_back")
 def _waits_on(original: Any) -> Any:
     def held_back(head: Head, turn: Any, now_ms: int) -> Any:
         return original(head, replace(turn, max_concurrent=turn.max_concurrent - 1), now_ms)
@@ -287,12 +287,12 @@ def _waits_on(original: Any) -> Any:
     return held_back
 
 
-@_plant("the document of an attempt that ends is not set aside", attempt_documents, "set_aside")
+@plant("the document of an attempt that ends is not set aside", attempt_documents, "set_aside")
 def _not_set_aside(original: Any) -> Any:
     return lambda files, old, new: None
 
 
-@_plant("the checkpoint that a savepoint is made from is not kept", cleaner, "find_live", lambda kind: kind.saved)
+@plant("the checkpoint that a savepoint is made from is not kept", cleaner, "find_live", lambda kind: kind.saved)
 def _no_pin(original: Any) -> Any:
     def find(files: Any, attempts: Any, head: Head, known: Any) -> Any:
         return original(files, attempts, replace(head, savepoints=()), known)
@@ -300,7 +300,7 @@ def _no_pin(original: Any) -> Any:
     return find
 
 
-@_plant("a savepoint is described before its files stand", SavepointCopying, "_carry", lambda kind: kind.saved)
+@plant("a savepoint is described before its files stand", SavepointCopying, "_carry", lambda kind: kind.saved)
 def _half_copied(original: Any) -> Any:
     def carry(self: Any, line: Any) -> Any:
         carried = original(self, line)
@@ -311,7 +311,7 @@ def _half_copied(original: Any) -> Any:
     return carry
 
 
-@_plant("half a region runs again", carry_over, "affected", lambda kind: bool(kind.pipelined))
+@plant("half a region runs again", carry_over, "affected", lambda kind: bool(kind.pipelined))
 def _half_a_region(original: Any) -> Any:
     def affected(stages: Any, *args: Any, **options: Any) -> Any:
         return original(tuple(replace(stage, pipelined=()) for stage in stages), *args, **options)
@@ -319,12 +319,12 @@ def _half_a_region(original: Any) -> Any:
     return affected
 
 
-@_plant("an epoch begins while the job is being stopped", Head, "kept_from", lambda kind: kind.owned)
+@plant("an epoch begins while the job is being stopped", Head, "kept_from", lambda kind: kind.owned)
 def _not_kept_from(original: Any) -> Any:
     return lambda self, epoch: None
 
 
-@_plant("the job goes on where its savepoint has completed", suspension, "shut_down", lambda kind: kind.owned)
+@plant("the job goes on where its savepoint has completed", suspension, "shut_down", lambda kind: kind.owned)
 def _does_not_stop(original: Any) -> Any:
     def shut_down(head: Head, now_ms: int) -> Head:
         fresh = any(each.stops and each.ended_at_ms == now_ms for each in head.savepoints)
@@ -333,7 +333,7 @@ def _does_not_stop(original: Any) -> Any:
     return shut_down
 
 
-@_plant("what a job is being started from is not kept", cleaner, "find_live", lambda kind: kind.owned)
+@plant("what a job is being started from is not kept", cleaner, "find_live", lambda kind: kind.owned)
 def _copies_not_kept(original: Any) -> Any:
     def find(files: Any, attempts: Any, head: Head, known: Any) -> Any:
         return original(files, attempts, replace(head, importing=None), known)
@@ -341,12 +341,12 @@ def _copies_not_kept(original: Any) -> Any:
     return find
 
 
-@_plant("what a savepoint does not hold counts still", imports, "_rewinds", lambda kind: kind.owned)
+@plant("what a savepoint does not hold counts still", imports, "_rewinds", lambda kind: kind.owned)
 def _counts_still(original: Any) -> Any:
     return lambda head, *args: head.rewinds
 
 
-@_plant("a savepoint is forgotten before its files are gone", disposal, "_delete", lambda kind: kind.owned)
+@plant("a savepoint is forgotten before its files are gone", disposal, "_delete", lambda kind: kind.owned)
 def _forgotten_first(original: Any) -> Any:
     def delete(folder: Any, found: Any) -> Any:
         named = [] if found.savepoint is None else [file.key for file in found.savepoint.files]
@@ -355,12 +355,12 @@ def _forgotten_first(original: Any) -> Any:
     return delete
 
 
-@_plant("the folder of a savepoint is used again", Savepoints, "_folder_name", lambda kind: kind.owned)
+@plant("the folder of a savepoint is used again", Savepoints, "_folder_name", lambda kind: kind.owned)
 def _used_again(original: Any) -> Any:
     return lambda self, request, head: original(self, request, replace(head, forgotten=0))
 
 
-@_plant("a savepoint is deleted that the job has no copy of", Importing, "_open", lambda kind: kind.owned)
+@plant("a savepoint is deleted that the job has no copy of", Importing, "_open", lambda kind: kind.owned)
 def _claimed_first(original: Any) -> Any:
     def open_(self: Any, folder: Any, savepoint: Any, wish: Any, agreed: Any) -> Any:
         opened = original(self, folder, savepoint, wish, agreed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -35,7 +36,7 @@ from airflow_cairn.checkpoint.errors import (
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views import happened
 from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
-from tests.protocol.simulation import outside, owner
+from tests.protocol.simulation import growing, outside, owner
 from tests.protocol.simulation.accounts import FailureAccount, RequestAccount
 from tests.protocol.simulation.auditor import Auditor
 from tests.protocol.simulation.drivers import Driver
@@ -85,6 +86,8 @@ class Job:
         self.ended: set[str] = set()
         """Epochs whose DAG run has ended before its time."""
         self.ever_ended: set[str] = set()
+        self.compacted: Counter[str] = Counter()
+        """What became of compactions, as their processes were told."""
         self.auditor.requests = RequestAccount(self.auditor, self)
         self.auditor.failures = FailureAccount(self.auditor, self.config.tolerable_failed_checkpoints)
 
@@ -174,6 +177,7 @@ class Job:
             (1, lambda: outside.stop(self)),
             (2, lambda: outside.resume(self)),
             (1, lambda: outside.end_run(self, self.open_epoch())),
+            (6 if self.plan.kind.grown else 0, lambda: growing.compact(self)),
             (3 if self.plan.kind.listened else 0, lambda: outside.notify(self)),
             (3, lambda: outside.damage(self)),
             (2 if self.plan.kind.saved else 0, lambda: outside.savepoint(self)),
@@ -306,7 +310,10 @@ class Job:
         """A driver, from its start to its acknowledgement or decline."""
         if self.auditor.hooks is not None:
             self.auditor.hooks.began(handover)
-        Driver(self, coordinator, handover).drive(hasty)
+        try:
+            Driver(self, coordinator, handover).drive(hasty)
+        finally:
+            self.hub.run = None
 
     def settle(self, epoch: str) -> None:
         """Bring an epoch to its end when nothing goes wrong any more, from wherever it stands."""

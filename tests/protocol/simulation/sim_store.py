@@ -11,7 +11,7 @@ from airflow_cairn.storage.port import DeleteFailures
 from tests.protocol.simulation.auditor import Auditor
 from tests.protocol.simulation.hub import Fault, Hub
 from tests.support.memory_store import MemoryStore
-from tests.support.wrapped_stores import Crashed, WrappedStore
+from tests.support.wrapped_stores import WrappedStore
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class SimStore(WrappedStore):
     def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
         fault = self._hub.pause(verb, key)
         if fault is Fault.CRASH_AFTER:
-            raise Crashed(verb, key)
+            self._hub.crash(verb, key)
         if fault is not None:
             raise UnavailableError("the simulated store does not answer", key=key)
         return call()
@@ -44,7 +44,7 @@ class SimStore(WrappedStore):
         if fault in (Fault.CRASH_AFTER, Fault.LOST):
             call()
             if fault is Fault.CRASH_AFTER:
-                raise Crashed(verb, key)
+                self._hub.crash(verb, key)
         if fault is Fault.LATE:
             self._hub.late.append((self._hub.step + self._hub.rng.choice((5, 100, 1000)), call))
         if fault is Fault.UNAVAILABLE or verb not in ("create", "replace"):
@@ -70,7 +70,8 @@ class SimStore(WrappedStore):
         actor = self._hub.current
 
         def call() -> DeleteFailures:
-            self._auditor.deleting(wanted, actor.run if actor else None, actor.name if actor else "")
+            run = actor.run if actor else self._hub.run
+            self._auditor.deleting(wanted, run, actor.name if actor else "")
             return self._memory.delete(wanted)
 
         return self._write("delete", f"{len(wanted)} from {wanted[0]}", call)

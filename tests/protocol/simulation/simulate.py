@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.extensions import hook_answers
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.store import attempt_documents, completed_epochs, head_store
 from airflow_cairn.storage.errors import CairnError
-from tests.protocol.simulation import outside, owner
+from tests.protocol.simulation import growing, outside, owner
 from tests.protocol.simulation.auditor import ViolationError
 from tests.protocol.simulation.hub import Plan, plan
 from tests.protocol.simulation.planted import put_in_place
@@ -72,6 +72,7 @@ def short_memories(held: int) -> Iterator[None]:
             (hook_answers, "call", call_here),
             (attempt_documents, "MAX_HELD", held),
             (copy_in, "AT_ONCE", 1),
+            *growing.IN_PLACE,
         ):
             stack.enter_context(put_in_place(where, attribute, value))
         yield

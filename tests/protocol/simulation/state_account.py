@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
@@ -9,6 +10,7 @@ from airflow_cairn.checkpoint.documents.attempt import PendingDocument
 from airflow_cairn.checkpoint.documents.entries import CompletedEntry
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.store import metadata_file
+from tests.protocol.simulation import growing
 from tests.protocol.simulation.held import Held
 from tests.protocol.simulation.kinds import IN_A_ROW, MAX_BACKLOG, Kind
 
@@ -32,6 +34,8 @@ class StateAccount:
         """How often a stage was left out."""
         self.owed_edges = 0
         """How often a stage had completed before an upstream that it reads."""
+        self.grown: Counter[str] = Counter()
+        """How many checkpoints had runs, merged ones, a new base, an adopted compaction; how many were given up."""
 
     def completed(self, entry: CompletedEntry, document: PendingDocument, held: Held) -> None:
         """Look at a checkpoint that has just completed."""
@@ -43,6 +47,7 @@ class StateAccount:
             found = [*held.folded.get(uid, []), *held.owed(uid)]
             lost = f"{entry.id}, {uid}: {found} for {self._auditor.folded}"
             self._check(found == self._auditor.folded, "an epoch is lost or doubled in the state", lost)
+        self.holds_runs(entry, held)
         if without:
             self._leaving_out(entry, document, held, without)
         owed = {
@@ -53,6 +58,15 @@ class StateAccount:
             for spec in document.stages:
                 for upstream in spec.upstream:
                     self._edge(held, spec.uid, upstream)
+
+    def holds_runs(self, entry: CompletedEntry, held: Held) -> None:
+        """See that states that grow hold each epoch once, and in order (semantics K1, K2, K3, K7)."""
+        if self._kind.grown:
+            folded = held.folded.get(growing.STAGE, [])
+            self.grown += growing.happened(folded, held.grown)
+            wanted = growing.expected(folded)
+            found = growing.held(self._auditor.files, held.grown)
+            self._check(found == wanted, "a run is lost, doubled or out of order (K1, K2)", (entry.id, found, wanted))
 
     def _leaving_out(self, entry: CompletedEntry, document: PendingDocument, held: Held, without: set[str]) -> None:
         self.left_out += len(without)

@@ -15,6 +15,7 @@ import pytest
 from tests.protocol.simulation.hub import Fault, plan
 from tests.protocol.simulation.kinds import Kind, kind_of
 from tests.protocol.simulation.planted import NEEDS, PLANTED
+from tests.protocol.simulation.planted_runs import RUNS
 from tests.protocol.simulation.simulate import run, shrink
 
 pytestmark = pytest.mark.simulation
@@ -27,6 +28,11 @@ DRAWN = 200
 STEPS = 10_000
 ENOUGH = 150
 """Seeds within which a planted bug must be found."""
+
+LONG = 6000
+"""Steps in which a state gets enough runs."""
+GROWN = (2, 3, 57, 21)
+"""Seeds of jobs with states that grow, which show all that can become of their runs."""
 
 FOUND_AT = {
     "an acknowledgement counts whatever its token": 40,
@@ -43,12 +49,12 @@ FOUND_AT = {
 
 
 def _quiet(seed: int) -> Kind:
-    return replace(kind_of(seed), listened=False)
+    return replace(kind_of(seed), listened=False, grown=False)
 
 
 def _chosen() -> list[int]:
     """Give the first seed of each kind, with listeners or without; then of the kinds that are left, until enough."""
-    kinds = [kind_of(seed) for seed in range(DRAWN)]
+    kinds = [replace(kind_of(seed), grown=False) for seed in range(DRAWN)]
     quiet = [_quiet(seed) for seed in range(DRAWN)]
     first = [seed for seed in range(DRAWN) if quiet.index(quiet[seed]) == seed]
     others = [seed for seed in range(DRAWN) if kinds.index(kinds[seed]) == seed and seed not in first]
@@ -61,7 +67,7 @@ CHOSEN = _chosen()
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
 def test_nothing_is_lost_doubled_or_left_over(first: int) -> None:
     # semantics A2, B1, B2, B3, C1, C2, C3, C4, D3, D4, D5, F2, F5, F6, R1, S1, T2, T3, T4, T5, T7, T8, T9, W2, W4
-    # semantics P1, P2, P3, R5, R6
+    # semantics P1, P2, P3, R5, R6, K1, K2, K3, K7
     for seed in CHOSEN[first : first + BATCH]:
         job, found = run(plan(seed, STEPS))
         assert found is None, str(found)
@@ -77,17 +83,23 @@ def test_the_kinds_of_jobs_differ() -> None:
         (True, True),
     }
     assert {kind_of(seed).pipelined for seed in CHOSEN} == {"", "routes", "report"}
-    kinds = {replace(kind_of(seed), saved=False, owned=False, pipelined="") for seed in range(DRAWN)}
+    kinds = {replace(kind_of(seed), saved=False, owned=False, grown=False, pipelined="") for seed in range(DRAWN)}
     alone = {replace(kind, listened=False) for kind in kinds if kind.concurrent == 1}
     assert len(alone) == 5 * 4, "how checkpoints complete, times what is around"
     assert len(kinds) == 2 * 5 * 4 + 3, "with listeners and without; two at once in three ways"
 
 
 def test_the_chosen_seeds_have_a_job_of_every_kind() -> None:
-    """With listeners or without; both ways of each would be more seeds than are run."""
+    """With listeners or without, with states that grow or without; each in all ways would be more than are run."""
     assert len(set(CHOSEN)) == SEEDS
     assert {_quiet(seed) for seed in CHOSEN} == {_quiet(seed) for seed in range(DRAWN)}
     assert {kind_of(seed).listened for seed in CHOSEN} == {False, True}
+    assert {(kind_of(seed).grown, kind_of(seed).owned) for seed in CHOSEN} == {
+        (False, False),
+        (False, True),
+        (True, False),
+        (True, True),
+    }
 
 
 def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
@@ -103,12 +115,21 @@ def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
     assert min(done.values()) > 0, done
 
 
+def test_states_grow_are_merged_and_compacted() -> None:  # semantics K1, K2, K3, K7
+    done: Counter[str] = Counter()
+    for seed in GROWN:
+        job, found = run(plan(seed, STEPS))
+        assert found is None, str(found)
+        done += job.auditor.states.grown + job.compacted
+    assert {"runs", "merged", "based", "adopted", "compacted", "waits", "under way", "lost"} <= done.keys(), done
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED[name]():
         seeds = [seed for seed in range(ENOUGH) if NEEDS[name](kind_of(seed))]
         for seed in sorted(seeds, key=lambda seed: seed != FOUND_AT.get(name)):
-            if found := run(plan(seed, 3000))[1]:
+            if found := run(plan(seed, LONG if name in RUNS else 3000))[1]:
                 print(f"\n{name}: seed {seed}, step {found.at}: {found.what[:150]}")
                 return
     pytest.fail(f"not found within {ENOUGH} seeds")

@@ -1,9 +1,9 @@
-"""The states that a world's `report` changes by runs: one is updated, one aggregated (semantics K1 to K3)."""
+"""States that a stage changes by runs, as a driver and a compactor do it: updated, aggregated (semantics K1 to K3)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,33 +24,47 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 
+PutFile = Callable[[JobFiles, str, str, bytes], StateHandle]
+"""Writes a file of an output, by its `Output.id` and its path."""
+
 JOB = "flights"
-UPDATED, AGGREGATED = "newest", "epochs"
+UPDATED, AGGREGATED, COUNTED = "newest", "epochs", "count"
+"""The first is updated, the others are aggregated. The second has a new base in each epoch, the others by the bounds
+that a job has, and so are their runs merged."""
+
+
+def changes(before: list[str], new: list[str]) -> dict[str, Rows]:
+    """Give what a world's epoch changes: the newest epoch is a key of its own, and the one before it no longer."""
+    gone: Rows = [{"k": epoch, "v": None, DELETED: True} for epoch in before[-1:]]
+    rows: Rows = [{"k": "last", "v": new[-1], DELETED: False}, {"k": new[-1], "v": 1, DELETED: False}, *gone]
+    return {UPDATED: rows, AGGREGATED: [{"k": "all", "v": len(new)}]}
 
 
 def grow(
-    world: World, files: JobFiles, handover: Handover, run: str, before: list[str], new: list[str]
+    put_file: PutFile, files: JobFiles, handover: Handover, run: str, changed: Mapping[str, Rows]
 ) -> Iterator[tuple[Output, list[StateHandle]]]:
-    """Do what a driver does that updates one state and aggregates another; gives what it acknowledges of each.
+    """Do what a driver does that updates and aggregates states; gives what it acknowledges of each.
 
-    The first has runs merged, and a new base, by the bounds that a job has; the second has a new base in each epoch.
+    Args:
+        put_file: writes a file.
+        files: the job's files.
+        handover: what the driver is told.
+        run: its own token.
+        changed: by state, what the epoch changes.
     """
-    gone: Rows = [{"k": epoch, "v": None, DELETED: True} for epoch in before[-1:]]
-    rows: Rows = [{"k": "last", "v": new[-1], DELETED: False}, {"k": new[-1], "v": 1, DELETED: False}, *gone]
     there = restored(files, handover)
-    both: dict[str, Rows] = {UPDATED: rows, AGGREGATED: [{"k": "all", "v": len(new)}]}
-    for name, changed in both.items():
-        yield _grown(world, files, handover, run, name, changed, there.get(f"state.{name}"))
+    for name, rows in changed.items():
+        yield _grown(put_file, files, handover, run, name, rows, there.get(f"state.{name}"))
 
 
 def _grown(
-    world: World, files: JobFiles, at: Handover, run: str, name: str, changed: Rows, there: Stored | None
+    put_file: PutFile, files: JobFiles, at: Handover, run: str, name: str, changed: Rows, there: Stored | None
 ) -> tuple[Output, list[StateHandle]]:
     output_id = f"state.{name}"
 
     def put(kind: str, rows: Rows) -> StateHandle:
         folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"{kind}.{name}")
-        return world.put_file(files, output_id, f"{folder}part-0", json.dumps(rows).encode())
+        return put_file(files, output_id, f"{folder}part-0", json.dumps(rows).encode())
 
     if there is None:
         base = put("state", [row for row in changed if not row.get(DELETED)])
@@ -58,12 +72,14 @@ def _grown(
     handles = [file.handle for file in there.files]
     added = replace(put("run", changed), run=runs.next_number(handles))
     handles.append(added)
-    if name == UPDATED and not runs.is_due(handles):
-        together = runs.to_merge(handles)
+    partials = name == COUNTED
+    if name != AGGREGATED and not runs.is_due(handles, partials=partials):
+        together = runs.to_merge(handles, partials=partials)
         if not together:
             return there.output, handles
         parts = [each for each in handles if each.run in together]
-        one = replace(put("merged", as_one(files, parts)), run=max(together))
+        rows = folded(files, name, parts) if partials else as_one(files, parts)
+        one = replace(put("merged", rows), run=max(together))
         files.delete([added.path])
         return there.output, merged_away(handles, parts, one)
     base = put("state", folded(files, name, handles))
@@ -85,7 +101,7 @@ def merged_away(handles: list[StateHandle], parts: list[StateHandle], one: State
 
 def folded(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> Rows:
     """Give the rows of a new base."""
-    return [{"k": key, "v": value} for key, value in _value(files, name, handles)]
+    return [{"k": key, "v": value} for key, value in value_of(files, name, handles)]
 
 
 def acknowledged(base: StateHandle, _: list[StateHandle]) -> list[StateHandle]:
@@ -93,7 +109,9 @@ def acknowledged(base: StateHandle, _: list[StateHandle]) -> list[StateHandle]:
     return [base]
 
 
-def _value(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> list[tuple[str, Any]]:
+def value_of(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> list[tuple[str, Any]]:
+    """Give keys and values of a state, as one who reads it merges base and runs."""
+
     def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         return ({column: row[column] for column in columns} for row in _rows(files, handle))
 
@@ -149,10 +167,17 @@ def to_adopt(files: JobFiles, referred: set[str]) -> set[str]:
     found: set[str] = set()
     there = [each.key for each in files.listing("") if layout.compaction_of(each.key)]
     # One that is adopted and may be adopted by no other epoch has no record any more.
-    for key in sorted(key for key in there if layout.compaction_of(key) == key):
-        document, _ = files.read(CompactionDocument, key)
-        if {handle.path for handle in document.replaces} <= referred | found:
-            found |= {each for each in there if layout.compaction_of(each) == key}
+    left = {key for key in there if layout.compaction_of(key) == key}
+    alive = left
+    while alive:  # one may replace the base of another
+        documents = {key: files.read(CompactionDocument, key)[0] for key in left}
+        alive = {
+            key
+            for key, document in documents.items()
+            if not document.given_up and {handle.path for handle in document.replaces} <= referred | found
+        }
+        left -= alive
+        found |= {each for each in there if layout.compaction_of(each) in alive}
     return found - referred
 
 
@@ -166,7 +191,7 @@ def check(world: World, epochs: Sequence[str]) -> None:
     entry = world.coordinator().head().completed[-1]
     outputs = _outputs(world.files, entry.metadata, "report")
     found = {
-        name: sorted(_value(world.files, name, [file.handle for file in outputs[f"state.{name}"].files]))
+        name: sorted(value_of(world.files, name, [file.handle for file in outputs[f"state.{name}"].files]))
         for name in (UPDATED, AGGREGATED)
     }
     assert found == {

@@ -310,7 +310,8 @@ class World:
                 log, listed = grown_table.append(self, files, handover, run, new)
                 outputs.append(log)
                 handles.extend(listed)
-                for output, named in grown_state.grow(self, files, handover, run, before, new):
+                changed = grown_state.changes(before, new)
+                for output, named in grown_state.grow(self.put_file, files, handover, run, changed):
                     outputs.append(output)
                     handles.extend(named)
         if handover.stage == "airports":

@@ -1,0 +1,109 @@
+"""States of a simulated stage that grow by runs, what they have to hold, and who compacts them (K1, K2, K3, K7).
+
+Of the updated state one key changes in each epoch. Another one is set by every fifth epoch, deleted two epochs later,
+and not there for three. So a run that is lost, or counts in another order, shows; and so does a delete that is lost.
+The other state counts the epochs, so a run that counts twice shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.rows.merged import DELETED
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark import compaction
+from airflow_cairn.spark.output.writer import Writer
+from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored.outputs import subtasks
+from tests.support.world import grown_state
+from tests.support.world.grown_state import COUNTED, UPDATED, Rows
+
+if TYPE_CHECKING:
+    from tests.protocol.simulation.processes import Job
+
+STAGE = "report"
+NAMES = (UPDATED, COUNTED)
+KEYS, LIVES = 5, 2
+"""How many keys there are in turn, and for how many epochs each is there."""
+
+LEASE_MS = 4_000
+"""A compaction is soon given up, also one that is only slow."""
+
+Value = dict[str, list[tuple[str, Any]]]
+
+
+def changes(before: list[str], new: list[str]) -> dict[str, Rows]:
+    """Give what an epoch changes in each state."""
+    rows: dict[str, Any] = {}
+    for at, epoch in enumerate(new, len(before)):
+        rows |= {"last": epoch, f"key {at % KEYS}": epoch, f"key {(at - LIVES) % KEYS}": None}
+    updated = [{"k": key, "v": value, DELETED: value is None} for key, value in rows.items()]
+    return {UPDATED: updated, COUNTED: [{"k": "all", "v": len(new)}]}
+
+
+def expected(folded: list[str]) -> Value:
+    """Give what the states hold after these epochs."""
+    alive = range(max(0, len(folded) - LIVES), len(folded))
+    rows = [(f"key {at % KEYS}", folded[at]) for at in alive]
+    return {UPDATED: [*sorted(rows), *(("last", epoch) for epoch in folded[-1:])], COUNTED: [("all", len(folded))]}
+
+
+def held(files: JobFiles, handles: list[StateHandle]) -> Value:
+    """Give what the states hold by these files."""
+    mine = {name: [each for each in handles if each.output == f"state.{name}"] for name in NAMES}
+    return {name: sorted(grown_state.value_of(files, name, mine[name])) for name in NAMES}
+
+
+def happened(folded: list[str], handles: list[StateHandle]) -> Counter[str]:
+    """Tell what has become of the runs of a checkpoint's states, with these epochs in them."""
+    grown = {each.output for each in handles if each.run}
+    return Counter(
+        runs=bool(grown),
+        based=len(folded) > len(NAMES) > len(grown),
+        merged=any("/merged." in each.path for each in handles),
+        adopted=any(layout.compaction_of(each.path) is not None for each in handles),
+    )
+
+
+def compact(job: Job) -> None:
+    """Somebody compacts the states of the newest checkpoint."""
+    runtime = Runtime(lambda: job.hub.now_ms, job.new_token)
+
+    def body() -> None:
+        no_spark: Any = object()
+        for found in compaction.compact_in(job.store, job.auditor.head.job, lambda: no_spark, STAGE, runtime=runtime):
+            job.compacted[found.outcome] += 1
+
+    job.process("compactor", body)
+
+
+def compacted(files: JobFiles, name: str, handles: list[StateHandle]) -> Rows:
+    """Give the rows of a compactor's new base."""
+    return grown_state.folded(files, name, handles)
+
+
+def _write(compactor: Any, writer: Writer, candidate: Any, width: int) -> tuple[Output, tuple[SubtaskAck, ...], int]:
+    """Stand for the compactor's Spark query."""
+    stored = candidate.stored
+    rows = compacted(compactor._files, stored.output.name, [file.handle for file in stored.files])
+    output = replace(stored.output, folder=writer.folder_of(stored.output.id))
+    base = writer.create(output, "part-0", json.dumps(rows).encode())
+    return output, tuple(SubtaskAck(index, each) for index, each in subtasks([base], width)), 0
+
+
+IN_PLACE = (
+    (compaction._Compactor, "_write", _write),
+    (compaction, "LEASE_MS", LEASE_MS),
+    (compaction, "MIN_SHARE", 0),
+    (runs, "FAN_IN", 2),
+    (runs, "FAN_IN_PARTIALS", 3),
+    (runs, "MAX_EPOCHS", 5),
+    (runs, "MAX_SHARE", 100),
+)
+"""What stands for what else needs Spark or many epochs; runs are merged, and bases written, every few epochs."""

@@ -1,0 +1,103 @@
+"""Bugs of states that grow, and of their compactions, that the simulation must find (semantics K1, K2, K3, K7)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from airflow_cairn.checkpoint.cleanup.compacted import Compactions
+from airflow_cairn.checkpoint.compaction import records
+from airflow_cairn.checkpoint.rows.merged import DELETED
+from airflow_cairn.spark.input import adoption
+from airflow_cairn.spark.stored import runs
+from tests.protocol.simulation import growing
+from tests.protocol.simulation.kinds import Kind
+from tests.protocol.simulation.planted import NEEDS, plant
+from tests.support.world import grown_state
+
+
+def _grows(kind: Kind) -> bool:
+    return kind.grown
+
+
+@plant("a run is forgotten where a state is restored", grown_state, "restored", _grows)
+def _forgotten(original: Any) -> Any:
+    def restored(files: Any, handover: Any) -> Any:
+        found = original(files, handover)
+        for stored in found.values():
+            newest = max((file.handle.run for file in stored.files), default=0)
+            stored.files = [file for file in stored.files if not newest or file.handle.run != newest]
+        return found
+
+    return restored
+
+
+@plant("a run counts twice in a new base", grown_state, "folded", _grows)
+def _twice(original: Any) -> Any:
+    return lambda files, name, handles: original(files, name, [*handles, max(handles, key=lambda each: each.run)])
+
+
+@plant("a run has the number of the one before it", runs, "next_number", _grows)
+def _same_number(original: Any) -> Any:
+    return lambda handles: max(1, original(handles) - 1)
+
+
+@plant("runs are merged in the wrong order", grown_state, "as_one", _grows)
+def _wrong_order(original: Any) -> Any:
+    return lambda files, parts: original(files, [replace(each, run=-each.run) for each in parts])
+
+
+@plant("a merged run forgets what is deleted", grown_state, "as_one", _grows)
+def _merged_over_a_delete(original: Any) -> Any:
+    return lambda files, parts: [row for row in original(files, parts) if not row[DELETED]]
+
+
+@plant("a merged run is named beside one that it has in it", grown_state, "merged_away", _grows)
+def _beside_its_parts(original: Any) -> Any:
+    return lambda handles, parts, one: [*original(handles, parts, one), parts[0]]
+
+
+@plant("a compaction goes over a delete", growing, "compacted", _grows)
+def _compacted_over_a_delete(original: Any) -> Any:
+    def compacted(files: Any, name: str, handles: Any) -> Any:
+        if name == grown_state.COUNTED:
+            return original(files, name, handles)
+        ordered = sorted(handles, key=lambda each: each.run)
+        rows = [row for each in ordered for row in json.loads(files.get(each.path, max_bytes=10_000).data)]
+        return [{"k": k, "v": v} for k, v in {row["k"]: row["v"] for row in rows if not row.get(DELETED)}.items()]
+
+    return compacted
+
+
+@plant("a compaction forgets the newest run", growing, "compacted", _grows)
+def _compacted_without_the_newest(original: Any) -> Any:
+    def compacted(files: Any, name: str, handles: Any) -> Any:
+        newest = max(each.run for each in handles)
+        return original(files, name, [each for each in handles if each.run != newest])
+
+    return compacted
+
+
+@plant("the runs that a compaction has in it are named beside its base", adoption, "_with_base", _grows)
+def _beside_its_base(original: Any) -> Any:
+    def with_base(files: Any, stored: Any, document: Any) -> Any:
+        found = original(files, stored, document)
+        newest = max(document.replaces, key=lambda each: each.run)
+        return replace(found, files=[*found.files, *(file for file in stored.files if file.handle == newest)])
+
+    return with_base
+
+
+@plant("a compaction is adopted whatever the restored checkpoint names", records, "fits", _grows)
+def _fits_all(original: Any) -> Any:
+    return lambda document, handles: bool(handles) and not document.given_up
+
+
+@plant("the cleaner takes a compaction that may be adopted", Compactions, "holds", _grows)
+def _not_held(original: Any) -> Any:
+    return lambda self, key: False
+
+
+RUNS = frozenset(name for name, needs in NEEDS.items() if needs is _grows)
+"""Bugs for which a state has to have several runs."""
