@@ -4,9 +4,10 @@ Run it as `.venv/bin/python -m bench.page [--json] [--rounds N]`; it takes two m
 without a network and without Airflow's own checks of rights; the store is local files, its requests are counted. A job
 with N checkpoints has as many behind it: the head keeps the last hundred, and the page reads nothing older.
 
-- `cold_10_ms`, `cold_1000_ms`, `cold_100000_ms`: milliseconds until the history of a job with that many checkpoints is
-  answered, first look of a process at the job; `cold_ratio`: the last by the first.
-- `warm_10_ms`, `warm_1000_ms`, `warm_100000_ms`: the same, asked again within two seconds.
+- `cold_10_ms`, `cold_1000_ms`, `cold_100000_ms`, `cold_1000000_ms`: milliseconds until the history of a job with that
+  many checkpoints is answered, first look of a process at the job; `cold_ratio`: the last by the first.
+- `warm_10_ms`, `warm_1000_ms`, `warm_100000_ms`, `warm_1000000_ms`: the same, asked again within two seconds.
+- `rest_1000000_ms`: the overview of the largest job by REST, as a program asks, of a head that was looked at before.
 - `requests_per_minute_1`, `requests_per_minute_100`: to the store, with one reader and with a hundred who look every
   five seconds, while a checkpoint is pending. The minute is not waited for: the app is told the time.
 - `readers_ratio`: the second by the first.
@@ -42,7 +43,8 @@ from .measuring.results import machine, tell
 
 HISTORY = "/cairn/dags/flights/jobs/epoch0.trigger/history"
 OVERVIEW = "/cairn/dags/flights"
-SIZES = (10, 1_000, 100_000)
+REST = "/cairn/api/v1/dags/flights/jobs/epoch0.trigger"
+SIZES = (10, 1_000, 100_000, 1_000_000)
 EPOCHS = 110
 """That are really run of a long job: enough to fill the history and to begin the list of completed epochs."""
 LOOK_S = 5
@@ -99,6 +101,17 @@ async def _first_bytes(store: ObjectStore, rounds: int) -> tuple[float, float]:
     return median(cold), median(warm)
 
 
+async def _rest(store: ObjectStore, rounds: int) -> float:
+    now = [0.0]
+    asker = Asker(store, now)
+    await asker.ask(REST)
+    took = []
+    for _ in range(rounds):
+        now[0] += LOOK_S  # long enough for the head to be asked whether it has changed
+        took.append(await asker.ask(REST))
+    return median(took)
+
+
 async def _requests(store: ObjectStore, readers: int) -> int:
     now = [0.0]
     asker = Asker(store, now)
@@ -120,6 +133,7 @@ def measure(rounds: int) -> dict[str, float]:
             asyncio.run(Asker(store).ask(HISTORY))  # templates and modules are loaded once in a process
             cold, warm = asyncio.run(_first_bytes(store, rounds))
             found |= {f"cold_{size}_ms": cold, f"warm_{size}_ms": warm}
+        found[f"rest_{SIZES[-1]}_ms"] = asyncio.run(_rest(store, rounds))
         for readers in (1, 100):
             found[f"requests_per_minute_{readers}"] = asyncio.run(_requests(store, readers))
     found["cold_ratio"] = found[f"cold_{SIZES[-1]}_ms"] / found[f"cold_{SIZES[0]}_ms"]
