@@ -17,13 +17,15 @@ def busy() -> World:
     return busy_world()
 
 
-def busy_world(now_ms: int | None = None) -> World:
+def busy_world(now_ms: int | None = None, savepoint_target: str | None = None) -> World:
     """Give a job with two completed checkpoints, one that failed over, and its next attempt half-way.
 
     Args:
         now_ms: when it begins, milliseconds since 1970 UTC; None: in the past, so that what is pending has expired.
+        savepoint_target: where the job's savepoints go; None: it takes none.
     """
-    world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
+    options = replace(CONFIG, restart_strategy=FixedDelayRestart(3), savepoint_target=savepoint_target)
+    world = World(config=options)
     world.clock.now_ms = now_ms or world.clock.now_ms
     world.read_days("a", "b", "c")
     for epoch in ("a", "b"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.setup.base import ROOT
+from tests.real.page.one_dag import NARROW
 from tests.support.world.world import JOB
 
 BASES = ("", "/team/airflow")
@@ -28,7 +29,8 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db",
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer,nora:admin",
+        "AIRFLOW__CORE__AUTH_MANAGER": "tests.real.page.one_dag.OneDagAuthManager",
         "AIRFLOW__API__SECRET_KEY": "of-this-test",
         "AIRFLOW_API_APPS": "core",
         "AIRFLOW__API_AUTH__JWT_SECRET": "of-this-test-and-long-enough-for-a-signature-of-512-bits-by-its-rules",
@@ -44,12 +46,49 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_plugin_answers_in_airflows_own_app(answered: dict[str, Any], base: str) -> None:
     found = answered["of"][base]
     of_reader = {path: 404 if "no_such_dag" in path else 200 for path in found["statuses"]["ada"]}
-    assert found["statuses"] == {"ada": of_reader, "vera": of_reader, "nobody": dict.fromkeys(of_reader, 401)}
+    narrow = {path: 403 if "plain" in path or "no_such_dag" in path else 200 for path in of_reader}
+    nobody = dict.fromkeys(of_reader, 401)
+    assert found["statuses"] == {"ada": of_reader, "vera": of_reader, NARROW: narrow, "nobody": nobody}
     assert [view["destination"] for view in found["views"]] == ["nav", "dag", "dag_run", "task", "task_instance"]
     assert f'href="{base}/cairn/dags/flights/jobs/epoch0.trigger/history"' in found["page"]
     assert f'href="{base}/dags/flights"' in found["page"]
     assert (found["document"]["job"], found["document"]["stats"]["completed"]) == (JOB, 2)
-    assert [dag["dag_id"] for dag in found["dags"]["dags"]] == ["flights"]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_every_route_asks_airflow_for_the_right_to_its_dag(answered: dict[str, Any], base: str) -> None:
+    """One may do everything with one DAG: no route about another answers, and no list has it."""
+    found = answered["of"][base]
+    gets, posts = (
+        sum(n for each, n in found["walked"]["nobody"].items() if each.startswith(method)) for method in ("GET", "POST")
+    )
+    assert gets > 20
+    assert posts > 0
+    assert found["walked"]["nobody"] == found_only(401, gets, posts)
+    assert found["walked"][NARROW] == found_only(403, gets, posts)
+    assert found["walked"]["vera"]["POST 403"] == posts
+    assert found["walked"]["vera"]["GET 403"] == 4, "rows and what says what would be done, as pages and by REST"
+    assert not {"GET 403", "POST 403"} & set(found["walked"]["ada"])
+    everything = ["flights", "other"]
+    assert {user: (dags, sorted(set(shown))) for user, (dags, shown) in found["listed"].items()} == {
+        "ada": (everything, everything),
+        "vera": (everything, everything),
+        NARROW: (["flights"], ["flights"]),
+    }
+
+
+def found_only(status: int, gets: int, posts: int) -> dict[str, int]:
+    return {f"GET {status}": gets, f"POST {status}": posts}
+
+
+def test_airflow_starts_and_answers_where_the_page_cannot_be_made(answered: dict[str, Any]) -> None:
+    assert answered["without_the_page"] == {
+        "/api/v2/version": 200,
+        "/api/v2/pools": 200,
+        "/api/v2/plugins": 200,
+        "/cairn/": 503,
+        "/cairn/api/v1/dags": 503,
+    }
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from threading import Thread
@@ -12,11 +15,13 @@ from typing import Any, TypeVar
 import pytest
 import uvicorn
 from fastapi import FastAPI, HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.servers.record import ANYWHERE
+from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.spark.remote.register import ServerRegister
@@ -29,7 +34,7 @@ from tests.support.browser import found_by
 from tests.support.memory_store import MemoryStore
 from tests.support.page_world import busy_world
 from tests.support.world.savepoints import Below, asked
-from tests.support.world.world import JOB, World
+from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import WrappedStore
 from tests.unit.cli.test_state import STAGE, job, keep, parquet
 from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, STORAGE, StandIn, dag_of
@@ -50,6 +55,10 @@ class SignedIn(StandIn):
     signed_in = staticmethod(lambda: ADMIN)
     may_read = staticmethod(lambda dag_id: None)
     may_edit = staticmethod(lambda dag_id: None)
+    edits = staticmethod(lambda dag_id: True)
+
+    def api(self, request: Request) -> AirflowApiHook:
+        return self.hook(self.airflow.app, "", ADMIN, asyncio.get_running_loop())
 
 
 class InTrouble(SignedIn):
@@ -141,31 +150,63 @@ def half_way() -> World:
     return world
 
 
+def hostile(payload: str) -> World:
+    """Give a job in which this text stands wherever others write: runs, reasons, actors, folders."""
+    world = World(config=replace(CONFIG, savepoint_target="s3://lake/savepoints"))
+    first, failed = (layout.epoch_name(f"manual__{payload}{n}") for n in "12")
+    world.run_epoch("a")
+    world.run_epoch(first)
+    world.trigger(failed)
+    world.run_stage(failed, "clean")
+    routes = world.submit(failed, "routes").handover
+    world.coordinator().fail(failed, "routes", routes.claimant, payload)
+    world.decline(world.submit(failed, "routes").handover, payload)
+    request = asked("page-of-this-test", actor=payload)
+    world.coordinator().open_savepoint(request, lambda uri: Below(world.memory, uri))
+    return world
+
+
+def with_rows() -> World:
+    """Give a job with a state whose columns have these texts as their names, and as their values."""
+    rows, columns = job(), {"k": ["x"], **{payload: [payload] for payload in PAYLOADS}}
+    schema = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in columns]
+    keep(rows, "a", parquet(columns), schema=json.dumps({"type": "struct", "fields": schema}))
+    return rows
+
+
 def test_no_script_of_others_runs() -> None:
-    dags, stores, paths = [], {}, ["/cairn/"]
+    dags, stores, paths = [dag_of("rows", ("s3://rows", JOB))], {"s3://rows": with_rows().memory}, ["/cairn/"]
+    paths += [f"/cairn/dags/rows/jobs/{JOB}{each}" for each in ("/state", ROWS)]
     for number, payload in enumerate(PAYLOADS):
-        world, epoch = World(), layout.epoch_name(f"manual__{payload}")
-        world.run_epoch("a")
-        world.trigger(epoch)
-        world.run_stage(epoch, "clean")
-        routes = world.submit(epoch, "routes").handover
-        world.coordinator().fail(epoch, "routes", routes.claimant, payload)
-        world.decline(world.submit(epoch, "routes").handover, payload)
-        dags += [dag_of(f"d{number}", (f"s3://s{number}", JOB)), dag_of(payload, (f"s3://x{payload}", payload))]
-        stores[f"s3://s{number}"] = world.memory
-        paths += [f"/cairn/dags/d{number}{rest}" for rest in ("", *(f"/jobs/{JOB}{each}" for each in PAGES))]
-    with served(SignedIn(dags, stores)) as base:
+        stores[f"s3://s{number}"] = hostile(payload).memory
+        # The names of the stages of `t…`, and so of their tasks, end with the text; a stored stage's cannot.
+        drawn = dag_of(f"t{number}", (f"s3://s{number}", JOB), suffix=payload)
+        dags += [dag_of(f"d{number}", (f"s3://s{number}", JOB)), drawn, dag_of(payload, (f"s3://x{payload}", payload))]
+        paths += [f"/cairn/dags/d{number}{rest}" for rest in ("", *(f"/jobs/{JOB}{each}" for each in HOSTILE))]
+        paths += [f"/cairn/dags/t{number}/jobs/{JOB}/checkpoints/3"]
+    server = SignedIn(dags, stores)
+    server.airflow.failed = [f"epoch.routes{payload}" for payload in PAYLOADS]
+    with served(server) as base:
         found = found_by(SCRIPT, "walk", base, *paths)
-    assert found == {"pages": len(PAYLOADS) * (len(PAGES) + 1) + 1, "bad": []}
+    assert found["bad"] == []
+    assert found["pages"] == len(PAYLOADS) * (len(HOSTILE) + 2) + 3
 
 
+ROWS = f"/checkpoints/1/rows?stage={STAGE}&name=totals"
 PAGES = (
     *("/history", "/summary", "/failovers", "/state", "/doctor", "/configuration"),
     *("/checkpoints/2", "/checkpoints/3", "/checkpoints/1/files"),
 )
+HOSTILE = (
+    *PAGES,
+    *("/checkpoints/4", "/savepoints", "/operations/of-this-test", "/interventions/rewind?checkpoint=1"),
+    "/interventions/clear?checkpoint=4&stage=routes",
+)
+PLANS = tuple(f"/interventions/{each}" for each in ("rewind?checkpoint=1", "savepoint", "stop", "checkpoint"))
 
 
-def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
+def test_every_page_fits_every_width_and_axe_finds_nothing() -> None:
+    busy = busy_world(savepoint_target="s3://lake/savepoints")
     request = asked("page-of-this-test", actor=ADMIN)
     busy.coordinator().open_savepoint(request, lambda uri: Below(busy.memory, uri))
     ServerRegister(busy.coordinator().files, system_runtime()).claim(None, ANYWHERE, "of-this-test")
@@ -196,10 +237,13 @@ def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
         f"{ONE}/operations/of-this-test",
     ]
     paths += [*(f"{ONE}{page}" for page in PAGES), "/cairn/dags/wide/jobs/flights/checkpoints/1"]
-    paths += [f"/cairn/dags/rows/jobs/flights/checkpoints/1/rows?stage={STAGE}&name=totals"]
-    with served(SignedIn(dags, stores)) as base:
+    paths += [f"/cairn/dags/rows/jobs/flights{ROWS}"]
+    paths += [f"{ONE}{plan}" for plan in (*PLANS, "/interventions/clear?checkpoint=3&stage=routes")]
+    server = SignedIn(dags, stores)
+    server.airflow.failed = ["epoch.routes"]
+    with served(server) as base:
         found = found_by(SCRIPT, "faces", base, *paths)
-    assert found == {"looks": len(paths) * 4, "bad": []}
+    assert found == {"looks": len(paths) * 3, "bad": []}
 
 
 def test_in_airflows_frame_it_follows_and_leads(half_way: World) -> None:

@@ -50,7 +50,7 @@ def job() -> World:
     return World(MemoryStore(), CONFIG, (StageSpec(STAGE),))
 
 
-def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = (), **more: Any) -> None:
+def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = (), schema: str = SCHEMA, **more: Any) -> None:
     """Run an epoch whose first stage leaves a state of these files, one a subtask; of these runs."""
     world.trigger(epoch)
     at = world.submit(epoch, STAGE).handover
@@ -62,7 +62,7 @@ def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = (), **mo
         run = runs[number] if runs else 0
         handle = StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag, run=run)
         acks.append(SubtaskAck(number, (handle,)))
-    output = Output("state", "totals", folder, SCHEMA, ("k",), key_groups=128, **more)
+    output = Output("state", "totals", folder, schema, ("k",), key_groups=128, **more)
     world.coordinator().acknowledge(ack_of(at, acks, outputs=(output,)))
     world.coordinator().complete(world.pending_id(epoch))
 
