@@ -204,7 +204,10 @@ def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
     if row.restarts:
         text += f" Its epoch has had {wording.restart(row.restarts, row.restarts_left)}."
     if each.restart_at_ms > now_ms:
-        text += f" The next try begins in {wording.duration(each.restart_at_ms - now_ms)}."
+        text += (
+            f" The next try begins at {wording.moment(each.restart_at_ms)}"
+            f" (in {wording.duration(each.restart_at_ms - now_ms)})."
+        )
     if left_ms < (each.expires_at_ms - row.triggered_at_ms) // 10:
         ends = f"It fails in {wording.duration(left_ms)}" if left_ms > 0 else "Its timeout has run out"
         way_out = "Raise `CheckpointConfig(timeout=…)`, or look why the stage is slow."

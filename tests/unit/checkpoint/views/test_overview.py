@@ -11,6 +11,7 @@ import pytest
 from airflow_cairn.checkpoint import FixedDelayRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.views.overview import PENDING, Alarm, alarms, overview
+from airflow_cairn.checkpoint.views.wording import moment
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
 
@@ -47,7 +48,8 @@ def test_what_is_waited_for_is_a_note(busy: World) -> None:
 
 
 def test_the_next_try_is_announced_until_it_begins(busy: World) -> None:  # semantics F4
-    assert said(busy)[0].text.endswith(" Its epoch has had 1 restart, 2 left. The next try begins in 1.0 s.")
+    at = moment(busy.clock.now_ms + 1_000)
+    assert said(busy)[0].text.endswith(f" Its epoch has had 1 restart, 2 left. The next try begins at {at} (in 1.0 s).")
     assert "next try" not in said(busy, timedelta(seconds=1))[0].text
 
 
