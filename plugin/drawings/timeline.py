@@ -18,9 +18,6 @@ WIDTH = 1_000
 THINNEST = 3
 """Of a segment, so that it is seen."""
 
-LINES = 10
-"""Runs that are drawn, the newest."""
-
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -51,7 +48,7 @@ def timeline(rows: Sequence[CheckpointRow], now_ms: int) -> tuple[Line, ...]:
     """
     ordered = sorted(rows, key=lambda row: (row.run_id, row.id))
     runs = [tuple(of_run) for _, of_run in groupby(ordered, key=lambda row: row.run_id)]
-    runs = sorted(runs, key=lambda of_run: of_run[-1].id, reverse=True)[:LINES]
+    runs = sorted(runs, key=lambda of_run: of_run[-1].id, reverse=True)
     longest = max((_end(of_run[-1], now_ms) - of_run[0].triggered_at_ms for of_run in runs), default=0)
     return tuple(_line(of_run, now_ms, max(1, longest)) for of_run in runs)
 

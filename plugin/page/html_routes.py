@@ -41,6 +41,9 @@ STAGES = 200
 COLUMNS = 200
 """Columns of a state that a page shows."""
 
+LINES = 10
+"""Runs of the timeline that a page shows at once; a click shows the others of the page."""
+
 FILES = 100
 """Files that a page shows, and checks."""
 
@@ -90,6 +93,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             wanted=wanted,
             statuses=list(Status),
             lines=lines,
+            first_lines=LINES,
         )
 
     @made.get("/")

@@ -9,7 +9,7 @@ from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.plugin.drawings.stage_bars import WIDTH, bars_of
 from airflow_cairn.plugin.drawings.stage_graph import BOX, MOST, Mark, graph_of, marks_of
-from airflow_cairn.plugin.drawings.timeline import LINES, THINNEST, timeline
+from airflow_cairn.plugin.drawings.timeline import THINNEST, timeline
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import World
@@ -40,12 +40,12 @@ def test_a_line_has_its_attempts_one_after_another(busy: World) -> None:
     assert [(line.run_id, line.segments[0].width) for line in others] == [("b", THINNEST), ("a", THINNEST)]
 
 
-def test_the_newest_runs_are_drawn() -> None:
+def test_every_run_is_drawn_the_newest_first() -> None:
     world = World()
-    for number in range(LINES + 3):
+    for number in range(13):
         world.run_epoch(f"e{number:03d}")
     lines = timeline(checkpoints(world.coordinator()), world.clock.now_ms)
-    assert [line.run_id for line in lines] == [f"e{number:03d}" for number in range(LINES + 2, 2, -1)]
+    assert [line.run_id for line in lines] == [f"e{number:03d}" for number in range(12, -1, -1)]
     assert timeline((), 0) == ()
 
 

@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.views.details import CheckpointDetails
 from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob, declared_jobs
+from airflow_cairn.plugin.page.html_routes import LINES
 from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
@@ -62,6 +63,16 @@ def test_a_long_run_id_is_shown_by_its_moment() -> None:
     world.run_epoch(epoch_name(run))
     text = Page(one_job(world.memory)).get(f"{ONE}/history").text
     assert f'title="{run}">2026-01-02T00:00:00</a>' in text
+
+
+def test_runs_that_the_timeline_has_no_room_for_are_counted_and_drawn_too() -> None:
+    world = World()
+    for number in range(LINES + 2):
+        world.run_epoch(f"e{number:03d}")
+    text = Page(one_job(world.memory)).get(f"{ONE}/history").text
+    first, said, others = text.partition("2 older runs of this page")
+    assert said
+    assert (first.count('<svg class="bar"'), others.count('<svg class="bar"')) == (LINES, 2)
 
 
 def test_a_long_history_has_pages(busy: World) -> None:
