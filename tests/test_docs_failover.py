@@ -11,17 +11,18 @@ from scripts.setup.base import ROOT
 
 E2E = ROOT / "tests" / "real" / "airflow"
 ROW = re.compile(
-    r"^\| (?P<number>\d+) \|.*\| (?P<seen>[^|]+) \| \[[^]]+\]\(\.\./tests/real/airflow/(?P<file>test_[a-z_]+\.py)\) \|$"
+    r"^\| (?P<number>\d+) \|.*\| (?P<seen>[^|]+) \| (?P<on>submit|Connect|both) "
+    r"\| \[[^]]+\]\(\.\./tests/real/airflow/(?P<file>test_[a-z_]+\.py)\) \|$"
 )
 NAMES = {"COMPLETED": "COMPLETED", "FAILOVER": "JOB_FAILOVER_REGION"}
 
 
-def table() -> dict[int, tuple[str, str]]:
-    """Give what each row has seen, and the file of its test."""
+def table() -> dict[int, tuple[str, str, str]]:
+    """Give what each row has seen, the file of its test, and the transports that it runs on."""
     lines = (ROOT / "docs" / "failover.md").read_text().splitlines()
     found = [row for line in lines if (row := ROW.match(line))]
     assert len(found) == sum(bool(re.match(r"\| \d", line)) for line in lines), "a row of another form"
-    return {int(row["number"]): (row["seen"], row["file"]) for row in found}
+    return {int(row["number"]): (row["seen"], row["file"], row["on"]) for row in found}
 
 
 def numbered_in(file: str) -> dict[int, ast.FunctionDef]:
@@ -29,6 +30,16 @@ def numbered_in(file: str) -> dict[int, ast.FunctionDef]:
     functions = [each for each in ast.parse((E2E / file).read_text()).body if isinstance(each, ast.FunctionDef)]
     numbered = [(each, re.search(r"_(\d+)$", each.name)) for each in functions if each.name.startswith("test_")]
     return {int(number[1]): each for each, number in numbered if number}
+
+
+def on_both_in(file: str) -> set[int]:
+    """Give the rows of which a test of a file runs on both transports; row 21 has one that is not its main one."""
+    decorated = [
+        each.name
+        for each in ast.parse((E2E / file).read_text()).body
+        if isinstance(each, ast.FunctionDef) and any(ast.unparse(mark) == "ON_BOTH" for mark in each.decorator_list)
+    ]
+    return {int(found[1]) for name in decorated if (found := re.search(r"_(\d+)(_in_spark)?$", name))}
 
 
 def said(test: ast.FunctionDef) -> str | None:
@@ -53,7 +64,7 @@ class _Spelt(ast.NodeTransformer):
 
 @pytest.mark.parametrize("file", sorted(path.name for path in E2E.glob("test_failover*.py")))
 def test_each_row_says_what_its_test_expects(file: str) -> None:
-    rows = {number: seen for number, (seen, where) in table().items() if where == file}
+    rows = {number: seen for number, (seen, where, _) in table().items() if where == file}
     tests = numbered_in(file)
     assert rows.keys() == tests.keys()
     for number, test in tests.items():
@@ -61,9 +72,17 @@ def test_each_row_says_what_its_test_expects(file: str) -> None:
         assert expected is None or expected in rows[number], f"row {number}: {expected}"
 
 
-@pytest.mark.parametrize("number", sorted(row for row, (_, file) in table().items() if "failover" not in file))
+def test_each_row_names_the_transports_that_its_test_runs_on() -> None:
+    rows = table()
+    both = set().union(*(on_both_in(file) for file in {file for _, file, _ in rows.values()}))
+    # These are of stages on a server: one job with both, and one with nothing else.
+    expected = {number: "both" if number in both else "submit" for number in rows} | {22: "both", 23: "Connect"}
+    assert {number: on for number, (_, _, on) in rows.items()} == expected
+
+
+@pytest.mark.parametrize("number", sorted(row for row, (_, file, _) in table().items() if "failover" not in file))
 def test_checkpoints_that_a_row_names_are_expected_elsewhere_too(number: int) -> None:
-    seen, file = table()[number]
+    seen, file, _ = table()[number]
     tuples = [each for each in ast.walk(ast.parse((E2E / file).read_text())) if isinstance(each, ast.Tuple)]
     expected = {ast.unparse(each) for each in tuples}
     for id_, attempt, how in re.findall(r"(\d+) · (\d+) `([A-Z_]+)`", seen):

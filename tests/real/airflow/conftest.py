@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from scripts.setup.venv import VENV
 from tests.real.airflow import side_by_side
 from tests.real.airflow.flights_jobs import Shell, first_savepoint
 from tests.real.airflow.lake import Lake, made_lake
-from tests.real.airflow.scenario import Scenario
+from tests.real.airflow.scenario import CONNECT, SUBMIT, Scenario
 from tests.real.airflow.store import JobStore
 
 HERE = Path(__file__).parent
@@ -97,7 +98,7 @@ class Gates:
         """Wait until the application stands at a point that is held: at another one it might be gone by now.
 
         Returns:
-            The JVM of its driver.
+            The JVM of its driver; on a Spark Connect server its client.
         """
         assert self._gate("hold", job, run, attempt, point).exists(), f"hold {point} of {job} {run} first"
         reached = self._gate("reached", job, run, attempt, point)
@@ -109,7 +110,7 @@ class Gates:
         return self._gate("reached", job, run, attempt, point).exists()
 
     def submitted(self, job: str, epoch: str) -> list[tuple[str, str]]:
-        """Give stage and execution of every `spark-submit` that was started for an epoch, in order."""
+        """Give stage and execution of every `spark-submit` and every client of a server for an epoch, in order."""
         noted = (line.split() for line in (self.folder / "submitted").read_text().splitlines())
         return [(stage, handover) for *where, stage, handover in noted if where == [job, epoch]]
 
@@ -176,6 +177,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     def fixture_of(item: pytest.Function, name: str) -> Any:
         ready = pyfuncitem._request.getfixturevalue
         if name == "scenario":
+            if transport_of(item) == CONNECT:
+                ready("warm_spark")
             return scenario_of(item, ready("airflow"), ready("gates"), ready("storage"))
         return ready(name)
 
@@ -265,10 +268,21 @@ def kept(airflow: AirflowHome, flights: Path, s3_server: S3Server, shell: Shell)
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest, airflow: AirflowHome, gates: Gates, storage: str) -> Scenario:
     """The scenario of `dags/failover.py` whose number the test's name ends in."""
+    if transport_of(request.node) == CONNECT:
+        request.getfixturevalue("warm_spark")
     return scenario_of(request.node, airflow, gates, storage)
 
 
 def scenario_of(test: pytest.Item, airflow: AirflowHome, gates: Gates, storage: str) -> Scenario:
     """Give the scenario of a test."""
-    number = test.name.rsplit("_", 1)[1]
-    return Scenario(airflow, gates, JobStore(storage, f"failover_{number}"))
+    assert isinstance(test, pytest.Function)
+    row = re.search(r"_(\d+(_in_spark)?)$", test.originalname)
+    assert row is not None, f"{test.originalname} ends in no number of a row"
+    dag_id = f"failover_{row[1]}" + ("_connect" if transport_of(test) == CONNECT else "")
+    return Scenario(airflow, gates, JobStore(storage, dag_id))
+
+
+def transport_of(test: pytest.Item) -> str:
+    """Tell on which transport a test's scenario runs."""
+    assert isinstance(test, pytest.Function)
+    return str(test.callspec.params.get("scenario", SUBMIT)) if hasattr(test, "callspec") else SUBMIT

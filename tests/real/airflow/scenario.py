@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
 from airflow_cairn.checkpoint.documents import layout
 from scripts.harness.airflow_api import TaskState
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 COMPLETED, FAILOVER = "COMPLETED", "JOB_FAILOVER_REGION"
 ROWS = 100
+SUBMIT, CONNECT = "submit", "connect"
+ON_BOTH = pytest.mark.parametrize("scenario", [SUBMIT, CONNECT], indirect=True)
+"""A test whose scenario runs twice: with drivers by spark-submit, and with clients of a Spark Connect server."""
 WAIT = "epoch.wait_for_checkpoint"
 
 
@@ -42,6 +46,11 @@ class Scenario:
         """The DAG's id, and the job's name."""
         return self.store.coordinator.job
 
+    @property
+    def on_connect(self) -> bool:
+        """Tell whether the stages in question are clients of a Spark Connect server."""
+        return self.name.endswith(f"_{CONNECT}")
+
     def start(self, run: str) -> None:
         """Start a run; `e2` is the epoch with the ids from 2000 on."""
         self.airflow.api.trigger(self.name, run)
@@ -52,7 +61,7 @@ class Scenario:
             self.gates.hold(self.name, run, attempt, point)
 
     def reached(self, run: str, attempt: int, point: str) -> psutil.Process:
-        """Wait until a stage stands at a point; gives its driver's JVM."""
+        """Wait until a stage stands at a point; gives its driver's JVM, or its client."""
         return self.gates.wait_until_reached(self.name, run, attempt, point)
 
     def release(self, run: str, attempt: int, *points: str) -> None:
@@ -61,7 +70,7 @@ class Scenario:
             self.gates.release(self.name, run, attempt, point)
 
     def stopped_at(self, run: str, *points: str) -> list[psutil.Process]:
-        """Start a run whose first attempt stands still at points; gives the JVM of the driver at each."""
+        """Start a run whose first attempt stands still at points; gives the driver's JVM, or the client, at each."""
         self.hold(run, 1, *points)
         self.start(run)
         return [self.reached(run, 1, point) for point in points]
@@ -91,7 +100,7 @@ class Scenario:
         return {stage: self.task(run, stage).try_number for stage in stages}
 
     def submissions(self, run: str) -> Counter[str]:
-        """Say how often each stage was submitted; each time for another execution."""
+        """Say how often each stage was submitted, or ran as a client of a server; each time for another execution."""
         noted = self.gates.submitted(self.name, layout.epoch_name(run))
         assert len(set(noted)) == len(noted), noted
         return Counter(stage for stage, _ in noted)
@@ -157,18 +166,18 @@ class Scenario:
         assert self.store.unreferenced() == []
 
 
-def kill_driver(jvm: psutil.Process) -> None:
-    """Kill a Spark driver at once: the JVM and the Python below it."""
-    for victim in [jvm, *jvm.children(recursive=True)]:
+def kill_driver(driver: psutil.Process) -> None:
+    """Kill a Spark driver at once: the JVM and the Python below it; or the client of a server."""
+    for victim in [driver, *driver.children(recursive=True)]:
         victim.send_signal(signal.SIGKILL)
 
 
-def kill_task(jvm: psutil.Process) -> None:
+def kill_task(driver: psutil.Process) -> None:
     """Kill the Airflow processes above a driver, up to the executor's worker, and leave the driver alive.
 
-    The driver is `spark-submit`, below the task's own process, below its supervisor.
+    The driver is `spark-submit`, or the client of a server, below the task's own process, below its supervisor.
     """
-    above = [process for process in jvm.parents() if "airflow" in " ".join(process.cmdline())]
+    above = [process for process in driver.parents() if "airflow" in " ".join(process.cmdline())]
     task, supervisor = above[0], above[1]
     for victim in (supervisor, task):
         victim.send_signal(signal.SIGKILL)

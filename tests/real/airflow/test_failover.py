@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.real.airflow.scenario import COMPLETED, FAILOVER, Scenario, kill_driver
+from tests.real.airflow.scenario import COMPLETED, FAILOVER, ON_BOTH, Scenario, kill_driver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
+@ON_BOTH
 def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
     """semantics F1, F2: a → b → c, b's driver is killed: b runs again, a and c run once."""
     scenario.killed_at("e1", "b.written")
@@ -26,6 +27,7 @@ def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
     )
 
 
+@ON_BOTH
 def test_the_region_runs_again_2(scenario: Scenario) -> None:
     """semantics F1, F2: a ~ b → c, b's driver is killed: a and b run again, c runs once."""
     scenario.killed_at("e1", "b.written")
@@ -40,6 +42,7 @@ def test_the_region_runs_again_2(scenario: Scenario) -> None:
     assert note == "Cairn: region failover of checkpoint 2, `b` failed, attempt 2"
 
 
+@ON_BOTH
 def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     """semantics F3: a diamond, all pipelined; b dies while c runs, and c's driver is gone before c runs again."""
     scenario.hold("e1", 2, "c.started")
@@ -56,6 +59,7 @@ def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     )
 
 
+@ON_BOTH
 def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     """semantics F1, F2: a diamond, all blocking; b dies while c runs, and c's own driver acknowledges."""
     scenario.hold("e1", 2, "b")
@@ -92,6 +96,7 @@ def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> Non
     assert (ended.id, ended.restored_from) == (3, 1)
 
 
+@ON_BOTH
 def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
     """semantics F1: a → b; what a wrote is deleted before b dies, so a runs again too, through a blocking exchange."""
     (driver,) = scenario.stopped_at("e1", "b")
@@ -105,6 +110,7 @@ def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
     )
 
 
+@ON_BOTH
 def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     """semantics F1: a → b; one file of what a wrote is cut short before b dies, so a runs again too."""
     (driver,) = scenario.stopped_at("e1", "b")
@@ -118,6 +124,7 @@ def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     )
 
 
+@ON_BOTH
 def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> None:
     """semantics F1, F2: a → b[3 mapped] → c, one instance's driver is killed: that instance alone runs again."""
     scenario.killed_at("e1", "b-1")
@@ -128,6 +135,7 @@ def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> Non
     )
 
 
+@ON_BOTH
 def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
     """semantics F2, F5: a and b have nothing in common but the checkpoint, and both die: each runs again once."""
     scenario.killed_at("e1", "a", "b")

@@ -43,6 +43,8 @@ IN_SPARK: dict[str, Any] = {
 }
 READER: dict[str, Any] = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 2, "retry_delay": 1}
 """Stages whose driver is a process without a JVM, where it is only asked what Airflow does."""
+ON_SERVER: dict[str, Any] = {"conn_id": "warm", "conf": {"spark.sql.shuffle.partitions": "2"}}
+"""What makes a stage a client of the Spark Connect server that all these pipelines share."""
 KEEPING = {**READER, "application": str(APPLICATION.with_name("keeping.py"))}
 """Such stages that write files."""
 
@@ -58,6 +60,7 @@ def pipeline(
     *,
     stage: Mapping[str, Any] = IN_SPARK,
     in_spark: str | None = None,
+    clients: Sequence[str] = (),
     runs: int = 1,
     storage: str = STORAGE,
     config: CheckpointConfig = RETAIN_TWO,
@@ -71,6 +74,7 @@ def pipeline(
         pipelined: edges whose exchange is pipelined; all others are blocking.
         stage: what every stage is given.
         in_spark: the one stage that is a Spark job where the others are none; it makes its own rows.
+        clients: the stages that run on a Spark Connect server.
         runs: how many runs may be active at once.
         storage: the storage root.
         config: of the group.
@@ -82,10 +86,10 @@ def pipeline(
     ):
         made: dict[str, SparkEpochOperator] = {}
         for uid, upstreams in reads.items():
-            if uid == in_spark:
-                made[uid] = SparkEpochOperator(task_id=uid, application_args=[GATES], **IN_SPARK)
-            else:
-                made[uid] = SparkEpochOperator(task_id=uid, application_args=[GATES, *upstreams], **stage)
+            arguments = [GATES] if uid == in_spark else [GATES, *upstreams]
+            given = IN_SPARK if uid == in_spark else stage
+            given = as_client(given) if uid in clients else given
+            made[uid] = SparkEpochOperator(task_id=uid, application_args=arguments, **given)
             for each in upstreams:
                 if (each, uid) in pipelined:
                     made[each] >> Pipelined() >> made[uid]
@@ -93,14 +97,27 @@ def pipeline(
                     made[each] >> made[uid]
 
 
-def mapped(dag_id: str) -> None:
+def on_both(dag_id: str, *args: Any, clients: Sequence[str], **options: Any) -> None:
+    """Make a pipeline, and its like with stages on a Spark Connect server."""
+    pipeline(dag_id, *args, **options)
+    pipeline(f"{dag_id}_connect", *args, clients=clients, **options)
+
+
+def as_client(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what makes a stage do on a Spark Connect server what it does without one."""
+    folding = str(APPLICATION.with_name("folding.py"))
+    application = stage["application"] if stage is IN_SPARK else folding
+    return {**stage, **ON_SERVER, "application": application}
+
+
+def mapped(dag_id: str, second: Mapping[str, Any]) -> None:
     """Make a DAG whose second stage is mapped three times."""
     with (
         DAG(dag_id, schedule=None, tags=[FAILOVER]),
         CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
     ):
         a = SparkEpochOperator(task_id="a", **READER)
-        b = SparkEpochOperator.partial(task_id="b", **READER).expand(application_args=[["a"]] * 3)
+        b = SparkEpochOperator.partial(task_id="b", **second).expand(application_args=[["a"]] * 3)
         c = SparkEpochOperator(task_id="c", **READER)
         a >> b >> c
 
@@ -127,21 +144,24 @@ def deliver_at_once(context: Context) -> None:
 
 
 # The numbers are those of the table in docs/failover.md.
-pipeline("failover_1", LINE)
-pipeline("failover_2", LINE, [("a", "b")])
-pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], stage=READER, in_spark="c")
-pipeline("failover_4", DIAMOND, stage=READER)
+on_both("failover_1", LINE, clients="abc")
+on_both("failover_2", LINE, [("a", "b")], clients="abc")
+all_pipelined = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
+on_both("failover_3", DIAMOND, all_pipelined, stage=READER, in_spark="c", clients="bc")
+on_both("failover_4", DIAMOND, stage=READER, clients="bc")
 for number in (5, 8):
-    pipeline(f"failover_{number}", TWO, stage=READER, in_spark="b")
+    on_both(f"failover_{number}", TWO, stage=READER, in_spark="b", clients="b")
 for number in (6, 7):
-    pipeline(f"failover_{number}", TWO, stage=READER, in_spark="a")
+    on_both(f"failover_{number}", TWO, stage=READER, in_spark="a", clients="ab")
 for number in (9, 12):
     pipeline(f"failover_{number}", TWO, stage=READER)
 in_pieces("failover_10", RETAIN_TWO, READER)
 often = [deliver_at_once, restore_latest_checkpoint]
-pipeline("failover_11", TWO, stage=READER | {"on_retry_callback": often, "on_failure_callback": often})
-mapped("failover_13")
-pipeline("failover_14", {"a": (), "b": ()}, stage=READER)
+often_called = READER | {"on_retry_callback": often, "on_failure_callback": often}
+on_both("failover_11", TWO, stage=often_called, clients="b")
+mapped("failover_13", READER)
+mapped("failover_13_connect", as_client(READER))
+on_both("failover_14", {"a": (), "b": ()}, stage=READER, clients="ab")
 pipeline(
     "failover_15",
     TWO,
@@ -153,8 +173,8 @@ for name, tolerable in {"some": 1, "none": 0}.items():
     # Long enough for three tasks to start beside other tests on a busy machine: b is to stand when it is over.
     impatient = CheckpointConfig(timeout=timedelta(seconds=180), tolerable_failed_checkpoints=tolerable)
     in_pieces(f"failover_16_{name}", impatient, READER | {"retries": 0})
-pipeline("failover_17", TWO, stage=READER, runs=3)
+on_both("failover_17", TWO, stage=READER, runs=3, clients="b")
 pipeline("failover_19", TWO, [("a", "b")], stage=READER, airflow_api_conn_id="refused_api")
 for point in ("started", "writing", "written", "acknowledged"):
     pipeline(f"failover_21_{point}", LINE, stage=KEEPING)
-pipeline("failover_21_in_spark", {"b": ()})
+on_both("failover_21_in_spark", {"b": ()}, clients="b")
