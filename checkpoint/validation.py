@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,12 +55,15 @@ def refuses_unknown(cls: type[Options]) -> type[Options]:
     return cls
 
 
-def check_spelling(of: type, given: Iterable[str], **facts: object) -> None:
+def check_spelling(
+    of: type | Callable[..., Any], given: Iterable[str], rest: type | None = None, **facts: object
+) -> None:
     """Refuse an option that is a misspelt one; what resembles none is left to the class that takes the rest.
 
     Args:
-        of: the class that is made.
-        given: names of options that its own constructor does not name.
+        of: the class that is made, or the function that is called.
+        given: names of options that its own constructor, or the function, does not name.
+        rest: the class that takes the rest of a function's options.
         **facts: what the message names.
 
     Raises:
@@ -68,18 +71,23 @@ def check_spelling(of: type, given: Iterable[str], **facts: object) -> None:
     """
     known: set[str] = set()
     for name in given:
-        known = known or {each for base in of.__mro__ for each in _parameters(base)}
+        known = known or {each for of_which in (of, rest) for each in _options(of_which)}
         hint = "" if name in known or name.startswith("_") else did_you_mean(name, known)
         if hint:
             raise InvalidConfigError(f"{of.__name__} has no option {name!r}{hint}", **facts)
 
 
-def _parameters(base: type) -> Iterable[str]:
+def _options(of: type | Callable[..., Any] | None) -> Iterable[str]:
+    if isinstance(of, type):
+        made = [base.__init__ for base in of.__mro__ if "__init__" in vars(base) and base is not object]  # type: ignore[misc] # its own, not an instance's
+        return [each for init in made for each in _parameters(init)]
+    return () if of is None else _parameters(of)
+
+
+def _parameters(of: Callable[..., Any]) -> Iterable[str]:
     from inspect import Parameter, signature
 
-    if "__init__" not in vars(base) or base is object:
-        return ()
-    found = signature(base.__init__).parameters.values()  # type: ignore[misc] # its own, not an instance's
+    found = signature(of).parameters.values()
     return [each.name for each in found if each.kind is not Parameter.VAR_KEYWORD and each.name != "self"]
 
 

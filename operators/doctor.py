@@ -12,7 +12,7 @@ from ..checkpoint import system_runtime
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.health.examine import examine_storage
 from ..checkpoint.health.findings import Severity
-from ..checkpoint.validation import check_choice
+from ..checkpoint.validation import check_choice, check_spelling
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..tasks.health.examine import examine_worker
@@ -54,7 +54,7 @@ class CairnDoctorOperator(BaseOperator):
     def __init__(
         self,
         *,
-        storage: str,
+        storage: str | None = None,
         job: str | None = None,
         aws_conn_id: str | None = None,
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
@@ -65,6 +65,7 @@ class CairnDoctorOperator(BaseOperator):
         fail_on: FailOn = "error",
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(**kwargs)
         check_choice("fail_on", fail_on, _FAIL_ON, task=self.task_id)
         if max_age is not None and max_age <= timedelta(0):

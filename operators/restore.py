@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 
 from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks, close_all
+from ..checkpoint.validation import check_spelling
 from ..hooks.versions.retry_policies import RetryPolicy, policy_option
 from ..tasks.entry_points import master_hooks_of
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
@@ -58,6 +59,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(**policy_option(retry_policy), **kwargs)
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)

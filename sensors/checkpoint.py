@@ -19,6 +19,7 @@ from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waitin
 from ..checkpoint.documents import layout
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
 from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
+from ..checkpoint.validation import check_spelling
 from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
@@ -99,6 +100,7 @@ class CheckpointSensor(BaseSensorOperator):
         retry_delay: timedelta | float = 5.0,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(poke_interval=poke_interval, retries=retries, retry_delay=retry_delay, **kwargs)
         if self.poke_interval <= 0:
             raise InvalidConfigError(

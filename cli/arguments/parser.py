@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..output.suggestions import meant
@@ -35,7 +37,26 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says which command a mistyped one may have been meant for."""
+    """Says which command or option a mistyped one may have been meant for."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse an option that is a misspelt one; argparse would name none, or what is missing."""
+        for word in self._own(sys.argv[1:] if args is None else args):
+            option = word.partition("=")[0].removeprefix("--")
+            known = [each.removeprefix("--") for each in self._option_string_actions if each.startswith("--")]
+            # The beginning of an option stands for the whole.
+            hint = "" if any(each.startswith(option) for each in known) else meant(option, known, "--")
+            if hint:
+                self.error(f"there is no option --{option}{hint}")
+        return super().parse_known_args(args, namespace)
+
+    def _own(self, words: Sequence[str]) -> Iterator[str]:
+        """Give the words that look like long options of this parser: none after a command, or after `--`."""
+        for word in words:
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                return
+            if word.startswith("--"):
+                yield word
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -20,6 +20,7 @@ from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.disposal import HistoryRule
 from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, SavepointRequest
 from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ...checkpoint.validation import check_spelling
 from ...hooks.storage import CheckpointStorageHook
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...storage.errors import ErrorKind
@@ -114,6 +115,7 @@ class SavepointOperator(BaseOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(retries=retries, **policy_option(retry_policy), **kwargs)
         self.storage = storage
         self.job = job
@@ -304,6 +306,7 @@ class DisposeSavepointOperator(BaseOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(**policy_option(retry_policy), **kwargs)
         self.storage = storage
         self.savepoint = savepoint

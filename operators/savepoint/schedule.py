@@ -8,6 +8,8 @@ from typing import Any
 from airflow.sdk import DAG
 
 from ...checkpoint.documents.layout import check_job
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.validation import check_spelling
 from .operators import DisposeSavepointOperator, SavepointOperator
 
 TAKE = "take_savepoint"
@@ -19,7 +21,7 @@ def savepoint_dag(
     schedule: Any,
     target: str | None = None,
     *,
-    storage: str,
+    storage: str | None = None,
     keep: int | None = 7,
     max_age: timedelta | None = None,
     aws_conn_id: str | None = None,
@@ -45,11 +47,14 @@ def savepoint_dag(
         **dag_options: what a DAG takes. By default it does not catch up, and has one run at a time.
 
     Raises:
-        InvalidConfigError: an option is out of its bounds.
+        InvalidConfigError: an option is misspelt or out of its bounds, or no storage is given.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's or the target's scheme is none of ours.
     """
+    check_spelling(savepoint_dag, dag_options, DAG, dag=dag_id or f"{job}-savepoints")
+    if not storage:
+        raise InvalidConfigError("no storage is given: write storage='s3://bucket/prefix'", job=job)
     options = {"catchup": False, "max_active_runs": 1, **dag_options}
     with DAG(dag_id or f"{check_job(job)}-savepoints", schedule=schedule, **options) as dag:
         take = SavepointOperator(

@@ -13,6 +13,7 @@ from ...checkpoint.extensions.listeners import CheckpointListener, check_listene
 from ...checkpoint.reasons import Status
 from ...checkpoint.runtime import system_runtime
 from ...checkpoint.savepoints.savepoint_request import SavepointRequest, drain_run
+from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...storage.errors import CairnError
 from ...tasks.job_settings import naming, rendered_settings
@@ -65,6 +66,7 @@ class StopWithSavepointOperator(SavepointOperator):
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(**kwargs)
         self.drain = drain
         self.pause_dag_id = pause_dag_id

@@ -23,6 +23,7 @@ from ...checkpoint.reasons import Reason
 from ...checkpoint.savepoints.start_plan import JobShape
 from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
+from ...checkpoint.validation import check_spelling
 from ...checkpoint.views.drawn_stages import DrawnStage, drawn
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...spark.pyspark_versions import conflict
@@ -164,6 +165,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(retries=retries, retry_delay=retry_delay, **policy_option(retry_policy), **kwargs)
         scope = scope_of(self.task_group)
         # What a group was given is refused as the group's: its author wrote no such task.

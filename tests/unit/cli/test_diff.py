@@ -12,6 +12,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
+from airflow_cairn.cli.arguments.parser import parser
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output import state_diff
 from airflow_cairn.storage import ObjectStore, Written
@@ -158,6 +159,33 @@ def test_a_mistyped_command_is_guessed(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit):
         main(["xyzzy"])
     assert "there is no command 'xyzzy'; `cairn --help` lists them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--verison"], "cairn: error: there is no option --verison (did you mean --version?)"),
+        (
+            ["checkpoints", "flights", "--storge", "file:///lake"],
+            "there is no option --storge (did you mean --storage?)",
+        ),
+        (["checkpoints", "--storge=file:///lake"], "cairn checkpoints: error: there is no option --storge (did you"),
+        (["savepoints", "flights", "--jsno"], "there is no option --jsno (did you mean --json?)"),
+        (["checkpoints", "flights", "--xyzzy"], "unrecognized arguments: --xyzzy"),
+    ],
+)
+def test_a_mistyped_option_is_answered_with_the_one_it_resembles(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_part_of_an_option_and_what_follows_dashes_are_taken_as_they_are() -> None:
+    taken = parser().parse_args(["checkpoints", "--stor", "file:///lake", "--", "--storge"])
+    assert (taken.storage, taken.job) == ("file:///lake", "--storge")
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import timedelta
 from inspect import signature
@@ -24,7 +25,19 @@ from airflow_cairn.checkpoint import (
     RegionalCheckpoints,
 )
 from airflow_cairn.checkpoint.validation import did_you_mean
-from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn.operators import (
+    CairnDoctorOperator,
+    CheckpointedTaskGroup,
+    ConnectSession,
+    DisposeSavepointOperator,
+    RestoreLatestCheckpointOperator,
+    SavepointOperator,
+    SparkEpochOperator,
+    StopWithSavepointOperator,
+    TriggerCheckpointOperator,
+    savepoint_dag,
+)
+from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.spark import StateTtl
 
 
@@ -53,6 +66,49 @@ def test_of_a_group() -> None:
         pytest.raises(InvalidConfigError, match=r"no option 'stroage'; did you mean 'storage'\?"),
     ):
         CheckpointedTaskGroup("epoch", stroage="s3://lake/cairn")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        CairnDoctorOperator,
+        CheckpointSensor,
+        DisposeSavepointOperator,
+        RestoreLatestCheckpointOperator,
+        SavepointOperator,
+        SparkEpochOperator,
+        StopWithSavepointOperator,
+        TriggerCheckpointOperator,
+    ],
+)
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("stroage", "storage"), ("aws_con_id", "aws_conn_id"), ("execution_timout", "execution_timeout")],
+)
+def test_of_each_task(kind: Any, misspelt: str, meant: str) -> None:
+    """Of its own options and of Airflow's, also where nothing else is given"""
+    with DAG("d", schedule=None), pytest.raises(InvalidConfigError) as refused:
+        kind(task_id="t", **{misspelt: None})
+    assert str(refused.value) == f"{kind.__name__} has no option '{misspelt}'; did you mean '{meant}'? [task=`t`]"
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"), [("stroage", "storage"), ("max_ag", "max_age"), ("start_dat", "start_date"), ("tag", "tags")]
+)
+def test_of_a_dag_of_savepoints(misspelt: str, meant: str) -> None:
+    """Of its own options and of a DAG's"""
+    with pytest.raises(InvalidConfigError) as refused:
+        savepoint_dag("flights", "@daily", "s3://lake/savepoints", **{misspelt: None})
+    assert (
+        str(refused.value)
+        == f"savepoint_dag has no option '{misspelt}'; did you mean '{meant}'? [dag=`flights-savepoints`]"
+    )
+
+
+@pytest.mark.parametrize("make", [lambda: CairnDoctorOperator(task_id="t"), lambda: savepoint_dag("flights", "@daily")])
+def test_a_storage_has_to_be_given(make: Callable[[], object]) -> None:
+    with DAG("d", schedule=None), pytest.raises(InvalidConfigError, match=r"no storage is given: write storage='s3://"):
+        make()
 
 
 MADE_WITH: dict[type, dict[str, Any]] = {
