@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Hashable, Iterator
+import sys
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from ..checkpoint.views.wording import size
 from ..storage import open_store
 from ..storage.clock import system_sleep
 from ..storage.port import ObjectStore
+from ..storage.printable import printable
 from . import adopt as adopt_of
 from . import doctor as doctor_of
 from . import listeners, resume_text, rewind_text, stop_text
@@ -36,7 +38,8 @@ from .servers import servers as servers_of
 class Outcome:
     """What a command found, as lines and as a JSON document."""
 
-    lines: list[str]
+    lines: Iterable[str]
+    """A list is printed at once; of anything else each line as soon as it is there."""
     document: dict[str, Any]
     damaged: bool = False
     over: bool = False
@@ -236,7 +239,9 @@ def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def compact(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Merge base and runs of states that grow."""
     _job(store, options.job)
-    return Outcome(*compaction.compact(store, options.job, options.stage, options.name, options.max_bytes))
+    return Outcome(
+        *compaction.compact(store, options, lambda text: print(printable(text), file=sys.stderr, flush=True))
+    )
 
 
 def diff(store: ObjectStore, options: argparse.Namespace) -> Outcome:

@@ -77,7 +77,9 @@ def _once(outcome: Outcome, typed: Typed) -> int:
         if typed.options.json:
             print(json.dumps(outcome.document, indent=2, sort_keys=True))
         else:
-            print("\n".join(painted(printable(line), sys.stdout) for line in outcome.lines))
+            lines = (painted(printable(line), sys.stdout) for line in outcome.lines)
+            for text in ["\n".join(lines)] if isinstance(outcome.lines, list) else lines:
+                print(text, flush=True)
         sys.stdout.flush()
     if outcome.damaged and (follows := after_damage(typed)) is not None:
         _say_next(follows)

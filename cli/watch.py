@@ -93,7 +93,7 @@ class Watch:
         columns, rows = shutil.get_terminal_size()
         # Below the lines: an empty one, the status, and the cursor's own.
         room = max(2, rows - 3)
-        lines = outcome.lines
+        lines = list(outcome.lines)
         if len(lines) > room:
             lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines; a higher terminal shows them"]
         status = "over" if outcome.over else f"looking every {self.interval_s} s, Ctrl-C ends"

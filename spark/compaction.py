@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 LEASE_MS = 6 * 3600 * 1000
 """How long a compaction may be unfinished until another one gives it up."""
 MIN_SHARE = 0.25
-"""Bytes of the runs to bytes of the base, at least, where no state is named: half of what an epoch waits for until it
-writes a new base itself."""
+"""Bytes of the runs to bytes of the base, at least, where no state is named: a third of what an epoch waits for until
+it writes a new base itself."""
 
 Outcome = Literal["compacted", "small", "over budget", "waits", "under way", "lost"]
 
@@ -138,9 +138,10 @@ def compact_in(
     state: str | None = None,
     *,
     max_bytes: int | None = None,
+    on_begin: Callable[[Compaction], None] = lambda _: None,
     runtime: Runtime | None = None,
 ) -> Iterator[Compaction]:
-    """As `compact`, of a store that is open.
+    """As `compact`, of a store that is open; yields what became of a state before the next one is looked at.
 
     Args:
         store: the storage root.
@@ -149,6 +150,7 @@ def compact_in(
         stage: as for `compact`.
         state: as for `compact`.
         max_bytes: as for `compact`.
+        on_begin: called with each state that is to be merged, before that; its outcome is `under way`.
         runtime: as for `compact`.
 
     Raises:
@@ -170,6 +172,7 @@ def compact_in(
             yield candidate.became("over budget")
         else:
             left = None if left is None else left - size
+            on_begin(candidate.became("under way"))
             begun = session(None) if spark is None else spark()
             yield _Compactor(begun, opened.files, entry, runtime).run(candidate)
 

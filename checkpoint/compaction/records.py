@@ -10,15 +10,18 @@ what was given up is never finished, and never adopted.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...storage.errors import GoneError, OutcomeUnknownError, UnavailableError
+from ...storage.errors import DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.port import Blob, ConditionFailed
 from ..documents import layout
 from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument, Output, StateHandle, SubtaskAck
 from ..errors import InvalidStateError
 from ..store.job_files import JobFiles, encode
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,16 @@ def home_of(handles: Collection[StateHandle]) -> int:
 def of_stage(files: JobFiles, stage: str, home: int) -> Iterator[Record]:
     """Yield the records of compactions of a stage's states, whose oldest file lies in the folder of `home`.
 
-    Raises:
-        DocumentError: one is broken.
+    One that is broken is left out, with a warning: what it stands for is adopted by nobody, and keeps no other from it.
     """
     for found in files.listing(layout.compactions(home, stage)):
         try:
             document, blob = _read(files, found.key)
         except GoneError:
             continue  # a cleaner took it, because no checkpoint names any more what it replaces
+        except DocumentError as problem:
+            log.warning("a compaction of %s is not adopted, because its record is broken: %s", stage, problem)
+            continue
         yield Record(found.key, document, blob.etag)
 
 

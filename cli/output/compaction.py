@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -25,16 +26,14 @@ _SAID = {
 
 
 def compact(
-    store: ObjectStore, job: str, stage: str | None, state: str | None, max_bytes: int | None
-) -> tuple[list[str], dict[str, Any]]:
-    """Compact, and say what became of each state.
+    store: ObjectStore, options: argparse.Namespace, say: Callable[[str], None]
+) -> tuple[Iterable[str], dict[str, Any]]:
+    """Compact, and say what became of each state: as lines one by one; with `--json` in a document when all are done.
 
     Args:
         store: the storage root.
-        job: the job's name.
-        stage: the uid of the stage; None for all.
-        state: the state's name; None for all of whose runs there are enough.
-        max_bytes: as many bytes may be read in all.
+        options: the command's words.
+        say: is told which state is merged next, which may take hours.
 
     Raises:
         InvalidConfigError: PySpark is not installed here.
@@ -47,13 +46,32 @@ def compact(
         )
     from ...spark.compaction import compact_in
 
-    found = list(compact_in(store, job, None, stage, state, max_bytes=max_bytes))
-    lines = list(_lines(found)) or [f"no state of {job} has runs, so there is nothing to compact"]
-    return lines, {"job": job, "states": [asdict(each) for each in found]}
+    job: str = options.job
+    found = compact_in(
+        store,
+        job,
+        None,
+        options.stage,
+        options.name,
+        max_bytes=options.max_bytes,
+        on_begin=lambda each: say(f"merging {_parts(each)}"),
+    )
+    if options.json:
+        return [], {"job": job, "states": [asdict(each) for each in found]}
+    return _lines(job, found), {}
 
 
-def _lines(found: list[Compaction]) -> Iterator[str]:
+def _lines(job: str, found: Iterable[Compaction]) -> Iterator[str]:
+    none = True
     for each in found:
-        parts = f"base {size(each.base_bytes)}, {each.runs} runs {size(each.run_bytes)}"
+        none = False
         written = f", new base {size(each.written_bytes)}" if each.outcome == "compacted" else ""
-        yield f"{each.state} of {each.stage} ({parts}{written}): {_SAID[each.outcome]}"
+        yield f"{_parts(each, written)}: {_SAID[each.outcome]}"
+    if none:
+        yield f"no state of {job} has runs, so there is nothing to compact"
+
+
+def _parts(each: Compaction, written: str = "") -> str:
+    return (
+        f"{each.state} of {each.stage} (base {size(each.base_bytes)}, {each.runs} runs {size(each.run_bytes)}{written})"
+    )

@@ -12,7 +12,6 @@ from ...checkpoint.compaction import records
 from ...checkpoint.documents.acknowledgement import CompactionDocument
 from ...checkpoint.store.file_check import FileCheck
 from ...checkpoint.store.job_files import JobFiles
-from ...storage.errors import DocumentError
 from ..stored.outputs import File, Stored
 
 log = logging.getLogger(__name__)
@@ -37,11 +36,7 @@ def adopted(files: JobFiles, stage: str, outputs: dict[str, Stored]) -> dict[str
     }
     result = dict(outputs)
     for home in sorted({records.home_of(handles) for handles in grown.values()}):
-        try:
-            there = list(records.of_stage(files, stage, home))
-        except DocumentError as problem:
-            log.warning("no compaction of %s is adopted, because a record of one is broken: %s", stage, problem)
-            continue
+        there = list(records.of_stage(files, stage, home))
         for output_id, record in records.fitting(there, grown).items():
             result[output_id] = _with_base(files, outputs[output_id], record.document)
     return result

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_cairn.cli.main import main
+from airflow_cairn.spark import compaction
+from airflow_cairn.spark.compaction import Compaction
 from airflow_cairn.spark.stored import runs
+from airflow_cairn.storage import UnavailableError
 from tests.support import jobs
 from tests.support.world import grown_state
 from tests.support.world.world import JOB, World
@@ -38,6 +42,36 @@ def test_it_says_what_became_of_each_state(grown: World, tmp_path: Path, capsys:
     assert capsys.readouterr().out == f"no state of {JOB} has runs, so there is nothing to compact\n"
     assert main(["compact", JOB, "report", "newst", *words[2:]]) == 2
     assert "the newest checkpoint has no such state" in capsys.readouterr().err
+
+
+def test_it_says_what_it_merges_before_it_does(
+    grown: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large state takes hours; and what became of the states before one that fails is not lost."""
+    at_begin: list[tuple[str, str]] = []
+
+    class Failing:
+        def __init__(self, *_: object) -> None: ...
+
+        def run(self, candidate: Any) -> Compaction:
+            at_begin.append(capsys.readouterr())
+            if len(at_begin) == 2:
+                raise UnavailableError("the store is told to fail")
+            found: Compaction = candidate.became("compacted", 7)
+            return found
+
+    right = compaction._candidates
+    monkeypatch.setattr(compaction, "_candidates", lambda *at: right(*at) * 2)
+    monkeypatch.setattr(compaction, "_Compactor", Failing)
+    monkeypatch.setattr(compaction, "session", lambda _: None)
+    assert main(["compact", JOB, "--storage", jobs.dump(grown.memory, tmp_path)]) == 2
+    begun = f"merging {grown_state.UPDATED} of report (base "
+    [(out, err), (second_out, second_err)] = at_begin
+    assert (out, err.startswith(begun)) == ("", True)
+    assert second_out.startswith(f"{grown_state.UPDATED} of report (base "), "the first one's line stands already"
+    assert second_out.endswith(", new base 7 B): compacted; an epoch that begins from now on adopts the new base\n")
+    assert second_err.startswith(begun)
+    assert "the store is told to fail" in capsys.readouterr().err
 
 
 def test_without_pyspark_it_says_where_to_get_it(

@@ -97,12 +97,22 @@ def test_a_broken_record_is_reported_and_adopted_by_no_epoch(grown: World, caplo
     grown.files.create_bytes(record.key, b"{")
     there = of(grown)
     grown.run_epoch("e3")
-    assert "no compaction of report is adopted, because a record of one is broken" in caplog.text
+    assert "a compaction of report is not adopted, because its record is broken" in caplog.text
     report = grown.coordinator().clean()
     [failure] = report.failures
     assert failure.key.endswith(record.key)
     assert "which files it replaces is not known" in failure.reason
     assert of(grown) == there, "which epoch may have adopted it is not known"
+
+
+def test_a_broken_record_keeps_no_other_compaction_from_being_adopted(grown: World) -> None:  # semantics K7
+    """Of the same state, and of any other of the stage; nor a compactor from its work."""
+    assert grown_state.compact(grown, TOKEN)
+    [record] = records_of(grown)
+    grown.files.create_bytes(record.key.replace(TOKEN, OTHER), b"{")
+    assert [each.key for each in records_of(grown)] == [record.key]
+    grown.run_epoch("e3")
+    assert any(TOKEN in key for key in grown.referred())
 
 
 @pytest.mark.parametrize("verb", ["list", "get"])
