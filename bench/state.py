@@ -4,7 +4,7 @@ Run it as `.venv/bin/python -m bench.state [--json] [--keys N] [--share S] [--ep
 In each epoch the same share of the keys changes. One job does it by `epoch.update`, one by `epoch.aggregate`, and plain
 Spark reads its folder, unites it with the changes, takes the newest row of each key and writes a new folder. The three
 take turns, in one session on local files. Before them come epochs of the two jobs alone (`--history`), which are not
-counted: with 45 of them, of 1 % each, the counted ones begin with many runs and write a new base once. The figures
+counted: with 60 of them, of 1 % each, the counted ones begin with many runs and write a new base once. The figures
 count that epoch, and those that merge runs, as often as they come.
 
 - `update_ratio`: seconds of a block that updates by those of plain Spark, epochs with a new base included;
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=5_000_000)
     parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
     parser.add_argument("--epochs", type=int, default=24)
-    parser.add_argument("--history", type=int, default=45, help="epochs before those that are counted, at least 1")
+    parser.add_argument("--history", type=int, default=60, help="epochs before those that are counted, at least 1")
     parser.add_argument(
         "--fan-in", type=int, default=runs.FAN_IN, help="runs of updates that become one; a large number: none do"
     )

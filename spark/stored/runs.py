@@ -5,9 +5,9 @@ base's are, by key group, with two more columns: whether the key is deleted, and
 metadata says of each file which run it belongs to; 0 is the base. Of a key the row in the newest run counts.
 
 Runs of updates are merged in tiers: a run whose number is divisible by 8 is written together with the 7 before it, as
-one run with its number, one that is divisible by 64 with all since the last such one, and so on. So no more than 7 runs
-of a tier are live, and the numbers alone say what is merged: nothing is kept of it anywhere. Partial aggregates are
-merged 64 at a time.
+one run with its number, one that is divisible by 64 with all since the last such one, and so on. So few runs are live,
+and their numbers and sizes alone say what is merged: nothing is kept of it anywhere. Partial aggregates are merged 64
+at a time. What has half the bytes of which a new base is made is not merged: the base comes soon.
 
 The number is a text of fixed length, so that it orders as it reads. Spark compiles a number into the code that it
 generates, for each epoch anew; a text it passes by reference.
@@ -37,7 +37,7 @@ FAN_IN_PARTIALS = 64
 """The same of partial aggregates: no epoch reads those, and to merge eight of them costs more than it saves."""
 MAX_EPOCHS = 512
 """Epochs that change a state until it has a new base, at most: what is deleted or has ended does not stay for ever."""
-MAX_SHARE = 0.5
+MAX_SHARE = 0.75
 """Bytes of the runs to bytes of the base, at most."""
 SMALL_BYTES = 4 << 20
 """Runs of up to this many bytes together are left, whatever the base has, until some of them are merged: a small state
@@ -72,14 +72,14 @@ def next_number(handles: Iterable[StateHandle]) -> int:
 def is_due(handles: Sequence[StateHandle], *, partials: bool = False) -> bool:
     """Tell whether base and runs are to be written as a new base (semantics K3); the arguments are `to_merge`'s."""
     size = sum(handle.size_bytes for handle in handles if handle.run)
-    most = MAX_SHARE * sum(handle.size_bytes for handle in handles if not handle.run)
+    most = _most_bytes(handles)
     if _newest(handles) >= MAX_EPOCHS or size > max(SMALL_BYTES, most):
         return True
     # Of a small state a new base costs no more than the merged run that is due anyway.
     return size > most and bool(to_merge(handles, partials=partials))
 
 
-def to_merge(handles: Iterable[StateHandle], *, partials: bool = False) -> frozenset[int]:
+def to_merge(handles: Sequence[StateHandle], *, partials: bool = False) -> frozenset[int]:
     """Give the numbers of the runs that are to become one, which has the number of the newest (semantics K3).
 
     Args:
@@ -87,22 +87,31 @@ def to_merge(handles: Iterable[StateHandle], *, partials: bool = False) -> froze
         partials: whether the runs are partial aggregates.
 
     Returns:
-        At least two; or none, where nothing is to be merged. All, where there are more than the tiers leave: an
+        At least two; or none, where nothing is to be merged. All, where there are many more than the tiers leave: an
         older version merged none.
     """
-    numbers = frozenset(handle.run for handle in handles if handle.run)
+    found = frozenset(handle.run for handle in handles if handle.run)
     fan_in = FAN_IN_PARTIALS if partials else FAN_IN
-    if len(numbers) > _most_live(fan_in):
-        return numbers
-    newest, span = max(numbers, default=0), 1
-    while newest and newest % (span * fan_in) == 0:
+    if len(found) > 2 * _most_live(fan_in):
+        return found
+    newest, span = max(found, default=0), fan_in
+    together: frozenset[int] = frozenset()
+    while newest and newest % span == 0:
+        tier = [handle for handle in handles if handle.run > max(0, newest - span)]
+        if sum(handle.size_bytes for handle in tier) > max(SMALL_BYTES, _most_bytes(handles)) / 2:
+            break  # a new base comes soon, which has these rows once more
+        together = frozenset(handle.run for handle in tier)
         span *= fan_in
-    found = frozenset(number for number in numbers if number > newest - span)
-    return found if len(found) > 1 else frozenset()
+    return together if len(together) > 1 else frozenset()
+
+
+def _most_bytes(handles: Iterable[StateHandle]) -> float:
+    """Give how many bytes the runs may have beside their base."""
+    return MAX_SHARE * sum(handle.size_bytes for handle in handles if not handle.run)
 
 
 def _most_live(fan_in: int) -> int:
-    """Give how many runs the tiers leave at most, with the one that an epoch adds."""
+    """Give how many runs the tiers leave, with the one that an epoch adds, where all that are due are merged."""
     most = span = 1
     while span < MAX_EPOCHS:
         most += min(fan_in, MAX_EPOCHS // span) - 1

@@ -42,7 +42,7 @@ def test_ratios_are_of_turns_and_medians() -> None:
 def test_a_new_base_comes_by_the_number_of_epochs_or_by_bytes() -> None:
     """As a job does it: it is due in the epoch whose run crosses the bound."""
     assert base_every(100 * runs.SMALL_BYTES, 1) == runs.MAX_EPOCHS
-    assert base_every(10 * runs.SMALL_BYTES, runs.SMALL_BYTES) == 6
+    assert base_every(10 * runs.SMALL_BYTES, runs.SMALL_BYTES) == 8
     assert base_every(1, runs.SMALL_BYTES / 2) == 3
     assert base_every(1, 0) == runs.MAX_EPOCHS
 
