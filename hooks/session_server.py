@@ -32,6 +32,9 @@ _END_S = 20.0
 _PYTHON_CONF = "spark.pyspark.python"
 _NOT_PASSED_ON = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "SPARK_LOCAL_REMOTE")
 """Variables that would make the driver itself a client."""
+_AIRFLOWS_OWN = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
+"""How the names of variables begin that may hold Airflow's secrets: connections, the one that tokens are made from too,
+the fernet key, the database. Code of a session can read the server's environment (semantics V4)."""
 
 
 class ServerStartError(CheckpointError):
@@ -89,6 +92,10 @@ def local_state_folder(nonce: str) -> str:
         nonce: of the server.
     """
     return str(_folder(nonce) / LOCAL_STATE)
+
+
+def _is_passed_on(variable: str) -> bool:
+    return variable not in _NOT_PASSED_ON and not variable.startswith(_AIRFLOWS_OWN)
 
 
 def _folder(nonce: str) -> Path:
@@ -196,7 +203,7 @@ class StartingServer:
         program = self.folder / "server.py"
         program.write_text(_PROGRAM.format(task=task.to_json()))
         command, inherited = hook.detached_command(str(program))
-        kept = {name: value for name, value in inherited.items() if name not in _NOT_PASSED_ON}
+        kept = {name: value for name, value in inherited.items() if _is_passed_on(name)}
         if start.conf.get(_PYTHON_CONF):
             # A Connect server looks for the Python of functions there, and not in its conf (measured).
             kept["PYSPARK_PYTHON"] = start.conf[_PYTHON_CONF]

@@ -190,7 +190,6 @@ def test_the_token_is_in_the_environment_and_nowhere_else(
     token = server_token(SECRET, job.storage, job.name, nonce)
     assert started["environ"]["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == token
     rest = {name: value for name, value in started["environ"].items() if name != "SPARK_CONNECT_AUTHENTICATE_TOKEN"}
-    rest.pop("AIRFLOW_CONN_CAIRN_SESSION")  # of this test: a deployment's connections are elsewhere
     stored = [path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file()]
     written = [
         path.read_text(errors="replace") for path in Path(started["folder"]).glob("*.*") if path.suffix != ".zip"
@@ -202,6 +201,18 @@ def test_the_token_is_in_the_environment_and_nowhere_else(
     assert "spark.driver.memory=2g" in pairs
     assert "spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin" in pairs
     assert "spark.connect.grpc.binding.address=127.0.0.1" in pairs
+
+
+def test_airflows_own_variables_are_not_the_servers(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics V4
+    for name in ("AIRFLOW_CONN_LAKE", "AIRFLOW_VAR_KEY", "AIRFLOW__CORE__FERNET_KEY"):
+        monkeypatch.setenv(name, "a secret of Airflow")
+    monkeypatch.setenv("AIRFLOW_HOME", "/opt/airflow")
+    run(job, application, "e1")
+    [started] = servers.started()
+    assert "a secret of Airflow" not in started["environ"].values()
+    assert started["environ"]["AIRFLOW_HOME"] == "/opt/airflow"
 
 
 def test_a_server_that_was_killed_is_replaced_before_the_application_begins(
@@ -463,7 +474,7 @@ def test_on_a_cluster_the_token_is_a_credential_and_the_submission_goes_once_the
     assert not _has_ended(started["pid"])
     assert not Path(started["folder"]).exists()
     token = server_token(SECRET, job.storage, job.name, servers.nonces()[0])
-    environ = {name: value for name, value in started["environ"].items() if name != "AIRFLOW_CONN_CAIRN_SESSION"}
+    environ = started["environ"]
     for text in (json.dumps(started["argv"]), json.dumps(environ), json.dumps(started["task"]), said.text):
         assert token not in text
         assert SECRET not in text
