@@ -22,6 +22,8 @@ from ..spark.handover.runtime_zip import runtime_zip
 from ..spark.remote.server_on_cluster import check_login, cluster_conf, handing_over
 from ..spark.remote.server_task import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
 from ..storage.errors import ErrorKind
+from .class_archive import EXTRA
+from .spark_site import SparkSite
 from .spark_submit import EpochSubmitHook
 
 _PROGRAM = "from airflow_cairn.spark.remote.session_driver import main\n\nraise SystemExit(main({task!r}))\n"
@@ -92,6 +94,23 @@ def local_state_folder(nonce: str) -> str:
         nonce: of the server.
     """
     return str(_folder(nonce) / LOCAL_STATE)
+
+
+def ending_out_of_memory(conf: Mapping[str, str], site: SparkSite) -> dict[str, str]:
+    """Give the conf by which a server's JVM ends when its heap is full.
+
+    Without it the JVM may live on with threads missing: it listens and answers nothing, so stages would come back
+    to it. Once it has ended, another server takes its place (semantics V4).
+
+    Args:
+        conf: what the author starts the server with.
+        site: where it is started.
+
+    Returns:
+        Nothing where author or site say themselves what the JVM does then.
+    """
+    given = str({**site.conf, **conf}.get(EXTRA, ""))
+    return {} if "OnOutOfMemoryError" in given else {EXTRA: f"{given} -XX:+ExitOnOutOfMemoryError".strip()}
 
 
 def _is_passed_on(variable: str) -> bool:
@@ -196,7 +215,13 @@ class StartingServer:
             check_login(connection["keytab"], start.conf, start.conn_id)
         hook = EpochSubmitHook.taking_over(
             plain,
-            conf={**start.conf, **SERVER_CONF, **more, "spark.plugins": plugins},
+            conf={
+                **start.conf,
+                **SERVER_CONF,
+                **more,
+                **ending_out_of_memory(start.conf, SparkSite(os.environ, str(connection["spark_binary"]))),
+                "spark.plugins": plugins,
+            },
             py_files=str(runtime_zip(self.folder)),
             environment={**start.environment},
         )

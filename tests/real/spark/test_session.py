@@ -19,6 +19,7 @@ from airflow.sdk import DAG
 from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn.operators.stage.outcome import StageFailedError
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
@@ -149,3 +150,33 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     stored = " ".join(path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file())
     for text in (shown, said.text, stored):
         assert SECRET not in text
+
+
+FULL = """
+from pathlib import Path
+from airflow_cairn.spark import Epoch
+struck = Path(__file__).with_name("struck")
+with Epoch.current() as epoch:
+    if not struck.exists():
+        struck.touch()
+        # Spark computes it while it plans, in the driver: more bytes than the heap has.
+        epoch.spark.sql("SELECT length(repeat('x', 2000000000))").collect()
+    epoch.snapshot("seen", epoch.spark.range(3), key="id")
+"""
+
+
+def test_a_server_whose_heap_is_full_ends_and_another_one_takes_its_place(
+    job: Job, here: None, tmp_path: Path, said: Said
+) -> None:  # semantics V4
+    application = tmp_path / "routes.py"
+    application.write_text(FULL)
+    (tmp_path / "doubled.py").touch()
+    session = ConnectSession(conf={**CONF, **fast_conf(), "spark.driver.memory": "1g"}, idle=timedelta(hours=1))
+    job.trigger("e1")
+    with pytest.raises(StageFailedError):
+        stage(job, str(application), session).execute(context(Ti(run_id="e1")))
+    [pid] = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
+    wait_until(lambda: has_ended(pid), 120, "the server to end")
+    assert "Terminating due to java.lang.OutOfMemoryError" in said.text, "the end of its log"
+    stage(job, str(application), session).execute(context(Ti(run_id="e1", try_number=2, max_tries=2)))
+    assert [each.id for each in job.coordinator.head().completed] == [2], "the second attempt"
