@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
-from .function_source import EPOCH, application_source, check_function
+from .function_source import EPOCH, application_source, check_function, function_source
 from .operator import SparkEpochOperator
 from .secrets import check_author_settings
 
@@ -61,7 +61,7 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
             name = self.python_callable.__name__
             file = Path(folder) / f"{name}.py"
-            source = self.get_python_source()
+            source = function_source(self.python_callable, self.task_id)
             file.write_text(application_source(name, source, list(self.op_args), self.op_kwargs, task=self.task_id))
             self.application = str(file)
             return super().execute(context)

@@ -6,11 +6,13 @@ along but its source and its arguments. What it would miss there is refused wher
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dis
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -19,6 +21,7 @@ from ...checkpoint.errors import InvalidConfigError
 EPOCH = "epoch"
 """The name of the function's first parameter, which is given the open epoch."""
 
+_OURS = "spark_epoch"
 _CURE = "Import and define inside the function what it uses, and give it the rest as arguments"
 
 
@@ -26,8 +29,8 @@ def check_function(function: Callable[..., Any], task: str) -> None:
     """Refuse a function that cannot be shipped as source.
 
     Raises:
-        InvalidConfigError: it is no plain function with a name, its first parameter is not `epoch`, or it uses names
-            from around it.
+        InvalidConfigError: it is no plain function with a name, its first parameter is not `epoch`, it uses names from
+            around it, its defaults included, it has another decorator, or its source is not in a file.
     """
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or function.__name__ == "<lambda>":
@@ -43,7 +46,9 @@ def check_function(function: Callable[..., Any], task: str) -> None:
             function=function.__name__,
             found=first or "none",
         )
-    around = sorted({*code.co_freevars, *_globals_of(code)} - vars(builtins).keys() - {function.__name__})
+    definition = _Definition.of(function, task)
+    names = {*code.co_freevars, *_globals_of(code), *definition.names_of_defaults()}
+    around = sorted(names - vars(builtins).keys() - {function.__name__})
     if around:
         raise InvalidConfigError(
             f"the function uses names from around it, which are not there where it runs: {', '.join(around)}. {_CURE}",
@@ -51,13 +56,73 @@ def check_function(function: Callable[..., Any], task: str) -> None:
             function=function.__name__,
         )
 
+    if others := definition.decorators_below():
+        raise InvalidConfigError(
+            f"the function has another decorator, which is not there where it runs: {', '.join(others)}. Do in the "
+            "function what it does",
+            task=task,
+            function=function.__name__,
+        )
+
+
+def function_source(function: Callable[..., Any], task: str) -> str:
+    """Give the source of a function as it stands in its file, without its decorators.
+
+    Args:
+        function: one that `check_function` has let pass.
+        task: the task's id, for messages.
+
+    Raises:
+        InvalidConfigError: its source is not in a file.
+    """
+    return _Definition.of(function, task).source
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """A function as it stands in its file."""
+
+    source: str
+    """From its `def` on. One that is indented stands below an `if`: taking the indent away would change texts in it."""
+    node: ast.FunctionDef
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], task: str) -> _Definition:
+        try:
+            lines, _ = inspect.getsourcelines(function)
+        except (OSError, TypeError) as error:
+            raise InvalidConfigError(
+                f"the source of the function was not found, and that is what is shipped: {error}. Define it in a file",
+                task=task,
+                function=function.__name__,
+            ) from error
+        above = 1 if lines[0][:1].isspace() else 0
+        [found] = ast.parse("if True:\n" * above + "".join(lines)).body
+        node = found.body[0] if isinstance(found, ast.If) else found
+        if not isinstance(node, ast.FunctionDef):
+            raise InvalidConfigError("@task.spark_epoch takes a function with a name: def routes(epoch): …", task=task)
+        body = "".join(lines[node.lineno - 1 - above :])
+        return cls("if True:\n" * above + body, node)
+
+    def names_of_defaults(self) -> Iterator[str]:
+        """Yield what the defaults of its parameters name: they are evaluated where it runs."""
+        args = self.node.args
+        for default in (*args.defaults, *(each for each in args.kw_defaults if each is not None)):
+            yield from (each.id for each in ast.walk(default) if isinstance(each, ast.Name))
+
+    def decorators_below(self) -> list[str]:
+        """Give the decorators that were applied before `@task.spark_epoch`: they are not shipped."""
+        texts = [ast.unparse(each) for each in self.node.decorator_list]
+        ours = next((at for at, text in enumerate(texts) if _OURS in text.partition("(")[0].split(".")), 0)
+        return [f"@{each}" for each in texts[ours + 1 :]]
+
 
 def application_source(name: str, source: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, task: str) -> str:
     """Write the application that opens the epoch and calls the function.
 
     Args:
         name: the function's.
-        source: its own, without its decorators.
+        source: its own, as `function_source` gives it.
         args: after the epoch; JSON.
         kwargs: likewise.
         task: the task's id, for messages.
@@ -74,7 +139,7 @@ def application_source(name: str, source: str, args: Sequence[Any], kwargs: Mapp
             task=task,
             function=name,
         ) from error
-    return _APPLICATION.format(source=source.strip(), name=name, given=given)
+    return _APPLICATION.format(source=source.rstrip(), name=name, given=given)
 
 
 # The annotations may name what only the DAG file has imported; Python does not evaluate them here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup
 from airflow_cairn.operators.graph.stages import instances_of
 from airflow_cairn.operators.stage.function import SparkEpochFunctionOperator, spark_epoch_task
-from airflow_cairn.operators.stage.function_source import application_source, check_function
+from airflow_cairn.operators.stage.function_source import application_source, check_function, function_source
 from airflow_cairn.plugin.provider_info import get_provider_info
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
@@ -64,9 +65,35 @@ def in_pieces(epoch):
     yield epoch
 
 
+def by_default(epoch, n=OUTSIDE):
+    epoch.put("n", n)
+
+
+def by_keyword_default(epoch, *, n=(1, OUTSIDE)):
+    epoch.put("n", n)
+
+
+def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+@spark_epoch_task
+@noted
+def beside_another(epoch):
+    epoch.put("n", 1)
+
+
+_made: dict[str, Any] = {}
+exec("def without_a_file(epoch):\n    epoch.put('n', 1)", _made)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
+        (by_default, "where it runs: OUTSIDE"),
+        (by_keyword_default, "where it runs: OUTSIDE"),
+        (_made["without_a_file"], "the source of the function was not found"),
+        (beside_another.function, "another decorator, which is not there where it runs: @noted"),
         (by_closure(), "names from around it, which are not there where it runs: inside"),
         (by_global, "where it runs: OUTSIDE"),
         (by_inner_function, "where it runs: OUTSIDE"),
@@ -87,6 +114,23 @@ def test_the_application_is_the_source_and_its_arguments() -> None:
     assert '{"args": ["it\\\'s"], "kwargs": {"y": null}}' in text
     with pytest.raises(InvalidConfigError, match="cannot be handed to another process"):
         application_source("f", "def f(epoch, x): ...", [object()], {}, task="t")
+
+
+def test_texts_in_the_source_stay_as_they_are() -> None:
+    def f(epoch):
+        epoch.put(
+            "text",
+            """
+        indented
+# no comment
+""",
+        )
+
+    given: dict[str, str] = {}
+    found: dict[str, Any] = {}
+    exec(function_source(f, "t"), found)
+    found["f"](SimpleNamespace(put=given.__setitem__))
+    assert given == {"text": "\n        indented\n# no comment\n"}
 
 
 def test_it_is_a_stage_of_the_dag(job: Job) -> None:
