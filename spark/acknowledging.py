@@ -27,6 +27,7 @@ from .execution.error_text import one_line
 from .execution.failure_kinds import is_incurable
 from .execution.fence import already_acknowledged, replaced
 from .execution.job_server import JOB_SERVER
+from .execution.missing_packages import missing_package
 from .output.background import BackgroundSnapshotError
 from .output.writer import Writer
 from .stored.outputs import Stored, subtasks
@@ -140,6 +141,7 @@ def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error
         writer.delete_all()
     except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
         log.warning("What this driver wrote could not be deleted; the cleaner deletes it later. %s", problem)
+    said, missing = one_line(error), missing_package(error)
     document = DeclineDocument(
         job=handover.job,
         checkpoint=handover.checkpoint,
@@ -147,7 +149,7 @@ def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error
         stage=handover.stage,
         token=handover.token,
         reason=_reason(error),
-        detail=one_line(error),
+        detail=f"{missing}. Spark said: {said}" if missing else said,
         incurable=is_incurable(error),
         unreadable=failure_kinds.of(error, handover.upstream),
         server=JOB_SERVER.lost(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Execution
 from ...storage.errors import CairnError, ErrorKind
+from .missing_packages import missing_package
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -17,12 +18,14 @@ _ABOUT_DATA = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
 
 def is_incurable(error: BaseException) -> bool:
-    """Tell whether the application itself is at fault: Spark cannot analyse its plan, a name or a state is wrong.
+    """Tell whether the application itself is at fault: a wrong plan or name, a package that Spark lacks.
 
     What was raised *from* something else is as curable as that: author's code may wrap what Spark says.
     """
     from pyspark.errors import AnalysisException
 
+    if missing_package(error):
+        return True
     chain = list(_causes(error))
     for each in chain:
         if isinstance(each, AnalysisException):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint.answers import Failed, Submit
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.remote.client import NOT_RUN
@@ -199,6 +200,34 @@ def test_bad_input_is_named_before_anything_is_written(clients: Clients) -> None
         assert problem.incurable is bad[said][1]
         assert TOKEN not in output
     assert pipeline.listing("chk-0000000001/acks/") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("epoch.spark.read.parquet('s3a://lake/rows').collect()", "Spark has no hadoop-aws, so it cannot"),
+        (
+            "epoch.spark.range(1).select(udf(far)('id')).collect()",
+            "has no module far_away. Install it",
+        ),
+    ],
+    ids=["hadoop-aws", "python"],
+)
+def test_a_package_that_the_server_lacks_is_named(clients: Clients, line: str, said: str) -> None:  # semantics F4
+    file = clients.folder / "lacking.py"
+    file.write_text(
+        "from pyspark.sql.functions import udf\n"
+        "def far(x):\n    import far_away\n    return x\n"
+        f"def routes(epoch):\n    {line}\n"
+    )
+    pipeline = clients.pipeline
+    pipeline.trigger("one")
+    status, output = clients.run(pipeline.begin("one"), "lacking.routes", py_files=(str(file),))
+    assert status == 1, output[-3000:]
+    [decline] = pipeline.listing("chk-0000000001/declines/")
+    document = pipeline.coordinator.files.read(DeclineDocument, decline)[0]
+    assert said in document.detail
+    assert document.incurable, "no retry installs it"
 
 
 def _parts(pipeline: Pipeline, submit: Submit) -> list[str]:
