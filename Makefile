@@ -44,8 +44,9 @@ test-fast: ## Run what needs no Airflow, Spark, S3 server, browser or database; 
 	@$(SETUP) venv
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)"
 
-soak: ## Race for 500 checkpoints on S3, then simulate one seed after the other until one fails: [FROM=0] [TO=5000]
+soak: ## Count work up to 1,000 retained epochs, race for 500 checkpoints on S3, then simulate seeds until one fails: [FROM=0] [TO=5000]
 	@$(SETUP) venv s3server
+	@$(if $(FROM),,CAIRN_RETAINED=250 $(BIN)/pytest -n0 -q tests/unit/checkpoint/test_growth.py -k retained)
 	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q tests/protocol/s3_races)
 	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
 

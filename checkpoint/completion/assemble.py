@@ -51,6 +51,7 @@ class Assembler:
     def __init__(self, files: JobFiles, document: PendingDocument, left_out: Collection[str] = ()) -> None:
         self._files = files
         self._document = document
+        self._expected = {spec.uid: spec for spec in document.stages}
         self._left_out = LeftOut(files, document, left_out)
         self._size_bytes = 0
         self._new_bytes = 0
@@ -122,7 +123,7 @@ class Assembler:
             ) from error
         except DocumentError as error:
             raise _broken(uid, execution, str(error)) from error
-        spec = self._document.stage(uid)
+        spec = self._expected.get(uid)
         if spec is not None and spec.parallelism not in (None, ack.parallelism):
             raise _broken(uid, execution, f"it has parallelism {ack.parallelism}, expected {spec.parallelism}")
         return ack
@@ -176,7 +177,7 @@ class Assembler:
             twice = self._note_tables(uid, ack.outputs)
             if twice is not None:
                 raise _broken(uid, document.executions[uid], twice)
-            owes = partial_completion.unread_by(document, ack)
+            owes = partial_completion.unread_by(document, ack, self._expected.get(ack.stage))
             (kept if ack.skipped else unread).extend(owes)
             if owes:
                 self._owing.append(uid)

@@ -147,14 +147,13 @@ def backlogs_after(document: PendingDocument, left_out: Collection[str]) -> dict
     return backlogs
 
 
-def unread_by(document: PendingDocument, ack: AckDocument) -> tuple[BacklogEpoch, ...]:
+def unread_by(document: PendingDocument, ack: AckDocument, spec: StageSpec | None) -> tuple[BacklogEpoch, ...]:
     """Give what a stage that has acknowledged has still to read once the checkpoint has completed (semantics B2).
 
     An upstream that has run again since the stage read from it is among that: the stage reads it a second time, which
     is what this mode allows. A stage that was skipped keeps its backlog, in any mode: its author chose not to read this
     epoch.
     """
-    spec = document.stage(ack.stage)
     if ack.skipped:
         return document.backlogs.get(ack.stage, ())
     if spec is None or not document.limits.at_least_once:

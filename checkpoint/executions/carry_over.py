@@ -84,10 +84,11 @@ def carry(
         gone |= {restart} if restart else set()
     if not running:
         gone |= executions.keys() - acknowledged
+    expected = {spec.uid: spec for spec in before.stages}
     gone |= {
         spec.uid
         for spec in stages
-        if spec.uid not in executions or executions[spec.uid].token in rejected or before.stage(spec.uid) != spec
+        if spec.uid not in executions or executions[spec.uid].token in rejected or expected.get(spec.uid) != spec
     }
     gone &= {spec.uid for spec in stages}
     out = _out(files, before, stages, gone, begun, missing, acknowledged)

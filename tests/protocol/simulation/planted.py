@@ -262,9 +262,9 @@ def _lost_in_flight(original: Any) -> Any:
 
 @plant("what a stage has not read is not owed", partial_completion, "unread_by", lambda kind: kind.early)
 def _edge_owes_nothing(original: Any) -> Any:
-    def unread_by(document: Any, ack: Any) -> Any:
+    def unread_by(document: Any, ack: Any, spec: Any) -> Any:
         read = {**ack.consumed, "clean": document.executions["clean"].token}
-        return original(document, replace(ack, consumed=read))
+        return original(document, replace(ack, consumed=read), spec)
 
     return unread_by
 

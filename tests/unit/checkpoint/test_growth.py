@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,8 @@ from tests.support.acking import ack_of
 from tests.support.steps import steps
 from tests.support.world.world import CONFIG, World
 
+RETAINED = int(os.environ.get("CAIRN_RETAINED", "8"))
+"""`make soak` sets 250: a job of 1,000 retained epochs takes two minutes to make."""
 LINEAR = 4.4
 """How much more four times as many may cost."""
 
@@ -70,7 +73,12 @@ def _complete(world: World, epoch: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work_of", "few_of_them"), [(of_stages, 12), (of_retained, 8)], ids=["stages", "retained epochs"]
+    ("work_of", "few_of_them"),
+    [
+        pytest.param(of_stages, 12, id="stages"),
+        pytest.param(of_stages, 125, id="500 stages", marks=pytest.mark.large),
+        pytest.param(of_retained, RETAINED, id="retained epochs"),
+    ],
 )
 def test_four_times_as_many_are_four_times_the_work(
     work_of: Callable[[int], Mapping[str, int]], few_of_them: int
