@@ -77,7 +77,14 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@spark_epoch_task
+class Decorated:
+    """Keeps the function that it is given, as Airflow's decorator does."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
+@Decorated
 @noted
 def beside_another(epoch):
     epoch.put("n", 1)
