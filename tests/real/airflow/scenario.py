@@ -105,6 +105,10 @@ class Scenario:
         assert len(set(noted)) == len(noted), noted
         return Counter(stage for stage, _ in noted)
 
+    def told(self, run: str, attempt: int, stage: str) -> str:
+        """Give what a replaced execution of a stage was told."""
+        return (self.gates.folder / "told" / self.name / run / str(attempt) / stage).read_text()
+
     def output(self, checkpoint: int, stage: str) -> list[str]:
         """Give the keys of what a stage wrote for those that read from it."""
         listed = self.store.files.listing(f"chk-{checkpoint:010}/state/{stage}/")

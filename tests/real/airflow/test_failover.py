@@ -76,6 +76,7 @@ def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     )
 
 
+@ON_BOTH
 def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> None:
     """semantics F4, R1: a → b, b fails of what no retry cures; the next run goes on from the last checkpoint."""
     scenario.start("e1")

@@ -41,6 +41,7 @@ def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     assert list(files.listing("chk-0000000001/state/b/"))
     scenario.release("e1", 1, "b.written")
     zombie.wait(timeout=600)
+    assert "the head answered DISCARDED" in scenario.told("e1", 1, "b")
     assert list(files.listing("chk-0000000001/state/b/")) == []
     scenario.release("e1", 2, "b.written")
     scenario.check(

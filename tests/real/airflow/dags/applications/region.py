@@ -9,8 +9,10 @@ server a client.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from clients import is_client, note_client  # type: ignore[import-not-found]  # 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from airflow_cairn.checkpoint.errors import FencedError
 from airflow_cairn.spark import Epoch
 
 ROWS = 100
@@ -40,6 +43,18 @@ def jvm_of(epoch: Epoch) -> int:
     return int(epoch.spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
 
+@contextlib.contextmanager
+def noting_the_fence(epoch: Epoch, gates: str) -> Iterator[None]:
+    """Write down what an application is told whose execution was replaced: its task's log may be gone by then."""
+    try:
+        yield
+    except FencedError as told:
+        answer = Path(gates, "told", epoch.job, epoch.run_id, str(epoch.attempt), epoch.stage)
+        answer.parent.mkdir(parents=True, exist_ok=True)
+        answer.write_text(str(told))
+        raise
+
+
 def own_rows(epoch: Epoch) -> DataFrame:
     """Make the epoch's input: the run e2 has the ids from 2000 on."""
     first = int(epoch.run_id.removeprefix("e")) * 1000
@@ -60,7 +75,7 @@ def stopping_halfway(rows: DataFrame, gates: str, where: str, driver: int) -> Da
 if __name__ == "__main__":
     gates, upstreams = sys.argv[1], sys.argv[2:]
     epoch = Epoch.current()
-    with epoch:
+    with noting_the_fence(epoch, gates), epoch:
         driver = note_client(epoch, gates) if is_client(epoch) else jvm_of(epoch)
         point = f"{epoch.job}/{epoch.run_id}/{epoch.attempt}/{epoch.stage}"
         stop_at(gates, f"{point}.started", driver)
