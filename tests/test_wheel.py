@@ -87,6 +87,12 @@ def test_the_extra_spark_names_both_packages_of_pyspark_in_one_version(wheel: zi
     assert len(set(versions)) == 1
 
 
+def test_without_an_extra_there_is_one_pyspark(wheel: zipfile.Path) -> None:
+    """Airflow's Spark provider brings the client. A second package beside it, unpinned, would be of another version."""
+    lines = (wheel / INFO / "METADATA").read_text().splitlines()
+    assert [line for line in lines if line.startswith("Requires-Dist: pyspark") and "extra ==" not in line] == []
+
+
 def test_what_only_a_command_or_spark_connect_needs_is_an_extra(wheel: zipfile.Path) -> None:
     lines = (wheel / INFO / "METADATA").read_text().splitlines()
     optional = [line for line in lines if any(name in line for name in ("pyarrow", "pandas", "grpcio>", "zstandard"))]

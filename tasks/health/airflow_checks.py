@@ -12,6 +12,8 @@ from ...checkpoint.health.findings import Finding, error, warning
 PLUGIN = "airflow_cairn.plugin.cairn_plugin:CairnPlugin"
 """Where the entry point of the plugin leads."""
 PROVIDER = "airflow_cairn.plugin.provider_info:get_provider_info"
+PYSPARK = "pyspark>=4.0,<5"
+"""Which PySpark a worker may have. It is no requirement of the package: what brings it is an extra."""
 HEARTBEATS = 3
 """As many heartbeats a task should be able to miss before Airflow takes it for dead."""
 LATE_S = 1_800
@@ -24,7 +26,7 @@ def check_versions(requires: Iterable[str], installed: Callable[[str], str | Non
     """Compare what is installed with what this Cairn needs.
 
     Args:
-        requires: the requirements of the installed Cairn.
+        requires: the requirements of the installed Cairn, and `PYSPARK`.
         installed: gives the version of a distribution, None where it is not installed.
     """
     for requirement in map(Requirement, requires):
@@ -40,7 +42,9 @@ def check_versions(requires: Iterable[str], installed: Callable[[str], str | Non
                 requirement.name,
                 f"{requirement.name} {found} is installed" if found else f"{requirement.name} is not installed",
                 f"this Cairn is made for {requirement.specifier}",
-                f"pip install '{requirement.name}{requirement.specifier}'",
+                "pip install 'airflow-cairn[spark]'"
+                if requirement.name == "pyspark"
+                else f"pip install '{requirement.name}{requirement.specifier}'",
             )
 
 

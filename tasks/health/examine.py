@@ -39,7 +39,8 @@ def examine_worker(
     done.run("python", lambda: spark_checks.check_python(facts))
     if s3:
         done.run("jars", lambda: spark_checks.check_s3a_jars(facts))
-    done.run("versions", lambda: airflow_checks.check_versions(requires(_PACKAGE) or (), installed))
+    needed = (*(requires(_PACKAGE) or ()), airflow_checks.PYSPARK)
+    done.run("versions", lambda: airflow_checks.check_versions(needed, installed))
     done.run("features", _features)
     done.run("plugin", _plugin)
     done.run("settings", lambda: airflow_checks.check_settings(conf.getint))

@@ -172,7 +172,7 @@ def test_a_machine_without_anything(tmp_path: Path) -> None:
 
 def versions(**installed: str | None) -> list[str]:
     have = {"apache-airflow": "3.3.2", "pyspark": "4.1.0", "boto3": "1.40", **installed}
-    asked = ["apache-airflow<4,>=3.2", "pyspark<5,>=4.0", "boto3>=1.36", 'pyarrow>=21; extra == "state"']
+    asked = ["apache-airflow<4,>=3.2", airflow_checks.PYSPARK, "boto3>=1.36", 'pyarrow>=21; extra == "state"']
     found = list(airflow_checks.check_versions(asked, have.get))
     assert set(names(found)) <= {"versions-unfit"}
     return [each.subject for each in found]
