@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.real.airflow.scenario import COMPLETED, FAILOVER, ON_BOTH, Scenario, kill_driver
+from tests.real.airflow.scenario import COMPLETED, FAILOVER, ON_BOTH, WAIT, Scenario, kill_driver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
 @ON_BOTH
 def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
-    """semantics F1, F2: a → b → c, b's driver is killed: b runs again, a and c run once."""
+    """semantics F1, F2: a → b → c, b's driver is killed: b runs again, a and c run once.
+
+    The job's asset has one event, of the checkpoint that completed.
+    """
     scenario.killed_at("e1", "b.written")
     scenario.check(
         "e1",
@@ -25,6 +28,10 @@ def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
         outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
         ways={"a": 1, "b": 1, "c": 1},
     )
+    (event,) = scenario.airflow.api.request("GET", f"/assets/events?source_dag_id={scenario.name}")["asset_events"]
+    assert (event["name"], event["source_run_id"], event["source_task_id"]) == ("failover_1", "e1", WAIT)
+    told = event["extra"]
+    assert (told["checkpoint"], told["run_id"]) == (2, "e1")
 
 
 @ON_BOTH

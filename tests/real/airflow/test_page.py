@@ -142,19 +142,26 @@ def listed_by_connection(airflow: AirflowHome, storage: str) -> None:
 
 
 def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:
-    """To one who may only look: an admin sees no fewer."""
-    api, run = airflow.api, "ui"
-    api.trigger("page_looked_at", run)
-    api.wait_for_run("page_looked_at", run)
-    words = (airflow.url, LOOKS, airflow.passwords[LOOKS], "page_looked_at", run, "epoch.read")
+    """To one who may only look and to an admin; who has not signed in sees Airflow's own question for a name."""
+    api, dag, run = airflow.api, "page_looked_at", "ui"
+    api.trigger(dag, run)
+    api.wait_for_run(dag, run)
+    users = [word for user in (LOOKS, USERNAME) for word in (user, airflow.passwords[user])]
+    words = (airflow.url, dag, run, "epoch.read", *users)
     found = found_by(Path(__file__).parent / "page.mjs", *words, timeout=600)
-    assert found == {
-        "dag": "page_looked_at",
+    tabs = {
+        "frames": 0,
+        "comesBackTo": f"/dags/{dag}/plugin/checkpoints",
+        **{name: [dag, True] for name in ("run", "task", "instance")},
+        "dag": dag,
+        "nav": 1,
+    }
+    assert found[USERNAME] == tabs
+    said = "Your session has ended"
+    assert found[LOOKS] == tabs | {
         "icon": 200,
-        "run": 1,
         "link": 1,
-        "task": 1,
-        "mirrored": "/plugin/cairn/cairn/dags/page_looked_at/jobs/epoch.trigger_checkpoint/history",
-        "reloaded": "page_looked_at",
-        "ended": [401, True],
+        "mirrored": f"/plugin/cairn/cairn/dags/{dag}/jobs/epoch.trigger_checkpoint/history",
+        "reloaded": dag,
+        "ended": [f"Not up to date since TIME: {said}. Reload Airflow and sign in.", 1, said],
     }

@@ -129,6 +129,66 @@ async function plain() {
   return { rows, heading: (await page.textContent("h2")).trim(), address: new URL(page.url()).pathname };
 }
 
+// Pictures of pages for the documentation, on a narrow and on a wide screen, in both colour schemes.
+async function pictures([folder, ...pages]) {
+  const files = [];
+  for (const width of [375, 1280]) {
+    const page = await opened({ viewport: { width, height: 800 }, timezoneId: "UTC", locale: "en-GB" });
+    for (const each of pages) {
+      const [name, path] = each.split("=");
+      await page.goto(base + path);
+      for (const colorScheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme });
+        files.push(`page-${name}-${width}-${colorScheme}.png`);
+        const [height, most] = [await page.evaluate(() => document.body.scrollHeight + 16), width === 375 ? 1400 : 900];
+        await page.screenshot({ path: `${folder}/${files.at(-1)}`, fullPage: true, clip: { x: 0, y: 0, width, height: Math.min(height, most) } });
+      }
+    }
+    await page.close();
+  }
+  return { files };
+}
+
+// By the keyboard alone: from the first key to a confirmation. Every element on the way is seen to have the focus.
+async function keys(targets) {
+  const page = await opened();
+  await page.goto(`${base}/cairn/dags/flights`);
+  const found = { stops: 0, unseen: [], first: "", skipped: "", addresses: [] };
+  const focused = () => page.evaluate(() => {
+    const { activeElement: each } = document;
+    const [box, style] = [each.getBoundingClientRect(), getComputedStyle(each)];
+    const seen = style.outlineStyle !== "none" && box.width > 0 && box.right > 0 && box.left < innerWidth && box.bottom > 0 && box.top < innerHeight;
+    return { text: (each.textContent || each.name || "").trim(), name: each.name ?? "", seen };
+  });
+  const tab = async () => {
+    await page.keyboard.press("Tab");
+    const each = await focused();
+    found.stops += 1;
+    if (!each.seen) found.unseen.push(each.text);
+    return each;
+  };
+  found.first = (await tab()).text;
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**#main");
+  found.skipped = await page.evaluate(() => (document.querySelector("header nav").compareDocumentPosition(document.querySelector("main")) & 4) > 0);
+  await page.goto(`${base}/cairn/dags/flights`);
+  for (const target of targets) {
+    const [text, then] = target.split("=");
+    for (let n = 0; n < 80; n += 1) {
+      const each = await tab();
+      if (each.text === text || each.name === text) break;
+      if (n === 79) throw new Error(`no way to ${text} by the keyboard on ${page.url()}`);
+    }
+    if (then) {
+      await page.keyboard.type(then);
+    } else {
+      await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
+      found.addresses.push(page.url().slice(base.length));
+    }
+  }
+  return found;
+}
+
 // In Airflow's frame a person confirms what a page has said. `FOREIGN` is a page of another site that sends the same form.
 async function confirm([foreign]) {
   const page = await opened();
@@ -149,6 +209,6 @@ async function confirm([foreign]) {
   return found;
 }
 
-const found = await { walk, faces, frame, stale, plain, confirm }[what](words);
+const found = await { walk, faces, frame, stale, plain, pictures, keys, confirm }[what](words);
 await browser.close();
 console.log(JSON.stringify(found));

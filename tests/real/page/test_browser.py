@@ -295,3 +295,20 @@ def test_a_person_confirms_and_another_site_cannot() -> None:
     }
     assert [each.actor for each in world.coordinator().head().interventions] == [ADMIN]
     assert len(server.logged) == 1
+
+
+def test_the_keyboard_alone_leads_from_the_overview_to_a_confirmation() -> None:
+    world = busy_world(system_runtime().now_ms() - 20_000)
+    server = SignedIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: world.memory})
+    way = ("History", "status=completed", "Show", "1", "Go back to this checkpoint …", "Go back to checkpoint 1")
+    with served(server) as base:
+        found = found_by(SCRIPT, "keys", base, *way)
+    assert (found["first"], found["skipped"], found["unseen"]) == ("Skip to the content", True, [])
+    assert found["addresses"] == [
+        f"{ONE}/history",
+        f"{ONE}/history?status=COMPLETED&run=",
+        f"{ONE}/checkpoints/1",
+        f"{ONE}/interventions/rewind?checkpoint=1",
+        ONE,
+    ]
+    assert [each.actor for each in world.coordinator().head().interventions] == [ADMIN]

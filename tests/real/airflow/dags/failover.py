@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -144,7 +144,7 @@ def deliver_at_once(context: Context) -> None:
 
 
 # The numbers are those of the table in docs/failover.md.
-on_both("failover_1", LINE, clients="abc")
+on_both("failover_1", LINE, clients="abc", outlets=[Asset("failover_1")])
 on_both("failover_2", LINE, [("a", "b")], clients="abc")
 all_pipelined = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
 on_both("failover_3", DIAMOND, all_pipelined, stage=READER, in_spark="c", clients="bc")

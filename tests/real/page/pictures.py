@@ -1,0 +1,103 @@
+"""Makes the pictures of the pages in `docs/images`, in a real Chromium, of a job that is made here.
+
+Run it as `.venv/bin/python -m tests.real.page.pictures` when a page has changed, and look at what it has made.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from airflow_cairn.checkpoint import FixedDelayRestart, system_runtime
+from airflow_cairn.checkpoint.config import CheckpointConfig
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.reasons import Status
+from scripts.setup.base import ROOT
+from tests.real.page.test_browser import ONE, SCRIPT, SignedIn, served
+from tests.support.browser import found_by
+from tests.support.memory_store import MemoryStore
+from tests.support.world.savepoints import asked, take
+from tests.support.world.world import JOB, World
+from tests.unit.plugin.page.stand_in import ADMIN, STORAGE, dag_of
+
+FOLDER = ROOT / "docs" / "images"
+HOURS = 12
+FAILED_OVER = (5, HOURS - 1)
+"""Epochs in whose first attempt a stage fails; the last of them is still in progress."""
+DAMAGED = "s3://lake/damaged"
+MOST_BYTES = 150_000
+
+
+def pictured(storage: str) -> World:
+    """Give a job of twelve hours: one failed over, and the newest has just done so.
+
+    Args:
+        storage: where the pages say that it lies.
+    """
+    config = CheckpointConfig(
+        timeout=timedelta(minutes=30),
+        retained=3,
+        restart_strategy=FixedDelayRestart(3),
+        savepoint_target="s3://lake/savepoints",
+    )
+    world = World(MemoryStore(storage.removeprefix("s3://")), config)
+    hour = timedelta(hours=1)
+    last = datetime.fromtimestamp(system_runtime().now_ms() / 1000, UTC) - timedelta(minutes=4)
+    for number in range(HOURS):
+        at = last - (HOURS - 1 - number) * hour
+        world.clock.now_ms = round(at.timestamp() * 1000)
+        end = at.replace(minute=0, second=0, microsecond=0)
+        epoch = layout.epoch_name(f"scheduled__{end:%Y-%m-%dT%H:%M:%S}+00:00")
+        world.slices[epoch] = Slice(*(f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (end - hour, end)))
+        run(world, epoch, number)
+        if number == HOURS // 2:
+            take(world, asked("before the upgrade", "s3://lake/savepoints", actor=ADMIN))
+    return world
+
+
+def run(world: World, epoch: str, number: int) -> None:
+    """Run an epoch; the last one stays where its second attempt waits for two stages."""
+    world.trigger(epoch)
+    stage(world, epoch, "clean", 20 + number)
+    if number in FAILED_OVER:
+        routes = world.submit(epoch, "routes").handover
+        world.clock.advance(timedelta(seconds=31))
+        world.coordinator().fail(epoch, "routes", routes.claimant, "ValueError: row 4711 has no departure")
+    if number == HOURS - 1:
+        stage(world, epoch, "airports", 15)
+        return
+    for name, seconds in (("routes", 45), ("airports", 15), ("report", 25)):
+        stage(world, epoch, name, seconds + 3 * (number % 4))
+    world.coordinator().complete(world.pending_id(epoch))
+
+
+def stage(world: World, epoch: str, name: str, seconds: int) -> None:
+    """Run a stage that takes so long."""
+    handover = world.submit(epoch, name).handover
+    world.clock.advance(timedelta(seconds=seconds))
+    world.drive(handover)
+
+
+def main() -> None:
+    """Make them."""
+    world = pictured(STORAGE)
+    failed = next(each for each in reversed(world.coordinator().head().history) if each.status is Status.FAILED)
+    pages = {"overview": ONE, "history": f"{ONE}/history", "checkpoint": f"{ONE}/checkpoints/{failed.id}"}
+    pages["doctor"] = f"/cairn/dags/flights_damaged/jobs/{JOB}/doctor"
+    damaged = pictured(DAMAGED)
+    latest = damaged.coordinator().head().latest_completed()
+    assert latest is not None
+    damaged.memory.delete([f"{JOB}/{latest.metadata.key}"])
+    dags = [dag_of("flights", (STORAGE, JOB)), dag_of("flights_damaged", (DAMAGED, JOB))]
+    server = SignedIn(dags, {STORAGE: world.memory, DAMAGED: damaged.memory})
+    with served(server) as base:
+        made = found_by(SCRIPT, "pictures", base, str(FOLDER), *(f"{name}={path}" for name, path in pages.items()))
+    for name in made["files"]:
+        size = Path(FOLDER, name).stat().st_size
+        assert size < MOST_BYTES, f"{name} has {size} bytes: make the page shorter"
+        print(f"{name}: {size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
