@@ -49,7 +49,7 @@ def pictured(storage: str) -> World:
         world.clock.now_ms = round(at.timestamp() * 1000)
         end = at.replace(minute=0, second=0, microsecond=0)
         epoch = layout.epoch_name(f"scheduled__{end:%Y-%m-%dT%H:%M:%S}+00:00")
-        world.slices[epoch] = Slice(*(f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (end - hour, end)))
+        world.slices[epoch] = Slice((end - hour).isoformat(), end.isoformat())
         run(world, epoch, number)
         if number == HOURS // 2:
             take(world, asked("before the upgrade", "s3://lake/savepoints", actor=ADMIN))
