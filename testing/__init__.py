@@ -13,6 +13,7 @@ from .. import import_when_used
 
 if TYPE_CHECKING:
     from .application import run_application as run_application
+    from .by_hand import run_by_hand as run_by_hand
     from .dag_stages import assert_exactly_once as assert_exactly_once
     from .epochs import LocalEpoch as LocalEpoch
     from .epochs import local_epoch as local_epoch
@@ -30,6 +31,7 @@ _WHERE = {
     "cairn_spark": ".fixtures",
     "local_epoch": ".epochs",
     "run_application": ".application",
+    "run_by_hand": ".by_hand",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list

@@ -27,9 +27,10 @@ CAIRN = [(where, line) for where, line in LINES if line.startswith("cairn ")]
 LOOKS = {"jobs", "checkpoints", "show", "verify", "savepoints", "stats"}
 _OTHERS = re.compile(
     r"(?:pip|aws|export|airflow|\$SPARK_HOME/sbin/start-connect-server\.sh|"
-    r"python -m airflow_cairn\.(?:testing|hooks\.class_archive))\b"
+    r"python -m airflow_cairn\.(?:testing|hooks\.class_archive)|python days\.py --local)\b"
 )
-"""Programs of others, and what they would reach; `aws` is run where the runbook is tested."""
+"""Programs of others, and what they would reach; `aws` is run where the runbook is tested,
+`days.py` in tests/real/spark/test_local_epoch.py."""
 
 
 @pytest.mark.parametrize(("where", "line"), CAIRN)

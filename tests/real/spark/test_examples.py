@@ -1,4 +1,4 @@
-"""The example DAGs, run stage by stage in one warm Spark: one driver is killed, and the results are exact."""
+"""The example DAGs in one warm Spark: a driver is killed after each of its writes, and what comes out is exact."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from airflow_cairn.checkpoint.answers import Ready, Submit
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import DataCheckError, Epoch, state, table
 from airflow_cairn.spark.stored.outputs import of_checkpoint
+from airflow_cairn.testing import assert_exactly_once
 from airflow_cairn.testing.dag_stages import plan_of
 from airflow_cairn.testing.local_job import LocalJob
-from airflow_cairn.testing.mortal_store import KilledError, MortalStore
 from scripts.setup.base import ROOT
 from tests.real.spark.pipeline import rows, session_builder
 
@@ -54,32 +54,28 @@ class Example:
         frame = self.spark.sql(f"SELECT * FROM VALUES {', '.join(values)} AS t({schema})").coalesce(1)
         frame.write.parquet(f"file://{self.lake}/{kind}")
 
-    def run(self, days: int, *, kill: str, drained: bool = False) -> None:
+    def run(self, days: int, *, kill: str | None = None, drained: bool = False) -> None:
         """Run an epoch for each day from 1 January on.
 
-        In the second one the stage `kill` is tried twice: its first driver dies after half of its writes.
+        With `kill` the first two come before that, once for each write of this stage, whose driver dies after it.
         """
         windows = [(day(number), day(number + 1)) for number in range(1, days + 1)]
+        if kill is not None:
+            assert assert_exactly_once(self.dag, kill=[kill], windows=windows[:2], spark=self.spark) > 1
         plan = plan_of(self.dag, windows, self.spark)
         self.job = job = LocalJob(self.folder, config=plan.config)
-        writes = 0
         for number, window in enumerate(plan.slices, 1):
             run = f"day__{number}"
             job.trigger(run, [stage.spec for stage in plan.stages], window)
             for stage in plan.stages:
-                if stage.spec.uid == kill and number == 2:
-                    with pytest.raises(KilledError):
-                        stage.run(self._epoch(run, stage.spec.uid, MortalStore(self.folder, writes // 2)))
-                store = MortalStore(self.folder)
-                stage.run(self._epoch(run, stage.spec.uid, store, draining=drained and number == days))
-                writes = store.writes if stage.spec.uid == kill else writes
+                stage.run(self._epoch(run, stage.spec.uid, draining=drained and number == days))
             assert isinstance(job.coordinator.progress(epoch_name(run)), Ready)
             job.complete(run)
 
-    def _epoch(self, run: str, stage: str, store: MortalStore, *, draining: bool = False) -> Epoch:
+    def _epoch(self, run: str, stage: str, *, draining: bool) -> Epoch:
         answer = self.job.claim(run, stage)
         assert isinstance(answer, Submit), answer
-        return Epoch(self.spark, store, replace(answer.handover, draining=draining), self.job.runtime)
+        return Epoch(self.spark, self.job.store, replace(answer.handover, draining=draining), self.job.runtime)
 
     def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         return shown(table(self.spark, f"file://{self.folder}", "local", name), columns)
@@ -227,7 +223,7 @@ def test_a_change_that_is_not_newer_than_what_it_ends_is_refused(example: Callab
     ]
     shop.arrives("customers", CHANGES, *(f"({', '.join(each)})" for each in changed))
     with pytest.raises(DataCheckError, match="'a change is newer than the version that it ends' failed: 2 rows"):
-        shop.run(2, kill="none")
+        shop.run(2)
 
 
 def test_a_model_learns_from_each_ride_once(example: Callable[[str], Example]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,8 +14,7 @@ import pytest
 
 from airflow_cairn.checkpoint import InvalidConfigError, InvalidStateError
 from airflow_cairn.spark import DataCheckError, Epoch, Keyed
-from airflow_cairn.testing import FakeClock, local_epoch, run_application
-from airflow_cairn.testing.__main__ import main
+from airflow_cairn.testing import FakeClock, local_epoch, run_application, run_by_hand
 from airflow_cairn.testing.local_job import LocalJob
 from scripts.markdown import parse
 from scripts.setup.base import ROOT
@@ -200,13 +200,31 @@ def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, caps
     (tmp_path / "before.json").write_text('{"airport": "AMS", "departures": 5, "arrivals": 1}\n')
     words = [str(APPLICATIONS / "airports.py"), "--input", f"clean={tmp_path}/flights.csv"]
     words += ["--state", f"traffic={tmp_path}/before.json", "--key", "traffic=airport", "--value", "days=2"]
-    assert main(words, spark) == 0
+    assert run_by_hand(*words, spark=spark) == 0
     shown = capsys.readouterr().out
     assert "state traffic: 2 rows" in shown
     assert "|AMS    |1       |6         |" in shown, shown
     assert "value days: 2" in shown
-    assert main([*words, "--input", "clean=nothing.parquet"], spark) == 2
+    assert run_by_hand(*words, "--input", "clean=nothing.parquet", spark=spark) == 2
     assert "there is no such file or folder [path=`nothing.parquet`]" in capsys.readouterr().err
+
+
+def test_a_file_of_the_page_runs_itself(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the session that is there; what is wrong is the exit status"""
+    page = (ROOT / "docs" / "how-to" / "test-a-pipeline.md").read_text()
+    [text] = [each.text for each in parse(page).blocks if each.text.startswith("# days.py")]
+    file = tmp_path / "days.py"
+    file.write_text(text)
+    for words, status, shown in ((["--value", "days=2"], 0, "value days: 3"), (["--value", "days"], 2, "takes a name")):
+        monkeypatch.setattr("sys.argv", [str(file), "--local", *words])
+        with pytest.raises(SystemExit) as left:
+            runpy.run_path(str(file), run_name="__main__")
+        said = capsys.readouterr()
+        assert left.value.code == status
+        assert shown in said.out + said.err
+    assert spark.range(1).count() == 1, "the session goes on"
 
 
 @pytest.mark.timeout(1800)  # a suite within the suite, with a Spark of its own

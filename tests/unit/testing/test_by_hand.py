@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cairn.testing.__main__ import main
+from airflow_cairn.testing import run_by_hand
 
 
 @pytest.mark.parametrize(
@@ -16,5 +16,5 @@ from airflow_cairn.testing.__main__ import main
     ],
 )
 def test_what_is_wrong_is_said(words: list[str], wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["totals.py", *words]) == 2
+    assert run_by_hand("totals.py", *words) == 2
     assert wrong in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""`run_by_hand`: runs an application on this machine, as a command line says, and shows what it wrote."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint import InvalidConfigError
+from ..spark.bootstrap import Keyed
+from .application import run_application
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .written import Written
+
+_FORMATS: dict[str, tuple[str, dict[str, str]]] = {
+    ".csv": ("csv", {"header": "true", "inferSchema": "true"}),
+    ".json": ("json", {}),
+    ".parquet": ("parquet", {}),
+}
+"""By the end of a file's name: how Spark reads it."""
+
+
+def run_by_hand(*words: str, spark: SparkSession | None = None) -> int:
+    """Run an application without Airflow, and show what it wrote.
+
+    Args:
+        *words: the file, then what `python -m airflow_cairn.testing --help` lists.
+        spark: the session; None: a small one of its own.
+
+    Returns:
+        The exit status: 2 where something that was given is wrong. What the application raises comes out as it is.
+    """
+    given = _parser().parse_args(list(words))
+    try:
+        keys = {name: keys.split(",") for name, keys in _pairs("--key", given.key)}
+        _check_keys(keys, given.state)
+        values = {name: _json(name, text) for name, text in _pairs("--value", given.value)}
+        spark = spark or _session()
+        written = run_application(
+            spark,
+            given.application,
+            *given.arguments,
+            inputs=_inputs(spark, given.input),
+            state={
+                name: Keyed(_read(spark, path), keys.get(name, ())) for name, path in _pairs("--state", given.state)
+            },
+            values=values,
+            start=given.start,
+            end=given.end,
+            files=given.file or None,
+            folder=given.folder,
+        )
+    except InvalidConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    _show(written)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m airflow_cairn.testing",
+        description="Run an application in an epoch on this machine, without Airflow, and show what it wrote.",
+        epilog="A PATH ends with .parquet, .csv (with a header) or .json.",
+    )
+    parser.add_argument("application", help="the Python file")
+    parser.add_argument("arguments", nargs="*", help="its arguments, after --")
+    parser.add_argument("--input", action="append", default=[], metavar="STAGE=PATH", help="what an upstream wrote")
+    parser.add_argument("--state", action="append", default=[], metavar="NAME=PATH", help="a state that it restores")
+    parser.add_argument("--key", action="append", default=[], metavar="NAME=COLUMN,…", help="the key of a state")
+    parser.add_argument("--value", action="append", default=[], metavar="NAME=JSON", help="a value that it restores")
+    parser.add_argument("--file", action="append", default=[], metavar="PATH", help="a file of epoch.files()")
+    parser.add_argument("--start", help="first moment of the slice, such as 2026-01-01T00:00:00+00:00")
+    parser.add_argument("--end", help="first moment after the slice")
+    parser.add_argument("--folder", help="an empty folder for the checkpoint, which stays; none: one that is deleted")
+    return parser
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("cairn-by-hand")
+    return builder.config("spark.ui.enabled", "false").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+
+
+def _pairs(option: str, given: list[str]) -> list[tuple[str, str]]:
+    found = []
+    for each in given:
+        name, sign, value = each.partition("=")
+        if not name or not sign or not value:
+            raise InvalidConfigError(f"{option} takes a name, = and a value", given=each)
+        found.append((name, value))
+    return found
+
+
+def _check_keys(keys: dict[str, list[str]], states: list[str]) -> None:
+    there = {name for name, _ in _pairs("--state", states)}
+    unknown = sorted(keys.keys() - there)
+    if unknown:
+        raise InvalidConfigError(
+            "--key names what is no state of --state", key=", ".join(unknown), states=", ".join(sorted(there)) or "none"
+        )
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidConfigError(
+            "a value is JSON: a number, or text in quotation marks, such as --value 'since=\"2026-01-01\"'",
+            value=name,
+            given=text,
+        ) from error
+
+
+def _inputs(spark: SparkSession, given: list[str]) -> dict[str, DataFrame]:
+    return {stage: _read(spark, path) for stage, path in _pairs("--input", given)}
+
+
+def _read(spark: SparkSession, path: str) -> DataFrame:
+    known = _FORMATS.get(Path(path).suffix)
+    if known is None:
+        raise InvalidConfigError("the path has none of the known endings", path=path, known=", ".join(_FORMATS))
+    if not Path(path).exists():
+        raise InvalidConfigError("there is no such file or folder", path=path)
+    kind, options = known
+    return spark.read.format(kind).options(**options).load(f"file://{Path(path).resolve()}")
+
+
+def _show(written: Written) -> None:
+    frames = (("state", written.states), ("table", written.tables), ("output", written.outputs))
+    for kind, found in frames:
+        for name, df in sorted(found.items()):
+            print(f"\n{kind} {name}: {df.count()} rows")
+            df.show(truncate=False)
+    for kind, others in (("value", written.values), ("list", written.lists), ("files", written.files)):
+        for name, value in sorted(others.items()):
+            print(f"\n{kind} {name}: {json.dumps(value)}")
