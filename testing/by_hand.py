@@ -35,7 +35,9 @@ def run_by_hand(*words: str, spark: SparkSession | None = None) -> int:
     Returns:
         The exit status: 2 where something that was given is wrong. What the application raises comes out as it is.
     """
-    given = _parser().parse_args(list(words))
+    # argparse takes what follows `--` only where no option stands between it and the file.
+    at = words.index("--") if "--" in words else len(words)
+    given = _parser().parse_args(words[:at])
     try:
         keys = {name: keys.split(",") for name, keys in _pairs("--key", given.key)}
         _check_keys(keys, given.state)
@@ -45,6 +47,7 @@ def run_by_hand(*words: str, spark: SparkSession | None = None) -> int:
             spark,
             given.application,
             *given.arguments,
+            *words[at + 1 :],
             inputs=_inputs(spark, given.input),
             state={
                 name: Keyed(_read(spark, path), keys.get(name, ())) for name, path in _pairs("--state", given.state)

@@ -30,7 +30,7 @@ _OTHERS = re.compile(
     r"python -m airflow_cairn\.(?:testing|hooks\.class_archive)|python days\.py --local)\b"
 )
 """Programs of others, and what they would reach; `aws` is run where the runbook is tested,
-`days.py` in tests/real/spark/test_local_epoch.py."""
+`days.py` in tests/unit/testing/test_by_hand.py."""
 
 
 @pytest.mark.parametrize(("where", "line"), CAIRN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import subprocess
 import sys
 from contextlib import suppress
@@ -207,24 +206,6 @@ def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, caps
     assert "value days: 2" in shown
     assert run_by_hand(*words, "--input", "clean=nothing.parquet", spark=spark) == 2
     assert "there is no such file or folder [path=`nothing.parquet`]" in capsys.readouterr().err
-
-
-def test_a_file_of_the_page_runs_itself(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the session that is there; what is wrong is the exit status"""
-    page = (ROOT / "docs" / "how-to" / "test-a-pipeline.md").read_text()
-    [text] = [each.text for each in parse(page).blocks if each.text.startswith("# days.py")]
-    file = tmp_path / "days.py"
-    file.write_text(text)
-    for words, status, shown in ((["--value", "days=2"], 0, "value days: 3"), (["--value", "days"], 2, "takes a name")):
-        monkeypatch.setattr("sys.argv", [str(file), "--local", *words])
-        with pytest.raises(SystemExit) as left:
-            runpy.run_path(str(file), run_name="__main__")
-        said = capsys.readouterr()
-        assert left.value.code == status
-        assert shown in said.out + said.err
-    assert spark.range(1).count() == 1, "the session goes on"
 
 
 @pytest.mark.timeout(1800)  # a suite within the suite, with a Spark of its own
