@@ -16,17 +16,23 @@ class WayOut:
     meaning: str
     """What happened, and why."""
     remedy: str
-    """What to do next; `{job}` and `{storage}` are replaced by the job's name and the storage root."""
+    """What to do next; `{job}`, `{storage}` and `{checkpoint}` are replaced by the job's name, the storage root and
+    the checkpoint's id."""
     waiting_helps: bool = True
     """Whether a task that waits for the checkpoint may be tried again: a stage's own retry can open another attempt."""
 
-    def said(self, job: str, storage: str | StorageUri) -> str:
-        """Say it as the end of a message."""
-        return f"{self.meaning} {self.remedy.format(job=job, storage=storage)}"
+    def said(self, job: str, storage: str | StorageUri, checkpoint: int | str = "ID") -> str:
+        """Say it as the end of a message; where the checkpoint is not known, its commands name it `ID`."""
+        return f"{self.meaning} {self.remedy_of(job, storage, checkpoint)}"
+
+    def remedy_of(self, job: str, storage: str | StorageUri, checkpoint: int | str = "ID") -> str:
+        """Say what to do next about one checkpoint."""
+        return self.remedy.format(job=job, storage=storage, checkpoint=checkpoint)
 
 
 _MEND_AND_CLEAR = (
-    "`cairn show {job} --storage {storage}` names the stage. Mend the cause, then clear that stage with Downstream."
+    "`cairn show {job} {checkpoint} --storage {storage}` names the stage. "
+    "Mend the cause, then clear that stage with Downstream."
 )
 _RESUME = (
     "Let the job go on with `cairn resume {job} --storage {storage}`, then clear the task that triggers the "
@@ -83,7 +89,7 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
     Reason.CHECKPOINT_ASYNC_EXCEPTION: WayOut("A stage failed while it wrote its state.", _MEND_AND_CLEAR),
     Reason.CHECKPOINT_EXPIRED: WayOut(
         "Not every stage had acknowledged within `timeout`.",
-        "`cairn show {job} --storage {storage}` names the stages that were slow. Raise "
+        "`cairn show {job} {checkpoint} --storage {storage}` names the stages that were slow. Raise "
         "`CheckpointConfig(timeout=…)`, or "
         "make them faster, then clear the stages that have not acknowledged, with Downstream.",
     ),
@@ -120,6 +126,4 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
 
 def rows(job: str = "JOB", storage: str = "ROOT") -> list[tuple[str, str, str]]:
     """Give the table for the documentation: reason, meaning, remedy."""
-    return [
-        (f"`{reason}`", way.meaning, way.remedy.format(job=job, storage=storage)) for reason, way in WAYS_OUT.items()
-    ]
+    return [(f"`{reason}`", way.meaning, way.remedy_of(job, storage)) for reason, way in WAYS_OUT.items()]

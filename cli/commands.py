@@ -65,7 +65,7 @@ def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Show one checkpoint."""
     coordinator = _job(store, options.job)
     found = details(coordinator, options.checkpoint, subtasks=options.subtasks)
-    document = {"job": options.job, **found.as_json(stages=options.limit)}
+    document = {"job": options.job, **found.as_json(storage=store.uri, stages=options.limit)}
     over = found.row.status is not Status.PENDING
     return Outcome(detail_lines.lines(coordinator.files, found, options.limit), document, over=over)
 

@@ -82,7 +82,7 @@ def failure_of(
     run = run_of_head(coordinator.head(), layout.epoch_name(run_id))
     facts = {"job": coordinator.job, "epoch": run, "attempt": ended.attempt}
     way_out = WAYS_OUT[ended.reason]
-    said = LEFT_BEHIND if ended.left_behind else way_out.said(coordinator.job, storage)
+    said = LEFT_BEHIND if ended.left_behind else way_out.said(coordinator.job, storage, ended.checkpoint)
     cause = f"checkpoint {ended.checkpoint} failed: {ended.reason}: {ended.detail}. {said}"
     if ended.for_good:
         return JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)

@@ -99,6 +99,8 @@ class CheckpointRow:
     """Of a pending one: how many more failed tries would be answered by a restart; None: any number."""
     for_good: bool = False
     """Whether a try had failed finally: only a user starts another (semantics F4)."""
+    savepoints: tuple[int, ...] = ()
+    """Ids of the savepoints that were taken of it, as far as the job remembers them (semantics P1)."""
     late: tuple[LateAck, ...] = ()
     """Of a failed one: stages that began in it and acknowledged after it had failed, with their metrics."""
     input: WindowText | None = None
@@ -236,6 +238,11 @@ def entry_of(head: Head, checkpoint: int) -> Entry:
     return known[checkpoint]
 
 
+def newest_of(head: Head, epoch: str, *, after: int) -> int | None:
+    """Find the newest checkpoint of an epoch that is newer than another; None where the head knows none."""
+    return max((entry.id for entry in _known(head).values() if entry.epoch == epoch and entry.id > after), default=None)
+
+
 def _known(head: Head) -> dict[int, Entry]:
     entries: list[Entry] = [*head.completed, *head.history, *head.pending]
     return {entry.id: entry for entry in entries}
@@ -289,6 +296,11 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         for_good=ended.for_good if ended else False,
         late=ended.late if ended else (),
         input=entry.window,
+        savepoints=tuple(
+            saved.id
+            for saved in head.savepoints
+            if saved.status is Status.COMPLETED and saved.source is not None and saved.source.checkpoint == entry.id
+        ),
     )
 
 

@@ -20,7 +20,8 @@ from ..documents.metadata import CHECKS, EXAMPLES, HandleLine, InFlightLine, Met
 from ..documents.strict_json import Json
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
-from .checkpoint_list import CheckpointRow, entry_of, row_of
+from .checkpoint_list import CheckpointRow, entry_of, newest_of, row_of
+from .next_step import next_step
 from .tally import OutputRow, SubtaskRow, Tally
 
 SUBTASKS = 3
@@ -95,6 +96,7 @@ class CheckpointDetails:
     """One checkpoint."""
 
     row: CheckpointRow
+    job: str
     stages: tuple[StageRow, ...] = ()
     """What has not acknowledged first, then slowest first, what was carried over last. Empty for a past checkpoint
     whose files are gone."""
@@ -107,6 +109,8 @@ class CheckpointDetails:
     """Why the attempt was opened, if it is not the first."""
     tables: tuple[str, ...] = ()
     """Names of the tables it published."""
+    followed_by: int | None = None
+    """The newest later checkpoint of the same DAG run; None: there is none that the job remembers."""
     damages: tuple[str, ...] = ()
     """What restores have found wrong with it, so that they took an older one (semantics R1)."""
 
@@ -125,10 +129,15 @@ class CheckpointDetails:
         """Give it without the rows that break checks of data, for a person who may not see what a state holds."""
         return replace(self, stages=tuple(stage.without_examples() for stage in self.stages))
 
-    def as_json(self, *, stages: int | None = None) -> dict[str, Json]:
+    def next_step(self, storage: str) -> str:
+        """Say what a person does next about it, with the exact command."""
+        return next_step(self.row, self.job, storage, self.followed_by)
+
+    def as_json(self, *, storage: str, stages: int | None = None) -> dict[str, Json]:
         """Give it as plain JSON values; every field is there, None where nothing is known.
 
         Args:
+            storage: the job's, for the command to type.
             stages: how many stages to give, from the first; all by default.
         """
         shown = self.stages[:stages]
@@ -147,6 +156,8 @@ class CheckpointDetails:
             "cause": self.cause,
             "tables": list(self.tables),
             "damages": list(self.damages),
+            "followed_by": self.followed_by,
+            "next_step": self.next_step(storage),
         }
 
 
@@ -166,7 +177,12 @@ def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTAS
 
     def look(head: Head) -> CheckpointDetails:
         entry = entry_of(head, checkpoint)
-        found = CheckpointDetails(row_of(coordinator, head, entry), damages=_damages(head, checkpoint))
+        found = CheckpointDetails(
+            row_of(coordinator, head, entry),
+            head.job,
+            followed_by=newest_of(head, entry.epoch, after=checkpoint),
+            damages=_damages(head, checkpoint),
+        )
         retained = head.completed_by_id(checkpoint)
         if retained is not None:
             return _in_order(_of_metadata(coordinator.files, found, retained, subtasks))

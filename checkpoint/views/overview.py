@@ -10,11 +10,11 @@ from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, Savepoint
 from ..documents.head import Head
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
-from ..reasons import Reason, Status
-from ..ways_out import WAYS_OUT
+from ..reasons import Status
 from . import wording
 from .checkpoint_list import CheckpointRow, Listing, listing
 from .details import CheckpointDetails, StageRow, details
+from .next_step import NOTHING, remedy_of
 from .savepoint_list import savepoint_json
 from .stats import JobStats, stats
 
@@ -101,7 +101,9 @@ class Overview:
             "job": self.job,
             "owner": asdict(self.owner) if self.owner else None,
             "stats": asdict(self.stats),
-            "pending": [{**each.found.as_json(), "expires_at_ms": each.expires_at_ms} for each in self.pending],
+            "pending": [
+                {**each.found.as_json(storage=storage), "expires_at_ms": each.expires_at_ms} for each in self.pending
+            ],
             "latest_completed": completed.as_json() if completed else None,
             "latest_failed": failed.as_json() if failed else None,
             "latest_savepoint": savepoint_json(self.latest_savepoint) if self.latest_savepoint else None,
@@ -178,10 +180,9 @@ def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
     row = next((each for each in found.listing.checkpoints if each.rewound_to is None), None)
     if row is None or row.status is not Status.FAILED or row.reason is None:
         return
-    way = WAYS_OUT.get(Reason(row.reason)) if row.reason in Reason.__members__ else None
-    remedy = "" if way is None else way.remedy.format(job=found.job, storage=storage)
+    remedy = remedy_of(row, found.job, storage)
     text = f"Checkpoint {row.id} of {row.run_id} failed: {row.reason}: {row.detail}"
-    level = "note" if remedy.startswith("Nothing") else "error"
+    level = "note" if remedy.startswith(NOTHING) else "error"
     yield Alarm(level, text.removesuffix(": "), remedy, row.run_id)
 
 

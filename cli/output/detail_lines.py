@@ -22,7 +22,7 @@ _BAR = len(_HEADINGS[2])
 def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
     """Say what there is to say of a checkpoint, and of its stages up to the limit."""
     columns = text.width()
-    written = list(_head(files.job, found, columns))
+    written = list(_head(files.job, files.store.uri, found, columns))
     if not found.stages:
         return [*written, "", "its files have left the store"]
     shown, left_out = found.stages[:limit], len(found.stages) - limit
@@ -56,7 +56,7 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
     return [*written, "", "tables:", *tables] if tables else written
 
 
-def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
+def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     row = found.row
     yield f"checkpoint {row.id} of {job}: {row.status}{f' ({row.reason})' if row.reason else ''}"
     yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
@@ -94,6 +94,8 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
         yield from text.labelled("opened because", found.cause, columns)
     if found.replay:
         yield from text.labelled("reads again", ", ".join(found.replay), columns)
+    if row.status is Status.FAILED:
+        yield from text.labelled("what next", found.next_step(storage).replace("`", ""), columns)
 
 
 def _came_from(row: CheckpointRow) -> str:

@@ -81,14 +81,17 @@ def lines(found: Listing, limit: int) -> list[str]:
     if left_out > 0:
         written.append(f"… {left_out:,} more; raise --limit to see them")
     rewound = [row for row in shown if row.rewound_to is not None]
+    saved = [row for row in shown if row.savepoints]
     failed = [row for row in shown if row.status is Status.FAILED]
     restarted = [row for row in shown if row.status is Status.PENDING and row.restarts]
-    if rewound or failed or restarted:
+    if rewound or failed or restarted or saved:
         written.append("")
     for row in restarted:
         written.append(f"{row.id}: {wording.restart(row.restarts, row.restarts_left)}")
     for row in rewound:
         written.append(f"{row.id}: no longer counts, the job was rewound to {row.rewound_to}")
+    for row in saved:
+        written.append(f"{row.id}: savepoint {', '.join(map(str, row.savepoints))} was taken of it")
     for row in failed:
         written += text.paragraph(f"{row.id}: {row.reason}: {row.detail}", columns)
         for other in row.others:

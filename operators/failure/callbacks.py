@@ -74,7 +74,8 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
         )
     if isinstance(answer, Failed):
-        way_out = LEFT_BEHIND if answer.left_behind else WAYS_OUT[answer.reason].said(coordinator.job, storage)
+        way = WAYS_OUT[answer.reason]
+        way_out = LEFT_BEHIND if answer.left_behind else way.said(coordinator.job, storage, answer.checkpoint)
         why = f"{answer.reason}: {answer.detail}"
         return f"stage {uid} failed, and checkpoint {answer.checkpoint} with it: {why}. {way_out}"
     if not isinstance(answer, FailedOver):

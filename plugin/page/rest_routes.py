@@ -63,7 +63,8 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         edits: bool = Depends(server.edits),
     ) -> JSONResponse:
         found = await jobs.reader.checkpoint(job, checkpoint)
-        return document(job, (found if edits else found.without_examples()).as_json(stages=limit))
+        found = found if edits else found.without_examples()
+        return document(job, found.as_json(storage=job.storage, stages=limit))
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}/states", summary="What it holds", dependencies=may_read)
     async def states(checkpoint: int, job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.ways_out import WAYS_OUT, rows
+from airflow_cairn.cli.arguments.parser import parser
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 COMMANDS = {"show", "resume", "checkpoints", "verify"}
@@ -22,13 +23,14 @@ def test_every_reason_has_a_row() -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_a_row_is_two_sentences_or_more_and_a_command_that_exists(reason: Reason) -> None:
     way = WAYS_OUT[reason]
-    said = way.said("flights", "s3://lake/cairn")
+    said = way.said("flights", "s3://lake/cairn", 4)
     assert way.meaning.endswith(".")
     assert way.remedy.endswith(".")
     assert "{" not in said
     for command, rest in re.findall(r"`cairn (\w+)([^`]*)`", said):
         assert command in COMMANDS
-        assert rest == " flights --storage s3://lake/cairn"
+        assert rest == f" flights{' 4' if command == 'show' else ''} --storage s3://lake/cairn"
+        parser().parse_args([command, *rest.split()])
 
 
 def test_the_page_for_operators_shows_the_same_table() -> None:

@@ -153,7 +153,7 @@ def test_a_failed_checkpoint_says_what_to_do_and_is_tried_again_only_where_that_
     ) as caught:
         sensor(job).execute(at())
     said = str(caught.value)
-    assert f"checkpoint 1 failed: {reason}: why. {way_out.said(job.name, job.storage)} [" in said
+    assert f"checkpoint 1 failed: {reason}: why. {way_out.said(job.name, job.storage, 1)} [" in said
     assert "{" not in said
 
 

@@ -77,7 +77,7 @@ def test_a_failed_checkpoint_comes_with_its_way_out(busy: World) -> None:
     (alarm,) = said(busy)
     assert alarm.level == "error"
     assert alarm.text.startswith("Checkpoint 4 of c failed: CHECKPOINT_EXPIRED")
-    assert f"cairn show {JOB} --storage {LAKE}" in alarm.way_out
+    assert f"cairn show {JOB} 4 --storage {LAKE}" in alarm.way_out
     assert (alarm.run_id, alarm.stages) == ("c", ())
 
 

@@ -74,7 +74,7 @@ def test_a_retained_checkpoint_is_shown_though_the_history_has_forgotten_it(worl
 def test_rows_and_details_are_json(busy: World) -> None:
     assert json.loads(json.dumps([to_json(row) for row in checkpoint_list.checkpoints(busy.coordinator())]))
     for checkpoint in range(1, 6):
-        assert json.loads(json.dumps(details(busy.coordinator(), checkpoint).as_json()))
+        assert json.loads(json.dumps(details(busy.coordinator(), checkpoint).as_json(storage="s3://lake")))
 
 
 def test_details_of_a_pending_checkpoint(busy: World) -> None:

@@ -92,7 +92,9 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     assert "retained yes: it can be restored" in seen
     assert "state totals" in seen
     assert f"cairn show {JOB} 2 --storage {STORAGE}" in seen
+    assert f"What next Nothing: it completed. cairn verify {JOB} 2 --storage {STORAGE} checks" in seen
     seen = words(page.get(f"{ONE}/checkpoints/3").text)
+    assert f"Nothing: checkpoint 4 is the newest of the same DAG run. cairn show {JOB} 4 --storage {STORAGE}" in seen
     assert "reason JOB_FAILOVER_REGION detail routes: ValueError: bad row" in seen
     assert "Attempts of this run" in seen
     seen = words(page.get(f"{ONE}/checkpoints/4").text)
@@ -218,6 +220,20 @@ def test_savepoints_are_listed_with_their_folders() -> None:
     assert "remembers no savepoint" in words(Page(one_job(MemoryStore())).get(f"{ONE}/savepoints").text)
 
 
+def test_a_checkpoint_of_which_a_savepoint_was_taken_is_marked() -> None:
+    world = World()
+    world.run_epoch("a")
+    world.run_epoch("b")
+    assert "was taken of it" not in Page(one_job(world.memory)).get(f"{ONE}/history").text
+    taken = take(world)
+    page = Page(one_job(world.memory))
+    text = page.get(f"{ONE}/history").text
+    assert text.count(f'title="savepoint {taken.id} was taken of it"') == 1
+    assert f"savepoints of it {taken.id}" in words(page.get(f"{ONE}/checkpoints/2").text)
+    rows = page.get(f"/api/v1{ONE}/checkpoints").json()["checkpoints"]
+    assert [(row["id"], row["savepoints"]) for row in rows] == [(2, [taken.id]), (1, [])]
+
+
 def test_the_configuration_is_that_of_the_dag(busy: World) -> None:
     page = Page(one_job(busy.memory))
     seen = words(page.get(f"{ONE}/configuration").text)
@@ -244,7 +260,7 @@ def test_the_interface_sends_what_the_command_prints(
         return dict(json.loads(capsys.readouterr().out))
 
     def sent(path: str) -> dict[str, Any]:
-        found = page.get(f"/api/v1{ONE}{path}").json()
+        found = json.loads(page.get(f"/api/v1{ONE}{path}").text.replace(STORAGE, uri))
         return {name: value for name, value in found.items() if name not in {"dag_id", "storage"}}
 
     assert sent("/checkpoints?limit=2") == printed("checkpoints", JOB, "--limit", "2")

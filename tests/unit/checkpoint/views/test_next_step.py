@@ -1,0 +1,62 @@
+"""What a person does next about a checkpoint names the exact command (semantics O1)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
+from airflow_cairn.checkpoint.views.details import details
+from airflow_cairn.checkpoint.views.next_step import next_step
+from airflow_cairn.cli.arguments.parser import parser
+from tests.support.world.world import JOB, World
+
+LAKE = "s3://lake/cairn"
+
+
+def typed(said: str) -> list[str]:
+    """Give the commands of a text, each of which the command line takes."""
+    found = re.findall(r"`(cairn [^`]*)`", said)
+    for command in found:
+        parser().parse_args(shlex.split(command)[1:])
+    return found
+
+
+def test_a_failed_one_has_the_way_out_of_its_reason_with_its_own_id() -> None:
+    world = World()
+    world.trigger("a")
+    world.clock.advance(timedelta(minutes=11))
+    world.coordinator().restore_latest()
+    found = details(world.coordinator(), 1)
+    assert found.row.reason == Reason.CHECKPOINT_EXPIRED
+    assert typed(found.next_step(LAKE)) == [f"cairn show {JOB} 1 --storage {LAKE}"]
+    assert "Raise" in found.next_step(LAKE)
+    assert found.as_json(storage=LAKE)["next_step"] == found.next_step(LAKE)
+
+
+def test_one_that_another_attempt_has_followed_leads_to_that(busy: World) -> None:
+    found = details(busy.coordinator(), 3)
+    assert found.followed_by == 4
+    assert typed(found.next_step(LAKE)) == [f"cairn show {JOB} 4 --storage {LAKE}"]
+    assert details(busy.coordinator(), 4).followed_by is None
+    assert typed(details(busy.coordinator(), 4).next_step(LAKE)) == [f"cairn show {JOB} 4 --watch --storage {LAKE}"]
+
+
+def test_a_completed_one_asks_nothing_until_it_was_rewound(busy: World) -> None:
+    row = next(each for each in checkpoints(busy.coordinator()) if each.id == 2)
+    assert typed(next_step(row, JOB, LAKE)) == [f"cairn verify {JOB} 2 --storage {LAKE}"]
+    assert next_step(replace(row, retained=False), JOB, LAKE).startswith("Nothing")
+    assert "rewound to checkpoint 1" in next_step(replace(row, rewound_to=1), JOB, LAKE)
+
+
+@pytest.mark.parametrize("reason", [*Reason, "SOMETHING_OF_A_NEWER_CAIRN"])
+def test_every_reason_has_a_step_whose_commands_are_taken(busy: World, reason: str) -> None:
+    row = replace(checkpoints(busy.coordinator())[0], status=Status.FAILED, reason=reason)
+    said = next_step(row, JOB, LAKE)
+    assert said
+    typed(said)
