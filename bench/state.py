@@ -1,6 +1,6 @@
 """What it costs to change a few rows of a keyed state, against Spark alone that merges and writes the whole.
 
-Run it as `.venv/bin/python -m bench.state [--json] [--keys N] [--share S] [--epochs N] [--history N] [--fan-in N]`.
+Run it as `.venv/bin/python -m bench.state [--json] [--keys N [N]] [--share S] [--epochs N] [--history N] [--fan-in N]`.
 In each epoch the same share of the keys changes. One job does it by `epoch.update`, one by `epoch.aggregate`, and plain
 Spark reads its folder, unites it with the changes, takes the newest row of each key and writes a new folder. The three
 take turns, in one session on local files. Before them come epochs of the two jobs alone (`--history`), which are not
@@ -14,22 +14,24 @@ count that epoch, and those that merge runs, as often as they come.
 - `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`.
 - `bytes_share`: bytes of data that an updating epoch writes, new bases included, by those of a whole snapshot.
 - `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end.
-- `base_every`: epochs from one new base to the next, with the bounds that a job has. `live_files`: of the state.
+- `base_every`: epochs from one new base to the next, by the bounds that a job has. `live_files`: of the state.
+- `at_200_million_keys`: with two sizes (`--keys 500000 5000000`), what a straight line through both says of that many:
+  bytes of a snapshot, seconds of an epoch, and a sentence. The figures beside it are of the second size.
 - `equal`: whether the updated state is what plain Spark has. `seconds`: medians. `load`, `cores`.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
+from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
 from airflow_cairn.spark import state
 from airflow_cairn.spark.stored import runs
 from tests.real.spark.pipeline import Pipeline, session_builder
@@ -44,6 +46,7 @@ _NAME, _STAGE = "totals", "routes"
 _MERGE = {"value": "max", "text": "max", "share": "max"}
 _COLUMNS = ("key", *_MERGE)
 _READS = 5
+_EXTRAPOLATED = 200_000_000
 
 
 Kind = Literal["run", "merge", "base"]
@@ -61,15 +64,35 @@ class Round:
     kind: Kind = "run"
 
 
-def base_every(snapshot_bytes: float, run_bytes: float) -> int:
-    """Give how many epochs there are from one new base to the next, by the bounds that a job has (semantics K3)."""
-    most = max(runs.SMALL_BYTES, runs.MAX_SHARE * snapshot_bytes)
-    by_size = math.floor(most / run_bytes) + 1 if run_bytes else math.inf
-    return int(min(by_size, runs.MAX_EPOCHS))
+def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool = False) -> dict[Kind, int]:
+    """Give how many epochs of each kind there are from one new base to the next, by the bounds of a job (semantics K3).
+
+    Args:
+        snapshot_bytes: of a base.
+        run_bytes: of an epoch's run.
+        share: of the keys, how many change in an epoch, drawn anew each time; a merged run has each key once.
+        partials: whether the runs are partial aggregates.
+    """
+    counts: dict[Kind, int] = {"run": 0, "merge": 0, "base": 1}
+    live: dict[int, int] = {}
+    """By number, the epochs that a run stands for."""
+    for number in range(1, runs.MAX_EPOCHS + 1):
+        live[number] = 1
+        there = [StateHandle("", "", snapshot_bytes, "")]
+        for run, epochs in live.items():
+            keys = epochs if share >= 1 else (1 - (1 - share) ** epochs) / share
+            there.append(StateHandle("", "", int(run_bytes * keys), "", run=run))
+        if runs.is_due(there, partials=partials):
+            break
+        together = runs.to_merge(there, partials=partials)
+        counts["merge" if together else "run"] += 1
+        if together:
+            live[number] = sum(live.pop(run) for run in together)
+    return counts
 
 
-def amortised(rounds: Sequence[Round], value: Iterable[float], every: int, fan_in: int) -> float:
-    """Give the mean of an epoch where one in `every` writes a new base, and one in `fan_in` of the others merges runs.
+def amortised(rounds: Sequence[Round], value: Iterable[float], counts: Mapping[Kind, int]) -> float:
+    """Give the mean of an epoch where so many of each kind come one after the other.
 
     Of each kind the median of what was measured counts.
 
@@ -77,11 +100,9 @@ def amortised(rounds: Sequence[Round], value: Iterable[float], every: int, fan_i
         ValueError: a kind was not measured.
     """
     of = medians(rounds, value)
-    merges = (every - 1) // fan_in
-    counts: dict[Kind, int] = {"run": every - 1 - merges, "merge": merges, "base": 1}
     if missing := [kind for kind, count in counts.items() if count and kind not in of]:
         raise ValueError(f"no epoch wrote a {missing[0]}: give other --epochs, --history or --fan-in")
-    return sum(of[kind] * count for kind, count in counts.items() if count) / every
+    return sum(of[kind] * count for kind, count in counts.items() if count) / sum(counts.values())
 
 
 def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float]:
@@ -92,20 +113,41 @@ def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float
     return {kind: statistics.median(values) for kind, values in found.items()}
 
 
-def ratios(name: str, rounds: Sequence[Round], every: int, fan_in: int) -> dict[str, object]:
+def ratios(name: str, rounds: Sequence[Round], counts: Mapping[Kind, int]) -> dict[str, object]:
     """Give the figures of one way."""
     seconds = [each.mine.seconds / each.plain.seconds for each in rounds]
     cpu = [each.mine.cpu / each.plain.cpu for each in rounds]
     return {
-        f"{name}_ratio": round(amortised(rounds, seconds, every, fan_in), 3),
-        f"{name}_cpu_ratio": round(amortised(rounds, cpu, every, fan_in), 3),
+        f"{name}_ratio": round(amortised(rounds, seconds, counts), 3),
+        f"{name}_cpu_ratio": round(amortised(rounds, cpu, counts), 3),
         **{f"{name}_{kind}_ratio": round(one, 3) for kind, one in sorted(medians(rounds, seconds).items())},
     }
 
 
-def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, every: int, fan_in: int) -> float:
+def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int]) -> float:
     """Give the bytes of an epoch by those of a snapshot."""
-    return amortised(rounds, [each.size_bytes for each in rounds], every, fan_in) / snapshot_bytes
+    return amortised(rounds, [each.size_bytes for each in rounds], counts) / snapshot_bytes
+
+
+def at_200_million(small: Mapping[str, Any], large: Mapping[str, Any]) -> dict[str, object]:
+    """Give what two measured sizes say of 200 million keys, if all goes on as from the first to the second.
+
+    A straight line says nothing of what begins only beyond both: runs that are not broadcast any more, more cores.
+    """
+
+    def there(one: float, other: float) -> float:
+        step: float = (other - one) / (large["keys"] - small["keys"])
+        return max(0.0, other + step * (_EXTRAPOLATED - int(large["keys"])))
+
+    seconds = {name: round(there(small["seconds"][name], large["seconds"][name]), 1) for name in large["seconds"]}
+    snapshot = there(small["snapshot_bytes"], large["snapshot_bytes"])
+    words = (
+        f"If all goes on as from {small['keys']:,} to {large['keys']:,} keys, with 200 million keys on these cores an "
+        f"epoch updates {large['changed'] / large['keys']:.1%} of them in {seconds['update']:,.0f} s and writes "
+        f"{large['bytes_share'] * snapshot / 1e9:.1f} GB in the mean; plain Spark takes {seconds['plain']:,.0f} s and "
+        f"writes {snapshot / 1e9:.1f} GB."
+    )
+    return {"snapshot_bytes": int(snapshot), "seconds": seconds, "words": words}
 
 
 def measure(keys: int, share: float, epochs: int, history: int, fan_in: int) -> dict[str, object]:
@@ -146,8 +188,12 @@ class _Bench:
         return self._figures(found, snapshot, history + epochs + 1)
 
     def _figures(self, found: dict[str, list[Round]], snapshot: int, number: int) -> dict[str, object]:
-        of_runs = [each.size_bytes for each in found["update"] if each.kind == "run"]
-        every = base_every(snapshot, statistics.median(of_runs) if of_runs else 0)
+        counts = {}
+        for name, rounds in found.items():
+            of_runs = [each.size_bytes for each in rounds if each.kind == "run"]
+            written, share = int(statistics.median(of_runs)) if of_runs else 0, self._count / self._keys
+            with mock.patch.object(runs, "FAN_IN", self._fan_in):
+                counts[name] = cycle(snapshot, written, share, partials=name == "aggregate")
         files = [each for each in self._jobs["update"].listing() if each.endswith(".parquet")]
         pipeline = self._jobs["update"]
         mine = state(self._spark, pipeline.storage, pipeline.job, _STAGE, _NAME).select(*_COLUMNS)
@@ -156,12 +202,12 @@ class _Bench:
         seconds = {name: round(statistics.median(each.mine.seconds for each in found[name]), 3) for name in found}
         seconds["plain"] = round(statistics.median(each.plain.seconds for each in found["update"]), 3)
         return {
-            **ratios("update", found["update"], every, self._fan_in),
-            **ratios("aggregate", found["aggregate"], every, runs.FAN_IN_PARTIALS),
-            "bytes_share": round(bytes_share(found["update"], snapshot, every, self._fan_in), 4),
+            **ratios("update", found["update"], counts["update"]),
+            **ratios("aggregate", found["aggregate"], counts["aggregate"]),
+            "bytes_share": round(bytes_share(found["update"], snapshot, counts["update"]), 4),
             "read_all_ratio": round(self._read_all(number), 3),
             "runs": len({each.rpartition("/")[0] for each in files if "/state." not in each}),
-            "base_every": every,
+            "base_every": {name: sum(each.values()) for name, each in counts.items()},
             "live_files": len(files),
             "equal": equal,
             "seconds": seconds,
@@ -241,7 +287,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    parser.add_argument("--keys", type=int, default=5_000_000)
+    parser.add_argument(
+        "--keys", type=int, nargs="+", default=[5_000_000], metavar="N", help="one size, or two to extrapolate from"
+    )
     parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--history", type=int, default=60, help="epochs before those that are counted, at least 1")
@@ -253,8 +301,11 @@ def main() -> None:
         parser.error(f"--history is to be at least 1, and is {options.history}")
     if options.fan_in < 2:
         parser.error(f"--fan-in is to be at least 2, and is {options.fan_in}")
-    found = measure(options.keys, options.share, options.epochs, options.history, options.fan_in)
-    tell(found, as_json=options.json)
+    if len(options.keys) > 2 or sorted(set(options.keys)) != options.keys or options.keys[0] < 1:
+        parser.error(f"--keys is to be one size, or two, the smaller one first, and is {options.keys}")
+    sizes = [measure(each, options.share, options.epochs, options.history, options.fan_in) for each in options.keys]
+    further = {"at_200_million_keys": at_200_million(*sizes)} if len(sizes) == 2 else {}
+    tell({**sizes[-1], **further}, as_json=options.json)
 
 
 if __name__ == "__main__":

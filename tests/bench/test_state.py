@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_cairn.spark.stored import runs
 from bench.measuring.spark_cost import Spent, ratio
-from bench.state import Kind, Round, amortised, base_every, bytes_share, ratios
+from bench.state import Kind, Round, amortised, at_200_million, bytes_share, cycle, main, ratios
 
 
 def one(seconds: float, size_bytes: int, kind: Kind = "run") -> Round:
@@ -17,34 +19,71 @@ def one(seconds: float, size_bytes: int, kind: Kind = "run") -> Round:
 ROUNDS = [one(1, 5), one(4, 20, "merge"), one(2, 6), one(12, 500, "base"), one(3, 7)]
 
 
+COUNTS: dict[Kind, int] = {"run": 8, "merge": 1, "base": 1}
+
+
 def test_an_epoch_that_merges_or_writes_a_new_base_counts_as_often_as_it_comes() -> None:
     seconds = [each.mine.seconds for each in ROUNDS]
-    assert amortised(ROUNDS, seconds, 10, 8) == pytest.approx((8 * 2 + 1 * 4 + 12) / 10)
-    assert amortised(ROUNDS, seconds, 10, 3) == pytest.approx((6 * 2 + 3 * 4 + 12) / 10)
-    assert amortised(ROUNDS, seconds, 10, 1000) == pytest.approx((9 * 2 + 12) / 10)
+    assert amortised(ROUNDS, seconds, COUNTS) == pytest.approx((8 * 2 + 1 * 4 + 12) / 10)
+    assert amortised(ROUNDS, seconds, {"run": 9, "base": 1}) == pytest.approx((9 * 2 + 12) / 10)
     for lacking in ("run", "merge", "base"):
         some = [each for each in ROUNDS if each.kind != lacking]
         with pytest.raises(ValueError, match=f"no epoch wrote a {lacking}: give other --epochs, --history or"):
-            amortised(some, [1.0] * len(some), 10, 8)
+            amortised(some, [1.0] * len(some), COUNTS)
 
 
 def test_ratios_are_of_turns_and_medians() -> None:
-    assert ratios("update", ROUNDS, 10, 8) == {
+    assert ratios("update", ROUNDS, COUNTS) == {
         "update_ratio": 0.32,
         "update_cpu_ratio": 0.32,
         "update_run_ratio": 0.2,
         "update_merge_ratio": 0.4,
         "update_base_ratio": 1.2,
     }
-    assert bytes_share(ROUNDS, 500, 10, 8) == pytest.approx((6 * 8 + 20 + 500) / 10 / 500)
+    assert bytes_share(ROUNDS, 500, COUNTS) == pytest.approx((6 * 8 + 20 + 500) / 10 / 500)
 
 
-def test_a_new_base_comes_by_the_number_of_epochs_or_by_bytes() -> None:
-    """As a job does it: it is due in the epoch whose run crosses the bound."""
-    assert base_every(100 * runs.SMALL_BYTES, 1) == runs.MAX_EPOCHS
-    assert base_every(10 * runs.SMALL_BYTES, runs.SMALL_BYTES) == 8
-    assert base_every(1, runs.SMALL_BYTES / 2) == 3
-    assert base_every(1, 0) == runs.MAX_EPOCHS
+@pytest.mark.parametrize(
+    ("share", "partials", "counts"),
+    [
+        (0.01, False, {"run": 68, "merge": 9, "base": 1}),
+        (0.01, True, {"run": 75, "merge": 0, "base": 1}),
+        (0.1, False, {"run": 7, "merge": 0, "base": 1}),
+        (1.0, False, {"run": 0, "merge": 0, "base": 1}),
+        (0.0001, True, {"run": 504, "merge": 7, "base": 1}),
+    ],
+)
+def test_kinds_of_epochs_come_as_a_job_decides(share: float, partials: bool, counts: dict[Kind, int]) -> None:
+    """Of a state of 1000 MiB; partials that are soon in a new base are not merged before."""
+    size = 1000 * runs.SMALL_BYTES
+    assert cycle(size, int(share * size), share, partials=partials) == counts
+
+
+def test_two_sizes_say_what_a_third_would_take() -> None:
+    """By the straight line through both, which may have an offset."""
+
+    def size(keys: int, seconds: float, size_bytes: int) -> dict[str, Any]:
+        taken = {"update": seconds, "aggregate": seconds / 2, "plain": 10 * seconds}
+        figures = {"keys": keys, "changed": keys // 100, "bytes_share": 0.05}
+        return {**figures, "seconds": taken, "snapshot_bytes": size_bytes}
+
+    found = at_200_million(size(1_000_000, 3, 50_000_000), size(2_000_000, 4, 100_000_000))
+    assert found["seconds"] == {"update": 202.0, "aggregate": 101.0, "plain": 2020.0}
+    assert found["snapshot_bytes"] == 10_000_000_000
+    assert str(found["words"]).endswith(
+        "an epoch updates 1.0% of them in 202 s and writes 0.5 GB in the mean; "
+        "plain Spark takes 2,020 s and writes 10.0 GB."
+    )
+
+
+@pytest.mark.parametrize("keys", [["5", "5"], ["5", "4"], ["1", "2", "3"], ["0"]])
+def test_sizes_are_one_or_two_in_order(
+    keys: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.state", "--keys", *keys])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--keys is to be one size, or two, the smaller one first" in capsys.readouterr().err
 
 
 def test_a_ratio_is_the_median_of_the_rounds() -> None:
