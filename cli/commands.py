@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..checkpoint import Coordinator, system_runtime
-from ..checkpoint.documents.layout import run_id_of
+from ..checkpoint.documents.head import Head
+from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status
@@ -115,7 +116,7 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
         document["damaged_lists"] = lists
         document["completed_later"] = [{"checkpoint": id_, "epoch": epoch} for id_, epoch in later.items()]
     lines += [f"list of completed epochs: DAMAGED\n  {key}: {problem}" for key, problem in lists.items()]
-    lines += [_later_line(checkpoint, epoch) for checkpoint, epoch in later.items()]
+    lines += [_later_line(coordinator.head(), checkpoint, epoch) for checkpoint, epoch in later.items()]
     return Outcome(lines, document, damaged=bool(lists) or not all(each.whole for each in found))
 
 
@@ -127,7 +128,8 @@ def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 def doctor(options: argparse.Namespace) -> Outcome:
     """Look for what is wrong with a storage and its jobs, and with this machine."""
-    found = doctor_of.doctor(opened(options.storage, options) if options.storage else None, options)
+    with ProgressLine("checked") as line:
+        found = doctor_of.doctor(opened(options.storage, options) if options.storage else None, options, line.show)
     return Outcome(list(doctor_of.lines(found)), found.as_json(), damaged=not found.healthy)
 
 
@@ -263,8 +265,8 @@ def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
     return coordinator
 
 
-def _later_line(checkpoint: int, epoch: str | None) -> str:
-    of = f"of {run_id_of(epoch)} " if epoch else ""
+def _later_line(head: Head, checkpoint: int, epoch: str | None) -> str:
+    of = f"of {run_of_head(head, epoch)} " if epoch else ""
     return (
         f"checkpoint {checkpoint} {of}is later than this head.json, as after a restore from a backup: it does not "
         "count. Clear its run, and it runs again"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 
 from ..checkpoint import system_runtime
+from ..checkpoint.answers import FilesProgress
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.health.examine import examine_storage
 from ..checkpoint.health.findings import Examination, Finding, Severity
@@ -17,12 +18,17 @@ from .output import text
 _UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def doctor(store: ObjectStore | None, options: argparse.Namespace) -> Examination:
+def doctor(
+    store: ObjectStore | None,
+    options: argparse.Namespace,
+    on_progress: Callable[[FilesProgress], None] = lambda _: None,
+) -> Examination:
     """Make every check that was asked for.
 
     Args:
         store: the storage; None: only this machine.
         options: the command's words.
+        on_progress: called with each file of a job that has been checked.
 
     Raises:
         NoCheckpointError: the storage has no such job.
@@ -38,6 +44,7 @@ def doctor(store: ObjectStore | None, options: argparse.Namespace) -> Examinatio
                 write=not options.read_only,
                 deep=options.deep,
                 max_age_ms=options.max_age,
+                on_progress=on_progress,
             )
         )
     elif options.job is not None or not (options.worker or options.dag):

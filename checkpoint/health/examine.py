@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...storage.errors import CairnError
 from ...storage.port import ObjectStore
+from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import Head
 from ..errors import NoCheckpointError
@@ -24,6 +25,7 @@ def examine_storage(
     write: bool = True,
     deep: bool = False,
     max_age_ms: int | None = None,
+    on_progress: Callable[[FilesProgress], None] = lambda _: None,
 ) -> Examination:
     """Make every check of a storage.
 
@@ -34,6 +36,7 @@ def examine_storage(
         write: also try the rights and the conditional writes, below `_cairn/`; that is deleted again.
         deep: read every file of the retained checkpoints.
         max_age_ms: how old each job's latest completed checkpoint may be; None: any age.
+        on_progress: called with each file of a job that has been checked.
 
     Raises:
         NoCheckpointError: the storage has no such job.
@@ -57,7 +60,7 @@ def examine_storage(
         raise NoCheckpointError("the storage has no such job", job=job, storage=store.uri, jobs=known)
     for name, head in found.items():
         if job in (None, name):
-            _examine_job(done, store, runtime, name, head, deep=deep)
+            _examine_job(done, store, runtime, name, head, deep=deep, on_progress=on_progress)
             if max_age_ms is not None and isinstance(head, Head):
                 coordinator = Coordinator(store, name, runtime)
                 age = partial(job_head.too_old, store.uri, coordinator, runtime, max_age_ms)
@@ -78,7 +81,14 @@ def _rules(store: ObjectStore, done: Examination) -> Iterator[Finding]:
 
 
 def _examine_job(
-    done: Examination, store: ObjectStore, runtime: Runtime, job: str, head: Head | CairnError, *, deep: bool
+    done: Examination,
+    store: ObjectStore,
+    runtime: Runtime,
+    job: str,
+    head: Head | CairnError,
+    *,
+    deep: bool,
+    on_progress: Callable[[FilesProgress], None],
 ) -> None:
     if not isinstance(head, Head):
         done.run(f"{job}: head", lambda: iter([job_head.broken_head(store.uri, job, head)]))
@@ -87,7 +97,7 @@ def _examine_job(
     where, others = store.uri, len(done.findings)
     done.run(f"{job}: head", lambda: job_head.stuck(where, coordinator, runtime))
     done.run(f"{job}: backups", lambda: job_head.head_is_outdated(where, coordinator))
-    done.run(f"{job}: files", lambda: job_files.damages(where, coordinator, deep=deep))
+    done.run(f"{job}: files", lambda: job_files.damages(where, coordinator, deep=deep, on_progress=on_progress))
     done.run(f"{job}: lists", lambda: job_files.lists(where, coordinator, deep=deep))
     if any(each.name == "pending-damaged" for each in done.findings[others:]):
         done.skipped[f"{job}: leftovers"] = "what a pending checkpoint needs is not known"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import Head
 from ..reasons import Status
@@ -17,9 +18,11 @@ CLEANS_MS = 60_000
 """How long the cleaning after a completion may take, before what it should have deleted is worth a finding."""
 
 
-def damages(storage: str, coordinator: Coordinator, *, deep: bool) -> Iterator[Finding]:
-    """Compare every retained checkpoint with its files."""
-    found = coordinator.verify(deep=deep)
+def damages(
+    storage: str, coordinator: Coordinator, *, deep: bool, on_progress: Callable[[FilesProgress], None]
+) -> Iterator[Finding]:
+    """Compare every retained checkpoint with its files, and tell of each file that has been checked."""
+    found = coordinator.verify(deep=deep, on_progress=on_progress)
     whole = next((each.checkpoint for each in found if each.whole), None)
     for each in found:
         if each.whole:

@@ -7,7 +7,7 @@ subtasks the one that wrote most comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from ...storage.errors import DocumentError, GoneError
 from ..coordinator import Coordinator
@@ -17,6 +17,8 @@ from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice
 from ..documents.entries import CompletedEntry, Slowest
 from ..documents.head import Head
 from ..documents.metadata import CHECKS, EXAMPLES, HandleLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.read_windows import WindowText
+from ..documents.run_window import run_text
 from ..documents.strict_json import Json
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
@@ -109,6 +111,8 @@ class CheckpointDetails:
     """Why the attempt was opened, if it is not the first."""
     tables: tuple[str, ...] = ()
     """Names of the tables it published."""
+    inputs: Mapping[str, WindowText] = field(default_factory=dict)
+    """By run id, the windows of time that the runs in `replay` and in a stage's `owes` read, as far as known."""
     followed_by: int | None = None
     """The newest later checkpoint of the same DAG run; None: there is none that the job remembers."""
     damages: tuple[str, ...] = ()
@@ -128,6 +132,10 @@ class CheckpointDetails:
     def without_examples(self) -> CheckpointDetails:
         """Give it without the rows that break checks of data, for a person who may not see what a state holds."""
         return replace(self, stages=tuple(stage.without_examples() for stage in self.stages))
+
+    def run_text(self, run_id: str) -> str:
+        """Name a run of `replay` or of a stage's `owes`, with what it reads where that is known."""
+        return run_text(run_id, self.inputs.get(run_id))
 
     def next_step(self, storage: str) -> str:
         """Say what a person does next about it, with the exact command."""
@@ -185,11 +193,19 @@ def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTAS
         )
         retained = head.completed_by_id(checkpoint)
         if retained is not None:
-            return _in_order(_of_metadata(coordinator.files, found, retained, subtasks))
+            return _in_order(_with_inputs(_of_metadata(coordinator.files, found, retained, subtasks), head))
         document = None if isinstance(entry, CompletedEntry) else coordinator.pending_document(entry)
-        return found if document is None else _in_order(_of_document(coordinator.files, found, document, subtasks))
+        if document is None:
+            return found
+        return _in_order(_with_inputs(_of_document(coordinator.files, found, document, subtasks), head))
 
     return coordinator.observe(look)
+
+
+def _with_inputs(found: CheckpointDetails, head: Head) -> CheckpointDetails:
+    runs = {*found.replay, *(run for stage in found.stages for run in stage.owes)}
+    windows = {run: head.window_of(layout.epoch_name(run)) for run in runs}
+    return replace(found, inputs={run: window for run, window in windows.items() if window is not None})
 
 
 def _damages(head: Head, checkpoint: int) -> tuple[str, ...]:

@@ -39,7 +39,10 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
             did = "reads before its own"
             if found.row.status is Status.COMPLETED:
                 did = "has still to read from" if stage.acknowledged else "was left out, and has in its backlog"
-            written += ["", *text.paragraph(f"{stage.stage} {did}: {', '.join(stage.owes)}", columns)]
+            written += [
+                "",
+                *text.paragraph(f"{stage.stage} {did}: {', '.join(map(found.run_text, stage.owes))}", columns),
+            ]
         for check in stage.failed_checks:
             written += ["", *text.paragraph(f"{stage.stage} went on although {check}", columns)]
         if stage.problem or stage.declined:
@@ -61,7 +64,7 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
     yield f"checkpoint {row.id} of {job}: {row.status}{f' ({row.reason})' if row.reason else ''}"
     yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
     if row.input is not None:
-        yield from text.labelled("input", str(row.input.window), columns)
+        yield from text.labelled("input (UTC)", row.input.window.short, columns)
     took = f", took {wording.duration(row.duration_ms)}" if row.duration_ms is not None else ""
     yield f"  triggered      {wording.moment(row.triggered_at_ms)}{took}"
     yield f"  acknowledged   {row.acks} of {row.stages} stages{_subtasks(found)}"
@@ -93,7 +96,7 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
     if found.cause:
         yield from text.labelled("opened because", found.cause, columns)
     if found.replay:
-        yield from text.labelled("reads again", ", ".join(found.replay), columns)
+        yield from text.labelled("reads again", ", ".join(map(found.run_text, found.replay)), columns)
     if row.status is Status.FAILED:
         yield from text.labelled("what next", found.next_step(storage).replace("`", ""), columns)
 

@@ -28,6 +28,7 @@ def storage(tmp_path: Path) -> Callable[..., str]:
 
     def make(at_ms: int | None) -> str:
         world = World()
+        world.read_days("a")
         world.run_epoch("a")
         if at_ms is not None:
             register = ServerRegister(world.coordinator().files, Runtime(lambda: at_ms, world.new_token))
@@ -49,9 +50,9 @@ def test_the_servers_of_a_job_and_of_all_jobs(storage: Callable[..., str], capsy
     assert capsys.readouterr().out == of_all
     assert [line.split()[1] for line in of_all.splitlines()[2:]] == ["all", "new", "one"], "renewals change no order"
     rows = {line.split()[1]: " ".join(line.split()) for line in of_all.splitlines()[2:]}
-    assert rows["one"].startswith(f"{JOB} one up a loopback of 0f0f0f0f:15002 ")
-    assert rows["all"].startswith(f"{JOB} all up the job worker-1:15002 ")
-    assert rows["new"].startswith(f"{JOB} new starting the job - ")
+    assert rows["one"].startswith(f"{JOB} one up a 2026-01-01 to 2026-01-02 loopback of 0f0f0f0f:15002 ")
+    assert rows["all"].startswith(f"{JOB} all up the job - worker-1:15002 ")
+    assert rows["new"].startswith(f"{JOB} new starting the job - - ")
 
 
 def test_one_whose_lease_is_over_is_gone(
@@ -64,6 +65,17 @@ def test_one_whose_lease_is_over_is_gone(
     assert (found["one"]["machine"], found["one"]["host"], found["one"]["run_id"]) == (HERE, None, "a")
     assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS - DAY_MS)]) == 0
     assert {row["state"] for row in json.loads(capsys.readouterr().out)["servers"]} == {"gone"}
+
+
+def test_a_damaged_head_hides_no_server(
+    storage: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = storage(NOW_MS)
+    (tmp_path / JOB / "head.json").write_text("{")
+    assert main(["servers", JOB, "--json", "--storage", where]) in (DAMAGED, FAILED)
+    assert main(["servers", "--json", "--storage", where]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["input"] for each in found["servers"]] == [None, None, None]
 
 
 def test_a_damaged_record_of_one_job_hides_no_other(

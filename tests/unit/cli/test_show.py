@@ -116,10 +116,15 @@ def test_a_stage_without_state(  # semantics A4
     assert "flights.stage_03: java.lang.OutOfMemoryError: �[31mJava heap space, and so on" in "\n".join(lines)
 
 
+def _unwrapped(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
 def test_a_stage_that_was_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int
 ) -> None:  # semantics B3, O1
     world = World(config=CheckpointConfig(unaligned=True))
+    world.read_days("a", "b", "c")
     world.run_epoch("a")
     world.trigger("b")
     for stage in ("clean", "routes", "report"):
@@ -130,8 +135,11 @@ def test_a_stage_that_was_left_out(
     lines = shown(storage, capsys, "2")
     assert "  acknowledged   3 of 4 stages, 6 of 8 subtasks" in lines
     assert any(re.match(r"airports +0/2 +kept from 1 +- ", line) for line in lines)
-    assert "airports was left out, and has in its backlog: b" in lines
-    assert "airports reads before its own: b" in shown(storage, capsys, "3")
+    assert "airports was left out, and has in its backlog: b (input 2026-01-02 to 2026-01-03)" in _unwrapped(lines)
+    assert "airports reads before its own: b (input 2026-01-02 to 2026-01-03)" in _unwrapped(
+        shown(storage, capsys, "3")
+    )
+    assert "  input (UTC)    2026-01-03 to 2026-01-04" in shown(storage, capsys, "3")
     found = json.loads("".join(shown(storage, capsys, "2", "--json")))
     assert found["checkpoint"]["left_out"] == ["airports"]
     assert [stage["owes"] for stage in found["stages"] if not stage["acknowledged"]] == [["b"]]

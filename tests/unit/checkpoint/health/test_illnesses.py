@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import FilesProgress
 from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants, layout
 from airflow_cairn.checkpoint.errors import NoCheckpointError
@@ -406,3 +407,13 @@ def test_rules_that_could_not_be_asked_are_said(world: World) -> None:
     found = examine(world, Ruled(world.store, replace(BUCKET, unknown={"lifecycle": "AccessDenied"})))
     assert found.healthy
     assert found.skipped == {"lifecycle": "AccessDenied"}
+
+
+def test_each_file_that_is_checked_is_told() -> None:
+    """A person at a terminal sees how far a long examination is."""
+    world = World()
+    world.run_epoch("a")
+    told: list[FilesProgress] = []
+    examine_storage(world.store, Runtime(world.clock, world.new_token), deep=True, on_progress=told.append)
+    assert [each.files_done for each in told] == [*range(1, len(told) + 1)]
+    assert told[-1].bytes_done == told[-1].size_bytes == world.coordinator().head().completed[-1].size_bytes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.metadata import CHECKS
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
@@ -44,6 +45,14 @@ def test_the_overview_says_what_is_waited_for(busy: World) -> None:
     assert "Checkpoint 4 waits for routes , airports , report ; it was triggered" in seen
     assert "Its epoch has had 1 restart, 2 left." in seen
     assert "completed 2" in seen
+
+
+def test_what_waits_and_what_came_last_are_shown_with_their_input(busy: World) -> None:
+    busy.read_days("x", "x", "x", "d")
+    busy.coordinator().trigger(replace(busy.request("d"), owner=Owner("flights", "d")))
+    seen = words(Page(one_job(busy.memory)).get("/dags/flights").text)
+    assert "d , input 2026-01-04 to 2026-01-05 , manual, since" in seen
+    assert "b, input 2026-01-02 to 2026-01-03 , 0.0 s," in seen
 
 
 def test_the_history_shows_every_attempt_with_its_input(busy: World) -> None:
