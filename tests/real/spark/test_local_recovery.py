@@ -14,6 +14,7 @@ from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.start import fast_conf
@@ -27,6 +28,7 @@ from tests.support.shut_down import shut_down
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
 
 APPLICATION = """
+from pathlib import Path
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.stored import once
 once.WHOLE_BYTES = 0  # the states count as large, so that each epoch adds a run
@@ -46,6 +48,10 @@ with Epoch.current() as epoch:
     epoch.publish("league", rows)
     epoch.put("large", "x" * 30_000)
     epoch.snapshot_list("offsets", [[*range(9_000)]])
+    failing = Path(__file__).with_name("failing")
+    if failing.exists():
+        failing.unlink()
+        raise ValueError("boom")
 """
 
 
@@ -118,7 +124,7 @@ def lake(
         wait_until(lambda: not [*tmp_path.glob("cairn-server-*")], 300, "the server to end and delete its folder")
 
 
-def run(lake: Lake, application: Path, run_id: str) -> None:
+def run(lake: Lake, application: Path, run_id: str, try_number: int = 1) -> None:
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
     conf["spark.jars"] = ",".join(map(str, s3a_jars()))
     session = ConnectSession(conf={**conf, **fast_conf()}, local_state_mb=16)  # more than that is free on any disk
@@ -134,9 +140,10 @@ def run(lake: Lake, application: Path, run_id: str) -> None:
         )
         with group:
             stage = SparkEpochOperator(task_id="routes", application=str(application))
-    lake.job.trigger(run_id)
+    if try_number == 1:
+        lake.job.trigger(run_id)
     lake.proxy.requests.clear()
-    stage.execute(context(Ti(run_id=run_id)))
+    stage.execute(context(Ti(run_id=run_id, try_number=try_number, max_tries=2)))
 
 
 def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, said: Said) -> None:  # semantics V3
@@ -169,3 +176,15 @@ def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, 
     assert [each.id for each in lake.job.coordinator.head().completed][-1] == 3
     [verified] = lake.job.coordinator.verify(3, deep=True)
     assert verified.whole
+
+    (tmp_path / "failing").touch()
+    with pytest.raises(StageFailedError, match="boom"):
+        run(lake, application, "e4")
+    run(lake, application, "e4", try_number=2)
+    assert "RESTORED 5 100 304950 3 30000 9000" in said.text
+    assert "GROWN 5 5 500 1 3" in said.text
+    assert [lake.reads_of_state(each) for each in (2, 3)] == [0, 0], "a retry reads the copies too: no request, no byte"
+    assert lake.reads_of_state(1) == lake.reads_of_state(1, ("/state.grown/", "/state.sums/")), (
+        "damaged copies"
+    )
+    assert [each.id for each in lake.job.coordinator.head().completed][-1] == 5
