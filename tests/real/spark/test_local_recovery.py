@@ -184,7 +184,5 @@ def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, 
     assert "RESTORED 5 100 304950 3 30000 9000" in said.text
     assert "GROWN 5 5 500 1 3" in said.text
     assert [lake.reads_of_state(each) for each in (2, 3)] == [0, 0], "a retry reads the copies too: no request, no byte"
-    assert lake.reads_of_state(1) == lake.reads_of_state(1, ("/state.grown/", "/state.sums/")), (
-        "damaged copies"
-    )
+    assert lake.reads_of_state(1) == lake.reads_of_state(1, ("/state.grown/", "/state.sums/")), "damaged copies"
     assert [each.id for each in lake.job.coordinator.head().completed][-1] == 5

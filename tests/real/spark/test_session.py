@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -20,6 +22,7 @@ from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocume
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark.remote.server_token import server_token
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
@@ -93,6 +96,30 @@ def commands(pid: int) -> list[str]:
     return found
 
 
+def shown_in(folder: Path) -> dict[str, str]:
+    """Conf by which Spark shows what it knows: in its UI, and in its event log."""
+    (folder / "events").mkdir()
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{folder}/events"}
+    return {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.eventLog.compress": "false", **log}
+
+
+def shown_in_ui(pid: int) -> str:
+    """What the UI of a server shows of its conf and its environment: its page reads it there."""
+    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for each in (found for process in processes for found in process.net_connections("tcp")):
+        if each.status == psutil.CONN_LISTEN:
+            applications = f"http://127.0.0.1:{each.laddr.port}/api/v1/applications"
+            with suppress(OSError, HTTPException):  # what listens there is no UI
+                [application] = json.loads(_page(applications))
+                return _page(f"{applications}/{application['id']}/environment")
+    raise AssertionError("no UI listens")
+
+
+def _page(url: str) -> str:
+    with urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
 def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -107,7 +134,9 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     application = tmp_path / "routes.py"
     application.write_text(APPLICATION)
     (tmp_path / "doubled.py").write_text("def of(number):\n    return 2 * number\n")
-    of_three = ConnectSession(conf={**CONF, **fast_conf()}, idle=timedelta(hours=1), max_sessions=3)
+    of_three = ConnectSession(
+        conf={**CONF, **fast_conf(), **shown_in(tmp_path)}, idle=timedelta(hours=1), max_sessions=3
+    )
 
     def run(run_id: str, session: ConnectSession = of_three) -> str:
         job.trigger(run_id)
@@ -121,8 +150,12 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     assert len(set(used)) == 2, "each session with modules of its own has one"
     wait_until(lambda: all(map(has_ended, used)), 120, "the Python daemons of released sessions to end")
     assert [each.state for each in servers(job).servers] == [ServerState.UP], "and not with their server"
-    shown = " ".join(commands(pid))
-    assert "spark.plugins" in shown
+    token = server_token(SECRET, job.storage, job.name, first)
+    events = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
+    for shown in (" ".join(commands(pid)), shown_in_ui(pid), events):
+        assert "org.apache.spark.sql.connect.SparkConnectPlugin" in shown, "what would show the token"
+        assert token not in shown
+        assert SECRET not in shown
     assert run("e3") == first
     wait_until(lambda: not servers(job).servers, 300, "the server that has had three sessions to end")
     folder = Path(tempfile.gettempdir(), f"cairn-server-{first}")
@@ -148,8 +181,9 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
         "of one transport on the other"
     )
     stored = " ".join(path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file())
-    for text in (shown, said.text, stored):
+    for text in (said.text, stored):
         assert SECRET not in text
+        assert token not in text
 
 
 FULL = """
