@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.cli import main as cli
 from airflow_cairn.cli.arguments.parser import parser
 from airflow_cairn.storage import open_store
@@ -24,13 +27,19 @@ LINES = [
     if line.startswith("$ ") and "--help" not in line
 ]
 CAIRN = [(where, line) for where, line in LINES if line.startswith("cairn ")]
-LOOKS = {"jobs", "checkpoints", "show", "verify", "savepoints", "stats"}
+CHANGES = {"adopt", "dispose", "resume", "rewind", "savepoint", "stop"}
+LOOKS = {"jobs", "checkpoints", "show", "verify", "savepoints", "stats", "doctor"}
 _OTHERS = re.compile(
     r"(?:pip|aws|export|airflow|\$SPARK_HOME/sbin/start-connect-server\.sh|"
     r"python -m airflow_cairn\.(?:testing|hooks\.class_archive)|python days\.py --local)\b"
 )
 """Programs of others, and what they would reach; `aws` is run where the runbook is tested,
 `days.py` in tests/unit/testing/test_by_hand.py."""
+
+
+def verb(line: str) -> str:
+    """Give the command of a line."""
+    return shlex.split(line)[1]
 
 
 @pytest.mark.parametrize(("where", "line"), CAIRN)
@@ -51,6 +60,44 @@ def test_commands_that_look_are_run(tmp_path: Path, capsys: pytest.CaptureFixtur
             assert cli.main(words) == 0, f"{where}: {line}: {capsys.readouterr().err}"
             ran += 1
     assert ran >= 6
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Give all files below a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Answers(io.StringIO):
+    """A person at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("where", "line"), [each for each in CAIRN if verb(each[1]) in CHANGES])
+def test_commands_that_change_something_are_run(
+    where: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each on a job of its own with three checkpoints and a savepoint; who is asked says yes"""
+    (tmp_path / "lake").mkdir()
+    store = open_store(f"file://{tmp_path}/lake")
+    world = World(store, replace(CONFIG, retained=20))
+    world.clock.now_ms = system_runtime().now_ms()
+    world.read_days("e1", "e2", "e3")
+    for number in range(1, 4):
+        world.run_epoch(f"e{number}")
+    kept = f"file://{tmp_path}/kept"
+    assert cli.main(["savepoint", "flights", kept, "--storage", store.uri, "--json"]) == 0
+    savepoint = json.loads(capsys.readouterr().out)["savepoint"]
+    if line.startswith("cairn resume flights "):  # it goes on under its own name
+        assert cli.main(["stop", "flights", "--target", kept, "--storage", store.uri]) == 0
+    typed = re.sub(r"s3://lake/kept/savepoint-\S+", savepoint, line).replace("s3://lake/kept", kept)
+    typed = re.sub(r"(?:s3|file):///?lake/cairn", store.uri, typed)
+    monkeypatch.setattr("sys.stdin", Answers("y\n"))
+    before = contents(tmp_path)
+    capsys.readouterr()
+    assert cli.main(shlex.split(typed)[1:]) == 0, f"{where}: {line}: {capsys.readouterr().err}"
+    assert contents(tmp_path) != before, f"{where}: {line} has changed nothing"
 
 
 @pytest.mark.parametrize(("where", "line"), [each for each in LINES if each not in CAIRN])
