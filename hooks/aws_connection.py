@@ -70,7 +70,8 @@ def s3_options_of(connection: Connection) -> S3Options:
     """
     if connection.conn_type not in TYPES:
         raise InvalidConfigError(
-            "the connection is of another type; name one of type `aws`, or none to use boto3's own chain",
+            "the connection is of another type; name one of type `aws`, `cairn` or `generic`, or none to use "
+            "boto3's own chain",
             aws_conn_id=connection.conn_id,
             expected=", ".join(TYPES),
             found=connection.conn_type,

@@ -57,6 +57,20 @@ def test_nothing_else_is(wheel: zipfile.Path) -> None:
     assert {top for top, _ in tops} - {"airflow_cairn"} == {INFO}
 
 
+def test_the_description_leads_nowhere_that_an_index_does_not_have(wheel: zipfile.Path) -> None:
+    """README.md's links into the repository are plain text there, and so it says all that it says here"""
+    text = (wheel / INFO / "METADATA").read_text(encoding="utf-8")
+    assert "\nDescription-Content-Type: text/markdown" in text
+    description = text.partition("\n\n")[2]
+    targets = re.findall(r"\]\(([^)\s]*)", description)
+    assert not [each for each in targets if not each.startswith(("https://", "#"))]
+    assert "![" not in description
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ .*$", readme, re.MULTILINE)
+    assert len(headings) > 3
+    assert [each for each in headings if each not in description] == []
+
+
 def test_what_airflow_and_the_shell_find(wheel: zipfile.Path) -> None:
     text = (wheel / INFO / "entry_points.txt").read_text()
     lines = set(text.split("\n"))
