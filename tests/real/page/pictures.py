@@ -5,14 +5,15 @@ Run it as `.venv/bin/python -m tests.real.page.pictures` when a page has changed
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow_cairn.checkpoint import FixedDelayRestart, system_runtime
+from airflow_cairn.checkpoint import FixedDelayRestart, TriggerRequest, system_runtime
 from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.attempt import Slice
-from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
+from airflow_cairn.checkpoint.reasons import RequestKind, Status
 from scripts.setup.base import ROOT
 from tests.real.page.test_browser import ONE, SCRIPT, SignedIn, served
 from tests.support.browser import found_by
@@ -29,6 +30,13 @@ DAMAGED = "s3://lake/damaged"
 MOST_BYTES = 150_000
 
 
+class OnSchedule(World):
+    """A job whose runs are made by a schedule."""
+
+    def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
+        return replace(super().request(epoch, owner), kind=RequestKind.PERIODIC)
+
+
 def pictured(storage: str) -> World:
     """Give a job of twelve hours: one failed over, and the newest has just done so.
 
@@ -41,7 +49,7 @@ def pictured(storage: str) -> World:
         restart_strategy=FixedDelayRestart(3),
         savepoint_target="s3://lake/savepoints",
     )
-    world = World(MemoryStore(storage.removeprefix("s3://")), config)
+    world = OnSchedule(MemoryStore(storage.removeprefix("s3://")), config)
     hour = timedelta(hours=1)
     last = datetime.fromtimestamp(system_runtime().now_ms() / 1000, UTC) - timedelta(minutes=4)
     for number in range(HOURS):
