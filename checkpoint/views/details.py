@@ -20,6 +20,7 @@ from ..documents.metadata import CHECKS, EXAMPLES, HandleLine, InFlightLine, Met
 from ..documents.read_windows import WindowText
 from ..documents.run_window import run_text
 from ..documents.strict_json import Json
+from ..reasons import Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from .checkpoint_list import CheckpointRow, entry_of, newest_of, row_of
@@ -128,6 +129,15 @@ class CheckpointDetails:
         """Subtasks that have to; None while a stage's number is not known."""
         known = [stage.parallelism for stage in self.stages if stage.parallelism is not None]
         return sum(known) if len(known) == len(self.stages) else None
+
+    @property
+    def failed_stages(self) -> frozenset[str]:
+        """The stages whose failure ended it, as its detail names them; empty while it is pending or has completed."""
+        if self.row.status is not Status.FAILED:
+            return frozenset()
+        causes = (self.row.detail, *self.row.others)
+        names = (stage.stage for stage in self.stages if not stage.acknowledged)
+        return frozenset(name for name in names if any(cause.startswith(f"{name}: ") for cause in causes))
 
     def without_examples(self) -> CheckpointDetails:
         """Give it without the rows that break checks of data, for a person who may not see what a state holds."""

@@ -87,7 +87,7 @@ def marks_of(found: CheckpointDetails, drawn: Callable[[str], str | None]) -> di
         uid = drawn(stage.stage)
         if uid is not None:
             parts.setdefault(uid, []).append(stage)
-    return {uid: _mark(stages, found.row.status) for uid, stages in parts.items()}
+    return {uid: _mark(stages, found) for uid, stages in parts.items()}
 
 
 def graph_of(stages: tuple[StageSpec, ...], marks: Mapping[str, Mark]) -> StageGraph | None:
@@ -135,13 +135,17 @@ def _columns(stages: tuple[StageSpec, ...]) -> list[list[str]]:
     return found
 
 
-def _mark(stages: list[StageRow], status: Status) -> Mark:
+def _mark(stages: list[StageRow], found: CheckpointDetails) -> Mark:
     acknowledged = sum(stage.acknowledged for stage in stages)
     share = f"{acknowledged} of {len(stages)}"
     if any(stage.problem or stage.declined for stage in stages):
         return Mark("failed", "declined" if not any(stage.problem for stage in stages) else "broken")
+    if any(stage.stage in found.failed_stages for stage in stages):
+        return Mark("failed", "failed")
     if acknowledged < len(stages):
-        kind, text = _OPEN[status]
+        kind, text = _OPEN[found.row.status]
+        if any(stage.stage in found.row.restarted for stage in stages):
+            text = "had begun"
         return Mark(kind, text if len(stages) == 1 else share)
     if all(stage.carried for stage in stages):
         return Mark("kept", f"kept from {stages[0].home}" if len(stages) == 1 else "kept")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -86,6 +87,23 @@ def test_a_stored_circle_is_drawn_somehow() -> None:
     assert graph_of((StageSpec("a", ("b",)), StageSpec("b", ("a",))), {}) is not None
 
 
+def test_a_stage_that_had_begun_is_told_from_the_one_that_failed() -> None:
+    world = World()
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.submit("a", "airports")
+    routes = world.submit("a", "routes").handover
+    world.coordinator().fail("a", "routes", routes.claimant, "ValueError: bad row")
+    found = details(world.coordinator(), 1)
+    found = replace(found, row=replace(found.row, restarted=("airports", "routes")))
+    assert {uid: mark.text for uid, mark in marks_of(found, lambda uid: uid).items()} == {
+        "clean": "acknowledged",
+        "routes": "failed",
+        "airports": "had begun",
+        "report": "had not acknowledged",
+    }
+
+
 def test_a_box_says_how_far_its_stages_are(busy: World) -> None:
     busy.decline(busy.submit("c", "routes").handover, "OSError: disk full")
     coordinator = busy.coordinator()
@@ -95,7 +113,12 @@ def test_a_box_says_how_far_its_stages_are(busy: World) -> None:
         "airports": Mark("pending", "waited for"),
         "report": Mark("pending", "waited for"),
     }
-    assert marks_of(details(coordinator, 3), lambda uid: uid)["report"] == Mark("", "had not acknowledged")
+    assert marks_of(details(coordinator, 3), lambda uid: uid) == {
+        "clean": Mark("completed", "acknowledged"),
+        "routes": Mark("failed", "failed"),
+        "airports": Mark("", "had not acknowledged"),
+        "report": Mark("", "had not acknowledged"),
+    }
     together = marks_of(details(coordinator, 4), lambda uid: None if uid == "routes" else "all")
     assert together == {"all": Mark("pending", "1 of 3")}
     assert marks_of(details(coordinator, 2), lambda _: "all") == {"all": Mark("completed", "4 of 4")}
