@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Event as Signal
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import CheckpointError
 from ..execution.job_cancellation import RECHECK_S, cancel_jobs
@@ -56,8 +56,8 @@ class BackgroundSnapshot:
         self._outcome = AsyncOutcome()
         self._ended = Signal()
         # It has the block's own local properties: scheduler pool, job description, tags.
-        session = spark if is_remote(spark) else None
-        self._thread = InheritableThread(target=self._run, name=f"cairn {output_id}", daemon=True, session=session)
+        more: dict[str, Any] = {"session": spark} if is_remote(spark) else {}  # Spark 3.5 does not know the word
+        self._thread = InheritableThread(target=self._run, name=f"cairn {output_id}", daemon=True, **more)
 
     def start(self) -> None:
         """Begin to write."""

@@ -43,8 +43,8 @@ _LOADER = "org.apache.spark.util.Utils"
 
 _SUCCESS_BYTES = 1024 * 1024
 _CURE = (
-    "Add org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version (and hadoop-aws of its Hadoop's) to the "
-    "application's packages"
+    "Add org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version (_2.12 for most of Spark 3.5; and hadoop-aws "
+    "of its Hadoop's) to the application's packages"
 )
 
 
@@ -149,13 +149,16 @@ def verify_magic(files: JobFiles, success_key: str) -> None:
 
 
 _PROVIDERS = (
-    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+    "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
 """Where s3a looks for credentials. Executors on other machines do not have the driver's environment: Spark copies the
-keys from there into the Hadoop conf that it sends them, and the two in the middle read them off it (measured)."""
+keys from there into the Hadoop conf that it sends them, and the two in the middle read them off it (measured).
+
+The first has the name of the AWS SDK 1, as it is submitted to a Spark whose Hadoop is not known here: Hadoop 3.3 (Spark
+3.5) has that SDK alone, and later ones take the name for the class of SDK 2 (measured on Hadoop 3.3.4 and 3.5.0)."""
 
 
 def s3a_conf(endpoint: str | None = None, region: str | None = None) -> dict[str, str]:

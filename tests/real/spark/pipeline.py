@@ -98,9 +98,12 @@ class Pipeline:
     def forget(self) -> None:
         """Take the handover out of the session's conf."""
         assert self.spark is not None
-        for key in list(self.spark.conf.getAll):
+        conf = self.spark.conf
+        # Spark 3.5 has no `getAll`.
+        names = conf.getAll if hasattr(conf, "getAll") else [row.key for row in self.spark.sql("SET").collect()]
+        for key in list(names):
             if key.startswith(PREFIX):
-                self.spark.conf.unset(key)
+                conf.unset(key)
 
     def complete(self, run_id: str) -> int:
         """Do what the sensor does once all have acknowledged; give the checkpoint's id."""

@@ -125,6 +125,13 @@ def test_hostile_conf_is_refused(key: str, value: str, error: type[CairnError]) 
         conf.parse(found.get)
 
 
+def test_s3a_looks_for_credentials_by_names_that_every_hadoop_knows() -> None:
+    """Hadoop 3.3 has no SDK 2, and fails with ClassNotFoundException where a class of it is named."""
+    named = s3a_conf()["spark.hadoop.fs.s3a.aws.credentials.provider"].split(",")
+    assert named[0] == "com.amazonaws.auth.EnvironmentVariableCredentialsProvider", "later ones map it to SDK 2"
+    assert all(name.startswith(("com.amazonaws.", "org.apache.hadoop.fs.s3a.")) for name in named)
+
+
 def test_s3a_conf_has_no_credentials() -> None:
     found = s3a_conf("http://127.0.0.1:7070", "eu-west-1")
     assert found["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:7070"
