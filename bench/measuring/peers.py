@@ -1,0 +1,242 @@
+"""The ways in which `bench.peers` keeps totals by key, each with its own folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_cairn.checkpoint import CheckpointConfig, Slice, StageSpec
+from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.spark import Epoch, state
+from airflow_cairn.testing.local_job import LocalJob
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARTITIONS = 4
+_STORES = "org.apache.spark.sql.execution.streaming.state"
+
+
+class KilledError(Exception):
+    """The driver is dead: it has written, and nobody was told."""
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Give a session for all ways; its JVM compiles as on a cluster."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("cairn-peers")
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": str(_PARTITIONS),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.providerClass": f"{_STORES}.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    spark = builder.config(map={**conf}).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def write_input(spark: SparkSession, folder: Path, number: int, keys: int, rows: int) -> None:
+    """Write the input of an epoch: so many different keys, each with the amount 1. A prime spreads them."""
+    frame = spark.range(rows).selectExpr(f"(id * 7919 + {number} * 104729) % {keys} AS key", "1L AS amount")
+    frame.coalesce(2).write.parquet(f"file://{folder}/input/epoch={number}")
+
+
+class Peer:
+    """One way to add each epoch's amounts to totals by key.
+
+    Args:
+        spark: the session of all.
+        folder: with the input; a folder below it is this one's own.
+    """
+
+    name: str
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self._all = folder
+        self.folder = folder / self.name
+        self.folder.mkdir()
+
+    def run(self, number: int) -> None:
+        """Run an epoch."""
+        raise NotImplementedError
+
+    def run_killed(self, number: int) -> None:
+        """Run an epoch whose driver dies after its write, before its success is known."""
+        self.run(number)
+
+    def totals(self) -> DataFrame:
+        """Give the totals: `key`, `amount`."""
+        raise NotImplementedError
+
+    def total(self) -> int:
+        """Give the sum of all totals."""
+        return int(self.totals().selectExpr("sum(amount)").head()[0])  # type: ignore[index]
+
+    def files(self) -> dict[Path, tuple[int, int]]:
+        """Give the files that are there, with when each was changed and its size."""
+        found = {}
+        for path in self.folder.rglob("*"):
+            with suppress(FileNotFoundError):  # it goes while its store cleans
+                if path.is_file():
+                    found[path] = (path.stat().st_mtime_ns, path.stat().st_size)
+        return found
+
+    def new_bytes(self, before: dict[Path, tuple[int, int]]) -> int:
+        """Give the bytes of the files that are new or changed since."""
+        return sum(each[1] for path, each in self.files().items() if before.get(path) != each)
+
+    def input(self, number: int) -> DataFrame:
+        """Give the input of an epoch."""
+        return self.spark.read.parquet(f"file://{self._all}/input/epoch={number}")
+
+
+def _added(*frames: DataFrame) -> DataFrame:
+    whole = frames[0]
+    for each in frames[1:]:
+        whole = whole.unionByName(each)
+    return whole.groupBy("key").sum("amount").toDF("key", "amount")
+
+
+class Aggregate(Peer):
+    """Cairn: `epoch.aggregate` writes partial sums and reads nothing."""
+
+    name = "aggregate"
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self._job = LocalJob(self.folder, config=CheckpointConfig(retained=1))
+        self._triggered = -1
+
+    def write(self, epoch: Epoch, new: DataFrame) -> None:
+        """Do what the application does."""
+        epoch.aggregate("totals", _added(new), key="key", merge={"amount": "sum"})
+
+    def run(self, number: int) -> None:
+        """Do what the tasks of a run do."""
+        self.run_killed(number)
+        self._job.complete(f"e{number}")
+
+    def run_killed(self, number: int) -> None:
+        """Do all but what follows the driver's acknowledgement; a task that is tried again finds that."""
+        run, stage = f"e{number}", StageSpec("totals", (), _PARTITIONS, 128)
+        if number != self._triggered:
+            self._job.trigger(run, [stage], Slice())
+            self._triggered = number
+        answer = self._job.claim(run, stage.uid)
+        if isinstance(answer, Submit):
+            with Epoch(self.spark, self._job.store, answer.handover, self._job.runtime) as epoch:
+                self.write(epoch, self.input(number))
+
+    def totals(self) -> DataFrame:
+        """Read the state of the newest checkpoint."""
+        return state(self.spark, f"file://{self.folder}", "local", "totals", "totals")
+
+
+class Update(Aggregate):
+    """Cairn: `epoch.update` reads the totals of the keys that change, and writes these."""
+
+    name = "update"
+
+    def write(self, epoch: Epoch, new: DataFrame) -> None:
+        """Do what the application does."""
+        before = epoch.state("totals", keys=new)
+        epoch.update("totals", _added(new) if before is None else _added(new, before), key="key")
+
+
+class Rewrite(Peer):
+    """Plain Spark: the whole is written anew, then a pointer leads to it."""
+
+    name = "rewrite"
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self._written = 0
+
+    def run(self, number: int) -> None:
+        """Read what the pointer leads to, add, write, swap the pointer."""
+        self._written += 1
+        self.write(number, self.current(), f"v{self._written}")
+
+    def current(self) -> str | None:
+        """Give what the pointer leads to."""
+        pointer = self.folder / "current"
+        return pointer.read_text() if pointer.exists() else None
+
+    def write(self, number: int, before: str | None, after: str) -> None:
+        """Write the totals after an epoch, from those before it."""
+        frames = [self.input(number)] + ([] if before is None else [self._read(before)])
+        _added(*frames).write.mode("overwrite").parquet(f"file://{self.folder}/{after}")
+        (self.folder / "next").write_text(after)
+        (self.folder / "next").rename(self.folder / "current")
+
+    def totals(self) -> DataFrame:
+        """Read what the pointer leads to."""
+        return self._read(self.current() or "")
+
+    def _read(self, name: str) -> DataFrame:
+        return self.spark.read.parquet(f"file://{self.folder}/{name}")
+
+
+class RewriteByEpoch(Rewrite):
+    """The same by a careful author: an epoch's folder is made from that of the epoch before, however often."""
+
+    name = "rewrite_by_epoch"
+
+    def run(self, number: int) -> None:
+        """Write the folder of this epoch."""
+        self.write(number, f"e{number - 1}" if number else None, f"e{number}")
+
+
+class Streaming(Peer):
+    """Structured Streaming: state in RocksDB, one available-now trigger an epoch."""
+
+    name = "streaming"
+
+    def run(self, number: int) -> None:  # noqa: ARG002 - it is what has come
+        """Let one trigger read what has come; the input of an epoch is one batch."""
+        self._trigger(killed=False)
+
+    def run_killed(self, number: int) -> None:  # noqa: ARG002 - it is what has come
+        """Die when the sink has written, before the batch is committed."""
+        with suppress(Exception):  # the query ends with the error of the sink
+            self._trigger(killed=True)
+
+    def _trigger(self, *, killed: bool) -> None:
+        def write(changed: DataFrame, batch: int) -> None:
+            changed.write.mode("overwrite").parquet(f"file://{self.folder}/out/batch={batch}")
+            if killed:
+                raise KilledError
+
+        new = self.spark.readStream.schema("key long, amount long").parquet(f"file://{self._all}/input/epoch=*")
+        query: Any = (
+            _added(new)
+            .writeStream.outputMode("update")
+            .option("checkpointLocation", f"file://{self.folder}/checkpoint")
+            .trigger(availableNow=True)
+            .foreachBatch(write)
+            .start()
+        )
+        query.awaitTermination()
+
+    def totals(self) -> DataFrame:
+        """Read the state itself."""
+        stored = self.spark.read.format("statestore").load(f"file://{self.folder}/checkpoint")
+        return stored.selectExpr("key.key AS key", "value.sum AS amount")
+
+
+def peers(spark: SparkSession, folder: Path) -> list[Peer]:
+    """Make one of each."""
+    return [kind(spark, folder) for kind in (Aggregate, Update, Rewrite, RewriteByEpoch, Streaming)]

@@ -1,0 +1,103 @@
+"""What an epoch of keyed totals costs with Cairn and with its neighbours, and what each has counted after a kill.
+
+Run it as `.venv/bin/python -m bench.peers [--json] [--keys N] [--share S] [--epochs N]`. All ways take turns in one
+session on local files, with the same number of shuffle partitions, and read the same input: in each epoch one share
+of the keys gets an amount, which is added to its total. The first epochs warm up and are not counted.
+
+- `aggregate`: `epoch.aggregate`. `update`: `epoch.state(…, keys=…)` and `epoch.update`.
+- `rewrite`: plain Spark reads its folder, adds, writes a new folder and swaps a pointer. All ratios are to this one.
+- `rewrite_by_epoch`: the same with a folder for each epoch, made from that of the epoch before: the careful author's.
+- `streaming`: Structured Streaming, state in RocksDB with changelog checkpoints, one available-now trigger an epoch; a
+  sink writes the changed totals of each batch into a folder of its own.
+
+Then comes one epoch with a kill after its write and before its success is known, and a retry with the same input.
+
+- `NAME_seconds_ratio`, `NAME_bytes_ratio`: the median of an epoch's seconds, and the mean of the bytes that it
+  left in new files, within the rounds, by those of `rewrite`. `NAME_cpu_ratio`: CPU seconds, with those of the JVM.
+- `NAME_after_kill`: `exact`, or by how much the sum of all totals is off, in shares of one epoch's input.
+- `seconds`: medians. `bytes`: means. `load`, `cores`, `spark`: where it was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from .measuring.peers import Peer, peers, session, write_input
+from .measuring.results import machine, tell
+from .measuring.spark_cost import Spent, measured
+
+WARM = 2
+"""Epochs before those that are counted."""
+
+
+def figures(spent: Mapping[str, Sequence[Spent]], sizes: Mapping[str, Sequence[int]]) -> dict[str, object]:
+    """Give the ratios of each way to `rewrite`, within the rounds."""
+    found: dict[str, object] = {}
+    plain, plain_bytes = spent["rewrite"], sizes["rewrite"]
+    for name in spent:
+        seconds = [one.seconds / other.seconds for one, other in zip(spent[name], plain, strict=True)]
+        cpu = [one.cpu / other.cpu for one, other in zip(spent[name], plain, strict=True)]
+        size = [one / other for one, other in zip(sizes[name], plain_bytes, strict=True)]
+        found[f"{name}_seconds_ratio"] = round(statistics.median(seconds), 3)
+        found[f"{name}_seconds_ratio_spread"] = [round(min(seconds), 3), round(max(seconds), 3)]
+        found[f"{name}_cpu_ratio"] = round(statistics.median(cpu), 3)
+        found[f"{name}_bytes_ratio"] = round(statistics.mean(size), 4)
+    found["seconds"] = {name: round(statistics.median(one.seconds for one in all_), 2) for name, all_ in spent.items()}
+    found["bytes"] = {name: round(statistics.mean(all_)) for name, all_ in sizes.items()}
+    return found
+
+
+def verdict(total: int, epochs: int, rows: int) -> str:
+    """Say whether a sum of totals is that of so many epochs of so many rows."""
+    off = total - epochs * rows
+    return "exact" if not off else f"off by {off / rows:+.2f} epochs"
+
+
+def measure(keys: int, share: float, epochs: int) -> dict[str, object]:
+    """Let all take turns, then kill each once; give the figures."""
+    rows = int(keys * share)
+    with tempfile.TemporaryDirectory(prefix="cairn-peers-") as folder, session() as spark:
+        ways = peers(spark, Path(folder))
+        spent: dict[str, list[Spent]] = {each.name: [] for each in ways}
+        sizes: dict[str, list[int]] = {each.name: [] for each in ways}
+        write_input(spark, Path(folder), 0, keys, keys)  # each key has a total before the first share of them changes
+        for number in range(WARM + epochs + 1):
+            if number:
+                write_input(spark, Path(folder), number, keys, rows)
+            for way in ways if number % 2 else reversed(ways):
+                before = way.files()
+                one = measured(spark, partial(way.run, number))
+                if number > WARM:
+                    spent[way.name].append(one)
+                    sizes[way.name].append(way.new_bytes(before))
+        last = WARM + epochs + 1
+        write_input(spark, Path(folder), last, keys, rows)
+        after = {f"{way.name}_after_kill": _after_a_kill(way, last, keys, rows) for way in ways}
+        version = spark.version
+    return {**figures(spent, sizes), **after, "spark": version, **machine()}
+
+
+def _after_a_kill(way: Peer, number: int, keys: int, rows: int) -> str:
+    way.run_killed(number)
+    way.run(number)
+    return verdict(way.total() - keys, number, rows)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
+    parser.add_argument("--epochs", type=int, default=8)
+    options = parser.parse_args()
+    tell(measure(options.keys, options.share, options.epochs), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
