@@ -257,7 +257,13 @@ class Epoch(EpochEventTime):
         self._outputs.write("state", name, living, key, background=background)
 
     def update(
-        self, name: str, changed: DataFrame | None, key: str | Sequence[str] = (), *, deletes: DataFrame | None = None
+        self,
+        name: str,
+        changed: DataFrame | None,
+        key: str | Sequence[str] = (),
+        *,
+        deletes: DataFrame | None = None,
+        ttl: StateTtl | None = None,
     ) -> None:
         """Write what changed in a keyed state; the rest of it stays (semantics K1 to K3). Runs the DataFrames now.
 
@@ -266,18 +272,22 @@ class Epoch(EpochEventTime):
             changed: rows that are new, or replace those of the same key; each key once. None: nothing but `deletes`.
             key: the columns by which the state is keyed, the same in each epoch.
             deletes: keys that are deleted; only its key columns are looked at. A key that is not there is no error.
+            ttl: how long rows live, those of earlier epochs too (semantics K6). None: as before.
 
         Raises:
             InvalidStateError: the name was used before in this epoch; a key column is missing, of a type that cannot be
-                hashed, or another than before; the columns differ from the state's; a key is there twice; or the state
-                was written without a key.
+                hashed, or another than before; the columns differ from the state's; a key is there twice; the state
+                was written without a key; or it has another `ttl`, whose column has to hold timestamps.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: what was to be written in the background before has failed.
         """
         self._check_open("update")
         before = self._carried.restored(f"state.{check_free('state', name)}")
-        self._update(updates.checked(name, changed, key, deletes, before))
+        update = updates.checked(name, changed, key, deletes, before)
+        if ttl is not None:
+            self._event_time.let_live(name, update.changed, ttl)
+        self._update(update)
 
     def aggregate(self, name: str, partials: DataFrame, key: str | Sequence[str], *, merge: Mapping[str, str]) -> None:
         """Write partial aggregates of a keyed state (semantics K1 to K3). Runs the DataFrame now.

@@ -195,6 +195,31 @@ class EventTime:
         timeless = lives is not None and lives.time == "processing" and self._at.handover.slice.end is None
         return df if timeless else self.to_read(name, df)
 
+    def let_live(self, name: str, changed: DataFrame | None, lives: ttl.StateTtl) -> None:
+        """Keep in mind how long the rows of an updated state live.
+
+        A row that has ended is written all the same: it hides the older one of its key.
+
+        Raises:
+            InvalidStateError: they live for another time so far, which may have ended rows that are in the files; the
+                column holds no timestamps; or the epoch has no time of its own by which that is judged.
+        """
+        known = self._restored_ttls.get(name)
+        if known is not None and known != lives:
+            raise InvalidStateError(
+                f"the state {name!r} has another time to live: {known}. By {lives} rows could come back that have "
+                "ended. To change it, write the state whole, by epoch.snapshot with the new ttl",
+                stage=self._at.handover.stage,
+            )
+        if changed is None:
+            return  # without rows there is no column to look at: it begins with an epoch that gives some
+        moments.column_of(f"the time to live of the state {name!r}", changed, lives.column)
+        if lives.time == "processing":
+            self._time()
+        with self._lock:
+            self._written.add(name)
+            self._ttls[name] = lives
+
     def check_lives_on(self, name: str) -> None:
         """See that no row of a state ends: partials would be merged with what has ended, and bring it back.
 

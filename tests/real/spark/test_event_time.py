@@ -373,6 +373,46 @@ def test_rows_live_as_long_as_they_are_told(spark: SparkSession, at: At) -> None
     assert run("five", 14, lambda epoch: len(rows(epoch.state("event")))) == 3
 
 
+def test_a_state_that_is_only_updated_has_a_time_to_live(spark: SparkSession, at: At) -> None:  # semantics K2, K6
+    """Given once it stays; rows of epochs before it end too, and none comes back by another one."""
+    pipeline = at()
+    hour = timedelta(hours=1)
+    lives = StateTtl(hour, "time")
+
+    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            body(epoch)
+        pipeline.complete(run_id)
+
+    def second(epoch: Epoch) -> None:
+        epoch.advance_watermark(moment("10:00"))
+        with pytest.raises(InvalidStateError, match="time to live of the state 'seen'"):
+            epoch.update("seen", events(spark, ("B", "08:30")), key="route", ttl=StateTtl(hour, "route"))
+        with pytest.raises(InvalidStateError, match="this epoch has no time of its own"):
+            epoch.update("other", events(spark, ("B", None)), key="route", ttl=StateTtl(hour, "time", "processing"))
+        epoch.update("seen", events(spark, ("B", "08:30"), ("D", "10:30")), key="route", ttl=lives)
+
+    def third(epoch: Epoch) -> None:
+        assert clock(epoch.state("seen")) == [("C", None), ("D", "10:30")], "B has not come back"
+        with pytest.raises(InvalidStateError, match="rows could come back that have ended"):
+            epoch.update("seen", events(spark, ("E", "09:30")), key="route", ttl=StateTtl(2 * hour, "time"))
+        epoch.update("seen", events(spark, ("E", "09:30")), key="route")
+        epoch.advance_watermark(moment("10:45"))
+
+    def fourth(epoch: Epoch) -> None:
+        assert clock(epoch.state("seen")) == [("C", None), ("D", "10:30")], "without a ttl it keeps the one that it has"
+        epoch.update("seen", None, deletes=events(spark, ("D", None)), key="route", ttl=lives)
+
+    run("one", lambda epoch: epoch.update("seen", events(spark, ("A", "08:00"), ("B", "11:00"), ("C", None)), "route"))
+    run("two", second)
+    run("three", third)
+    run("four", fourth)
+    found: list[Any] = []
+    run("five", lambda epoch: found.extend(clock(epoch.state("seen"))))
+    assert found == [("C", None)]
+
+
 def test_a_new_base_drops_rows_that_have_ended(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K3, K6
