@@ -1,0 +1,107 @@
+"""States with skew: half of all rows in one key group, and 64 columns (semantics K1 to K3, R4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.spark.stored import key_groups, runs
+from airflow_cairn.spark.tables import state
+from tests.real.spark.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+GROUPS = 16
+ROWS = 4000
+"""Half of them in one key group."""
+
+
+def stage(tmp_path: Path, spark: SparkSession, parallelism: int | None) -> Pipeline:
+    """Give the pipeline whose stage runs with that many subtasks from now on."""
+    return Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), parallelism, GROUPS),), retained=9)
+
+
+def skewed_keys(spark: SparkSession) -> DataFrame:
+    """Give keys of which half lie in one key group, and the others anywhere."""
+    every = spark.range(ROWS * GROUPS).selectExpr("id AS key")
+    in_one = every.where(key_groups.group_of(["key"], GROUPS) == 3).limit(ROWS // 2)
+    return in_one.union(spark.range(-ROWS // 2, 0).selectExpr("id AS key")).localCheckpoint()
+
+
+def wide(keys: DataFrame, epoch: int) -> DataFrame:
+    """Give rows with 64 columns of an epoch."""
+    return keys.selectExpr("key", *(f"CONCAT('{epoch}:', key, ':{at}') AS c{at}" for at in range(63)))
+
+
+def same(found: DataFrame | None, wanted: DataFrame) -> bool:
+    assert found is not None
+    found = found.select(*wanted.columns)
+    return not found.exceptAll(wanted).count() and not wanted.exceptAll(found).count()
+
+
+def sizes(pipeline: Pipeline, kind: str) -> list[int]:
+    """Give the sizes of the data files of bases (`state.`), runs (`run.`), merged runs (`merged.`) or tables."""
+    found = pipeline.store.list(f"{pipeline.job}/")
+    return [each.size_bytes for each in found if f"/{kind}" in each.key and each.key.endswith(".parquet")]
+
+
+def test_half_of_the_rows_in_one_key_group_and_64_columns(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K2, K3, R4
+    """Epochs update, delete, merge runs and write a base at one parallelism, and others read it at more."""
+    for bound, value in (("FAN_IN", 2), ("MAX_EPOCHS", 4), ("MAX_SHARE", 100.0)):
+        monkeypatch.setattr(runs, bound, value)
+    keys = skewed_keys(spark)
+    whole = wide(keys, 0)
+    for number in range(5):
+        pipeline = stage(tmp_path, spark, 2 + number % 2)
+        pipeline.trigger(f"r{number}")
+        changed = keys.where(f"PMOD(key, 5) = {number}")
+        gone = keys.where(f"PMOD(key, 5) = {(number + 1) % 5} AND key > 0")
+        with pipeline.epoch(f"r{number}") as epoch:
+            if number == 0:
+                epoch.update("totals", whole, key="key")
+            else:
+                assert same(epoch.state("totals"), whole)
+                parts = [epoch.state("totals", subtask=each) for each in range(2 + number % 2)]
+                assert sum(part.count() for part in parts if part is not None) == whole.count()
+                epoch.update("totals", wide(changed, number), key="key", deletes=gone)
+                left = whole.join(changed.union(gone), "key", "left_anti")
+                whole = left.unionByName(wide(changed, number)).localCheckpoint()
+        pipeline.complete(f"r{number}")
+    assert same(state(spark, pipeline.storage, pipeline.job, "routes", "totals"), whole)
+    assert len(sizes(pipeline, "state.")) == 2 + 2, "two bases, each with a file for each subtask that wrote it"
+    assert len(sizes(pipeline, "run.")) == 2, "a run is one file, also of half of all rows in one group"
+    assert len(sizes(pipeline, "merged.")) == 1
+    pipeline.forget()
+
+
+def test_partials_of_which_half_lie_in_one_key_group(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K2, K3, R4
+    monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
+    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)
+    keys = skewed_keys(spark)
+    merge = {f"c{at}": "sum" for at in range(63)}
+    for number in range(4):
+        pipeline = stage(tmp_path, spark, 1 + number)
+        pipeline.trigger(f"r{number}")
+        with pipeline.epoch(f"r{number}") as epoch:
+            partials = keys.selectExpr("key", *(f"{number + at}L AS c{at}" for at in range(63)))
+            epoch.aggregate("totals", partials, key="key", merge=merge)
+        pipeline.complete(f"r{number}")
+    wanted = keys.selectExpr("key", *(f"{6 + 4 * at}L AS c{at}" for at in range(63)))
+    assert same(state(spark, pipeline.storage, pipeline.job, "routes", "totals"), wanted)
+    pipeline = stage(tmp_path, spark, 3)
+    pipeline.trigger("r4")
+    with pipeline.epoch("r4") as epoch:
+        parts = [part for part in (epoch.state("totals", subtask=each) for each in range(3)) if part is not None]
+        assert sum(part.count() for part in parts) == ROWS
+    assert len(sizes(pipeline, "state.")) == 1
+    pipeline.forget()
