@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +19,8 @@ from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import USERNAME, AirflowHome
 from scripts.harness.wait import wait_until
 from scripts.setup.venv import VENV
-from tests.real.airflow.conftest import LOOKS
+from tests.real.airflow.conftest import HERE, LOOKS, Gates
+from tests.real.airflow.scenario import COMPLETED, FAILOVER, Scenario, kill_driver
 from tests.real.airflow.store import JobStore
 from tests.support.browser import found_by
 
@@ -148,7 +149,7 @@ def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:
     api.wait_for_run(dag, run)
     users = [word for user in (LOOKS, USERNAME) for word in (user, airflow.passwords[user])]
     words = (airflow.url, dag, run, "epoch.read", *users)
-    found = found_by(Path(__file__).parent / "page.mjs", *words, timeout=600)
+    found = found_by(HERE / "page.mjs", *words, timeout=600)
     tabs = {
         "frames": 0,
         "comesBackTo": f"/dags/{dag}/plugin/checkpoints",
@@ -165,3 +166,34 @@ def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:
         "reloaded": dag,
         "ended": [f"Not up to date since TIME: {said}. Reload Airflow and sign in.", 1, said],
     }
+
+
+def test_an_epoch_is_watched_from_its_trigger_to_its_completion(
+    airflow: AirflowHome, gates: Gates, storage: str
+) -> None:
+    """semantics F1, F2: a → b, b's driver is killed. The page is opened once, before the run, and not loaded anew."""
+    watched = Scenario(airflow, gates, JobStore(storage, "page_watched"))
+    seen = gates.folder / "said_to_who_watches"
+    seen.touch()
+
+    def shown(*words: str) -> None:
+        wait_until(
+            lambda: any(all(word in line for word in words) for line in seen.read_text().splitlines()),
+            600,
+            f"the page to say {words}",
+            details=seen.read_text,
+        )
+
+    words = (airflow.url, LOOKS, airflow.passwords[LOOKS], watched.name, str(seen), "completed 2", "failed 1")
+    with ThreadPoolExecutor(1) as pool:
+        browser = pool.submit(found_by, HERE / "watched.mjs", *words, timeout=1500)
+        shown("This job has no checkpoint yet")
+        watched.hold("e1", 2, "b")
+        (driver,) = watched.stopped_at("e1", "b")
+        shown("Checkpoint 1 in progress", "a: 1 of 1 subtasks", "b: waited for")
+        kill_driver(driver)
+        shown("Checkpoint 2 in progress", "a: kept from 1", "b: waited for", "failed 1")
+        watched.reached("e1", 2, "b")
+        watched.release("e1", 2, "b")
+        assert browser.result() == {"mark": 1}
+    watched.check("e1", tries={"a": 1, "b": 2}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)])
