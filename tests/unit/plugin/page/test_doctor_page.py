@@ -60,7 +60,10 @@ def test_what_is_wrong_is_said_with_what_mends_it(well: World) -> None:
     assert answer.status_code == 200
     seen = words(answer.text)
     assert f"Error {subject} : {damage['what']}" in seen
-    assert damage["mend"] in seen
+    assert "`" in damage["mend"]
+    assert "`" not in seen
+    mends = seen.partition("to mend it")[2].partition("finding")[0]
+    assert mends.split() == damage["mend"].replace("`", " ").split()
 
 
 def test_it_writes_nothing_and_looks_once_a_minute(well: World) -> None:
