@@ -272,7 +272,8 @@ class Epoch(EpochEventTime):
             changed: rows that are new, or replace those of the same key; each key once. None: nothing but `deletes`.
             key: the columns by which the state is keyed, the same in each epoch.
             deletes: keys that are deleted; only its key columns are looked at. A key that is not there is no error.
-            ttl: how long rows live, those of earlier epochs too (semantics K6). None: as before.
+            ttl: how long rows live, those of earlier epochs too (semantics K6). It begins with the first epoch that
+                gives it with `changed`. None: as before.
 
         Raises:
             InvalidStateError: the name was used before in this epoch; a key column is missing, of a type that cannot be
@@ -286,8 +287,10 @@ class Epoch(EpochEventTime):
         before = self._carried.restored(f"state.{check_free('state', name)}")
         update = updates.checked(name, changed, key, deletes, before)
         if ttl is not None:
-            self._event_time.let_live(name, update.changed, ttl)
+            self._event_time.check_lives(name, update.changed, ttl)
         self._update(update)
+        if ttl is not None and update.changed is not None:
+            self._event_time.let_live(name, ttl)
 
     def aggregate(self, name: str, partials: DataFrame, key: str | Sequence[str], *, merge: Mapping[str, str]) -> None:
         """Write partial aggregates of a keyed state (semantics K1 to K3). Runs the DataFrame now.

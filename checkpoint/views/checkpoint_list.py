@@ -99,6 +99,8 @@ class CheckpointRow:
     """Of a pending one: how many more failed tries would be answered by a restart; None: any number."""
     for_good: bool = False
     """Whether a try had failed finally: only a user starts another (semantics F4)."""
+    left_behind: bool = False
+    """Whether so many runs have ended since that nothing of it is kept for a next attempt."""
     savepoints: tuple[int, ...] = ()
     """Ids of the savepoints that were taken of it, as far as the job remembers them (semantics P1)."""
     late: tuple[LateAck, ...] = ()
@@ -294,6 +296,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         restarts=0 if isinstance(entry, CompletedEntry) else entry.restarts,
         restarts_left=entry.restarts_left if isinstance(entry, PendingEntry) else None,
         for_good=ended.for_good if ended else False,
+        left_behind=ended.left_behind if ended else False,
         late=ended.late if ended else (),
         input=entry.window,
         savepoints=tuple(

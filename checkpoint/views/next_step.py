@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..reasons import Reason, Status
-from ..ways_out import WAYS_OUT
+from ..ways_out import LEFT_BEHIND, WAYS_OUT
 from .checkpoint_list import CheckpointRow
 
 NOTHING = "Nothing"
@@ -39,6 +39,8 @@ def next_step(row: CheckpointRow, job: str, storage: str, followed_by: int | Non
 
 def remedy_of(row: CheckpointRow, job: str, storage: str) -> str:
     """Say what mends why a checkpoint failed; empty where its reason is not known, as for next_step."""
+    if row.left_behind:
+        return LEFT_BEHIND
     if row.reason is None or row.reason not in Reason.__members__:
         return ""
     return WAYS_OUT[Reason(row.reason)].remedy_of(job, storage, row.id)

@@ -35,6 +35,12 @@ def check_function(function: Callable[..., Any], task: str) -> None:
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or function.__name__ == "<lambda>":
         raise InvalidConfigError("@task.spark_epoch takes a function with a name: def routes(epoch): …", task=task)
+    if hasattr(function, "__wrapped__"):
+        raise InvalidConfigError(
+            "the function has another decorator, which is not there where it runs. Do in the function what it does",
+            task=task,
+            function=function.__name__,
+        )
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise InvalidConfigError("@task.spark_epoch takes a plain function, not an async one or a generator", task=task)
     # Not the signature: Airflow is shown one without the epoch.
@@ -108,7 +114,7 @@ class _Definition:
         """Yield what the defaults of its parameters name: they are evaluated where it runs."""
         args = self.node.args
         for default in (*args.defaults, *(each for each in args.kw_defaults if each is not None)):
-            yield from (each.id for each in ast.walk(default) if isinstance(each, ast.Name))
+            yield from _globals_of(compile(ast.Expression(default), "default", "eval"))
 
     def decorators_below(self) -> list[str]:
         """Give the decorators that were applied before `@task.spark_epoch`: they are not shipped."""

@@ -195,8 +195,8 @@ class EventTime:
         timeless = lives is not None and lives.time == "processing" and self._at.handover.slice.end is None
         return df if timeless else self.to_read(name, df)
 
-    def let_live(self, name: str, changed: DataFrame | None, lives: ttl.StateTtl) -> None:
-        """Keep in mind how long the rows of an updated state live.
+    def check_lives(self, name: str, changed: DataFrame | None, lives: ttl.StateTtl) -> None:
+        """See that the rows of an updated state may live so long.
 
         A row that has ended is written all the same: it hides the older one of its key.
 
@@ -211,11 +211,13 @@ class EventTime:
                 "ended. To change it, write the state whole, by epoch.snapshot with the new ttl",
                 stage=self._at.handover.stage,
             )
-        if changed is None:
-            return  # without rows there is no column to look at: it begins with an epoch that gives some
-        moments.column_of(f"the time to live of the state {name!r}", changed, lives.column)
         if lives.time == "processing":
             self._time()
+        if changed is not None:
+            moments.column_of(f"the time to live of the state {name!r}", changed, lives.column)
+
+    def let_live(self, name: str, lives: ttl.StateTtl) -> None:
+        """Keep in mind how long the rows of a state live that has been updated."""
         with self._lock:
             self._written.add(name)
             self._ttls[name] = lives

@@ -9,6 +9,13 @@ _NO_S3A = re.compile(
     r"ClassNotFoundException: (Class )?org\.apache\.hadoop\.fs\.s3a\.S3AFileSystem|No FileSystem for scheme \"?s3a\b"
 )
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[\w.]+)'")
+_GOES_ON = re.compile(r"During handling of the above exception|direct cause of the following exception")
+"""Python's words between an exception and the one that came of it."""
+S3A_PACKAGES = (
+    "org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version (_2.12 for most of Spark 3.5) and "
+    "org.apache.hadoop:hadoop-aws of its Hadoop's"
+)
+"""What Spark needs to reach `s3a://` paths."""
 
 
 def missing_package(error: BaseException) -> str | None:
@@ -21,11 +28,12 @@ def missing_package(error: BaseException) -> str | None:
     for text in _reported(error):
         if _NO_S3A.search(text):
             return (
-                "Spark has no hadoop-aws, so it cannot reach s3a:// paths. Give org.apache.hadoop:hadoop-aws of its "
-                "Hadoop's version, and org.apache.spark:spark-hadoop-cloud_2.13 of its own, where Spark is started: "
-                "packages or jars of a submitted stage, spark.jars.packages of a Spark Connect server"
+                f"Spark has no hadoop-aws, so it cannot reach s3a:// paths. Give {S3A_PACKAGES} where Spark is "
+                "started: packages or jars of a submitted stage, spark.jars.packages of a Spark Connect server"
             )
-        if found := _NO_MODULE.search(text):
+        found = _NO_MODULE.search(text)
+        # One that was caught is not what ended the function.
+        if found and not _GOES_ON.search(text, found.end()):
             module = found["name"]
             return (
                 f"the Python that runs functions where Spark is has no module {module}. Install it there, or hand it "

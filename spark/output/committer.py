@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError
+from ..execution.missing_packages import S3A_PACKAGES
 from ..execution.transport import is_remote
 
 if TYPE_CHECKING:
@@ -42,10 +43,7 @@ _CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommi
 _LOADER = "org.apache.spark.util.Utils"
 
 _SUCCESS_BYTES = 1024 * 1024
-_CURE = (
-    "Add org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version (_2.12 for most of Spark 3.5; and hadoop-aws "
-    "of its Hadoop's) to the application's packages"
-)
+_CURE = f"Add {S3A_PACKAGES} to the application's packages"
 
 
 @dataclass(frozen=True, slots=True)

@@ -652,3 +652,25 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
             epoch.timers("windows", ["route", "airline"])
         with pytest.raises(InvalidStateError, match="a watermark never goes back"):
             epoch.advance_watermark(moment("09:00"))
+
+
+def test_an_update_that_failed_gives_its_state_no_time_to_live(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:  # semantics K6
+    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            body(epoch)
+        pipeline.complete(run_id)
+
+    def second(epoch: Epoch) -> None:
+        epoch.advance_watermark(moment("10:00"))
+        twice = events(spark, ("B", "10:30"), ("B", "10:45"))
+        with pytest.raises(InvalidStateError, match="once"):
+            epoch.update("seen", twice, key="route", ttl=StateTtl(timedelta(hours=1), "time"))
+
+    run("one", lambda epoch: epoch.update("seen", events(spark, ("A", "08:00")), "route"))
+    run("two", second)
+    found: list[Any] = []
+    run("three", lambda epoch: found.extend(clock(epoch.state("seen"))))
+    assert found == [("A", "08:00")]

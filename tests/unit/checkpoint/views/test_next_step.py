@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.checkpoint.views.next_step import next_step
+from airflow_cairn.checkpoint.ways_out import LEFT_BEHIND
 from airflow_cairn.cli.arguments.parser import parser
 from tests.support.world.world import JOB, World
 
@@ -60,3 +61,12 @@ def test_every_reason_has_a_step_whose_commands_are_taken(busy: World, reason: s
     said = next_step(row, JOB, LAKE)
     assert said
     typed(said)
+
+
+def test_one_of_which_nothing_is_kept_is_triggered_anew() -> None:
+    world = World()
+    world.trigger("a")
+    world.clock.advance(timedelta(minutes=11))
+    world.coordinator().restore_latest()
+    row = replace(details(world.coordinator(), 1).row, left_behind=True)
+    assert next_step(row, JOB, LAKE) == LEFT_BEHIND

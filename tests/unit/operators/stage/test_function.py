@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -77,6 +78,23 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(epoch):
+        function(epoch)
+
+    return wrapper
+
+
+@wrapped
+def inside_another(epoch):
+    epoch.put("n", 1)
+
+
+def bound_in_defaults(epoch, by=lambda row: row.day):
+    epoch.put("n", by)
+
+
 class Decorated:
     """Keeps the function that it is given, as Airflow's decorator does."""
 
@@ -100,6 +118,7 @@ exec("def without_a_file(epoch):\n    epoch.put('n', 1)", _made)
         (by_default, "where it runs: OUTSIDE"),
         (by_keyword_default, "where it runs: OUTSIDE"),
         (_made["without_a_file"], "the source of the function was not found"),
+        (inside_another, "another decorator, which is not there where it runs"),
         (beside_another.function, "another decorator, which is not there where it runs: @noted"),
         (by_closure(), "names from around it, which are not there where it runs: inside"),
         (by_global, "where it runs: OUTSIDE"),
@@ -113,6 +132,10 @@ exec("def without_a_file(epoch):\n    epoch.put('n', 1)", _made)
 def test_what_cannot_be_shipped_is_refused_at_parse(function: Callable[..., Any], said: str) -> None:
     with pytest.raises(InvalidConfigError, match=said):
         check_function(function, "routes")
+
+
+def test_names_that_a_default_binds_itself_are_no_names_from_around() -> None:
+    check_function(bound_in_defaults, "routes")
 
 
 def test_the_application_is_the_source_and_its_arguments() -> None:

@@ -1,0 +1,30 @@
+"""Which failures say that Spark lacks a package (semantics F4)."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+
+from airflow_cairn.spark.execution.failure_kinds import is_incurable
+from airflow_cairn.spark.execution.missing_packages import missing_package
+
+MISSING = "Traceback (most recent call last):\n  …\nModuleNotFoundError: No module named 'orjson'\n"
+
+
+def test_a_module_that_a_function_imports_in_vain_is_named() -> None:
+    error = PySparkException(MISSING)
+    assert "has no module orjson" in str(missing_package(error))
+    assert is_incurable(error)
+    wrapped = RuntimeError("a function failed")
+    wrapped.__cause__ = error
+    assert is_incurable(wrapped)
+
+
+def test_one_that_the_function_did_without_is_not() -> None:
+    again = "During handling of the above exception, another exception occurred:\n\nTimeoutError: no answer\n"
+    error = PySparkException(MISSING + again)
+    assert missing_package(error) is None
+    assert not is_incurable(error)
+
+
+def test_what_the_driver_itself_imports_in_vain_is_python_to_say() -> None:
+    assert missing_package(ModuleNotFoundError("No module named 'orjson'")) is None
