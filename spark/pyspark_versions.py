@@ -6,9 +6,12 @@ do no harm.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
+from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.health.findings import Finding, error
 
 
@@ -22,6 +25,27 @@ def conflict(version_of: Callable[[str], str] = version) -> str | None:
     if not whole or not client or whole == client:
         return None
     return f"{_what(whole, client)}: Spark may fail in any way. Type: {_cure(client)}"
+
+
+def check_starts_here(what: str, version_of: Callable[[str], str] = version) -> None:
+    """See that a Spark can be started on this machine.
+
+    A client of Spark Connect servers alone cannot. A Spark that is on the path without being installed can.
+
+    Args:
+        what: what needs it, for the message.
+        version_of: gives the version of an installed package.
+
+    Raises:
+        InvalidConfigError: PySpark is not installed, or only its client, and `SPARK_REMOTE` names no server.
+    """
+    whole, client = (_installed(name, version_of) for name in ("pyspark", "pyspark-client"))
+    client_only = client is not None and whole is None and not os.environ.get("SPARK_REMOTE")
+    if client_only or find_spec("pyspark") is None:
+        raise InvalidConfigError(
+            f"{what} starts a Spark, and PySpark is not installed here"
+            f"{', only its client pyspark-client' if client_only else ''}. Type: pip install 'airflow-cairn[spark]'"
+        )
 
 
 def check_pyspark(whole: str | None, client: str | None) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import InvalidConfigError
 from ..spark.bootstrap import Keyed
+from ..spark.pyspark_versions import check_starts_here
 from .application import run_application
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _session() -> SparkSession:
+    check_starts_here("an application that runs by hand")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("cairn-by-hand")

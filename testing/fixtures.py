@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..spark.pyspark_versions import check_starts_here
 from .epochs import LocalEpoch, local_epoch
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _SMALL = {
 @pytest.fixture(scope="session")
 def cairn_spark() -> Iterator[SparkSession]:
     """A small Spark session on this machine, for all tests: one shuffle partition, UTC, no UI."""
+    check_starts_here("the fixture cairn_spark")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("cairn-tests")

@@ -25,7 +25,7 @@ def next_step(row: CheckpointRow, job: str, storage: str, followed_by: int | Non
             f"`cairn show {job} {followed_by} --storage {storage}` shows it."
         )
     if row.status is Status.PENDING:
-        return f"{NOTHING}: it goes on. `cairn show {job} {row.id} --watch --storage {storage}` shows how far it is."
+        return f"It is in progress. `cairn show {job} {row.id} --watch --storage {storage}` shows how far it is."
     if row.status is Status.FAILED:
         return remedy_of(row, job, storage) or f"`cairn show {job} {row.id} --storage {storage}` shows what failed."
     if row.rewound_to is not None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.views.wording import size
 from ...storage.port import ObjectStore
 
@@ -39,11 +37,10 @@ def compact(
         InvalidConfigError: PySpark is not installed here.
         NoCheckpointError: no checkpoint has completed, or it has no such state.
     """
-    if find_spec("pyspark") is None:
-        raise InvalidConfigError(
-            "cairn compact merges by Spark, and PySpark is not installed here. Type: pip install "
-            "'airflow-cairn[spark]'; or submit an application to your cluster that calls airflow_cairn.spark.compact"
-        )
+    from ...spark.pyspark_versions import check_starts_here
+
+    check_starts_here("cairn compact (or submit an application that calls airflow_cairn.spark.compact)")
+
     from ...spark.compaction import compact_in
 
     job: str = options.job

@@ -98,7 +98,7 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
     if found.replay:
         yield from text.labelled("reads again", ", ".join(map(found.run_text, found.replay)), columns)
     if row.status is Status.FAILED:
-        yield from text.labelled("what next", found.next_step(storage).replace("`", ""), columns)
+        yield from text.labelled("what next", found.next_step(storage), columns)
 
 
 def _came_from(row: CheckpointRow) -> str:

@@ -38,7 +38,7 @@
 
   // Live: the same page again, and what differs put in its place. What a reader has opened or is typing stays. What
   // keeps the page from being up to date is said in a line above it.
-  const unchanged = (html) => html.replace(/triggered [^;<(]* ago|\([^()]* ago\)|(begins|fails) in [\d.dhms ]+/g, "");
+  const unchanged = (html) => html.replace(/triggered [^;<(]* ago|\([^()]* ago\)|\(in [\d.dhms ]+\)|(begins|fails) in [\d.dhms ]+/g, "");
   const notice = document.createElement("p");
   notice.className = "stale";
   notice.setAttribute("role", "status");

@@ -80,11 +80,12 @@ async function links(page) {
 // A session that ends while the tab is open: the page says it, and so does what a reload of the frame brings.
 async function ended(page) {
   const frame = await inner(page, "header nav");
+  await page.waitForLoadState("networkidle"); // Airflow's own page leaves for the login where a request of its own is refused
   await page.context().clearCookies();
   const line = frame.locator("[role=status]", { hasText: "Your session has ended" });
   await line.waitFor();
   const found = [(await line.textContent()).replace(/since .*?[AP]M/, "since TIME"), await frame.locator("form.filter").count()];
-  await frame.locator("body").evaluate(() => location.reload());
+  await frame.locator("body").evaluate(() => { setTimeout(() => location.reload()); });
   await frame.locator("main", { hasText: "sign in" }).waitFor();
   return [...found, await frame.locator("h1").textContent()];
 }

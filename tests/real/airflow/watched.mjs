@@ -1,6 +1,6 @@
 // A reader who leaves the tab of a DAG open in Airflow's own UI, and what the overview says one after the other.
-// `node watched.mjs BASE USER PASSWORD DAG FILE LAST…` writes each new sentence to FILE until one holds all of LAST.
-import { appendFileSync } from "node:fs";
+// `node watched.mjs BASE USER PASSWORD DAG FILE LAST…` writes each new sentence to FILE until one holds all of LAST, or FILE.stop is there.
+import { appendFileSync, existsSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const { BROWSER_LIBRARIES, BROWSER_MODULES, BROWSER_PROGRAM } = process.env;
@@ -36,7 +36,7 @@ const said = () => main.evaluate((root) => {
   return [...pending, ...stages, ...ended].join("; ") || text(root);
 });
 let before = "";
-while (!last.every((each) => before.includes(each))) {
+while (!last.every((each) => before.includes(each)) && !existsSync(`${file}.stop`)) {
   const now = await said();
   if (now !== before) appendFileSync(file, `${now}\n`);
   before = now;

@@ -77,6 +77,6 @@ def test_it_says_what_it_merges_before_it_does(
 def test_without_pyspark_it_says_where_to_get_it(
     grown: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cairn.cli.output.compaction.find_spec", lambda _: None)
+    monkeypatch.setattr("airflow_cairn.spark.pyspark_versions.find_spec", lambda _: None)
     assert main(["compact", JOB, "--storage", jobs.dump(grown.memory, tmp_path)]) == 2
     assert "pip install 'airflow-cairn[spark]'" in capsys.readouterr().err

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.cli.main import DAMAGED, main
 from airflow_cairn.operators import SparkEpochOperator, StageSpec, TriggerCheckpointOperator
 from airflow_cairn.plugin import cairn_plugin
 from airflow_cairn.spark import pyspark_versions
-from airflow_cairn.spark.pyspark_versions import conflict
+from airflow_cairn.spark.pyspark_versions import check_starts_here, conflict
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 
@@ -95,3 +96,16 @@ def test_each_stage_says_so(both: None, job: Job, said: Said) -> None:
     stage = SparkEpochOperator(task_id="routes", application="routes.py", storage=job.storage, job=job.name)
     assert stage.execute(context(Ti(run_id="r1"))) is None
     assert BOTH in said.text
+
+
+def test_a_client_alone_starts_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version_of(package: str) -> str:
+        if package != "pyspark-client":
+            raise PackageNotFoundError(package)
+        return "4.2.0"
+
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    with pytest.raises(InvalidConfigError, match=r"only its client pyspark-client. Type: pip install"):
+        check_starts_here("cairn compact", version_of)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
+    check_starts_here("cairn compact", version_of)

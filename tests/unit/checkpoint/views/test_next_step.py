@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.checkpoint.views.next_step import next_step
-from airflow_cairn.checkpoint.ways_out import LEFT_BEHIND
+from airflow_cairn.checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
 from airflow_cairn.cli.arguments.parser import parser
 from tests.support.world.world import JOB, World
 
@@ -55,12 +55,18 @@ def test_a_completed_one_asks_nothing_until_it_was_rewound(busy: World) -> None:
     assert "rewound to checkpoint 1" in next_step(replace(row, rewound_to=1), JOB, LAKE)
 
 
+def _expected(reason: str, checkpoint: int) -> str:
+    if reason in Reason.__members__:
+        return WAYS_OUT[Reason(reason)].remedy_of(JOB, LAKE, checkpoint)
+    return f"`cairn show {JOB} {checkpoint} --storage {LAKE}` shows what failed."
+
+
 @pytest.mark.parametrize("reason", [*Reason, "SOMETHING_OF_A_NEWER_CAIRN"])
 def test_every_reason_has_a_step_whose_commands_are_taken(busy: World, reason: str) -> None:
     row = replace(checkpoints(busy.coordinator())[0], status=Status.FAILED, reason=reason)
     said = next_step(row, JOB, LAKE)
-    assert said
-    typed(said)
+    assert typed(said) == typed(expected := _expected(reason, row.id))
+    assert said == expected
 
 
 def test_one_of_which_nothing_is_kept_is_triggered_anew() -> None:
