@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -14,8 +16,6 @@ import pytest
 from scripts.harness.ports import is_listening
 from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.spark.start import fast_conf
-
-pytestmark = pytest.mark.spark
 
 _APPLICATION = """
 import json, sys
@@ -28,6 +28,28 @@ spark.stop()
 """
 
 
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", b"nothing of HTTP\r\n\r\n", b""]
+)
+def test_a_master_that_is_starting_has_no_state_yet(answer: bytes) -> None:
+    """Its web server is up before its page."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer_once() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = Thread(target=answer_once)
+        thread.start()
+        cluster = SparkCluster()
+        cluster.web_port = listening.getsockname()[1]
+        assert cluster.state() is None
+        thread.join()
+
+
+@pytest.mark.spark
 def test_the_workers_do_the_work_and_everything_ends(tmp_path: Path) -> None:
     with SparkCluster() as cluster:
         assert cluster.alive_workers() == 2

@@ -6,6 +6,7 @@ import json
 import os
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ class SparkCluster(Service):
             with direct.open(f"{self.web_url}/json/", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
                 return state
-        except OSError:
+        except (OSError, HTTPException, ValueError):
+            # Its web server answers before the page is there: with nothing, or with no JSON.
             return None
 
     def alive_workers(self) -> int:
