@@ -115,6 +115,20 @@ async function stale(troubles) {
   return found;
 }
 
+// A page in use on which only spans of time go on, until its server has sent three that differ.
+async function counting() {
+  const page = await opened();
+  await page.addInitScript(() => { const plain = setInterval; window.setInterval = (call, ms) => plain(call, ms / 50); });
+  await page.goto(`${base}/cairn/dags/flights`);
+  await page.locator("main a").first().focus();
+  const look = () => page.waitForResponse((each) => each.request().resourceType() === "fetch");
+  const sent = new Set();
+  while (sent.size < 3) sent.add(await (await look()).text());
+  await look(); // begins when what came before it has been shown
+  const said = await page.locator("main").locator("xpath=preceding-sibling::*[@role='status']").textContent();
+  return { said, alarm: await page.locator("main").getByText("The next try begins at").count() };
+}
+
 // Without JavaScript: from the overview to a checkpoint and back by links and a form alone.
 async function plain() {
   const context = await browser.newContext({ javaScriptEnabled: false });
@@ -209,6 +223,6 @@ async function confirm([foreign]) {
   return found;
 }
 
-const found = await { walk, faces, frame, stale, plain, pictures, keys, confirm }[what](words);
+const found = await { walk, faces, frame, stale, counting, plain, pictures, keys, confirm }[what](words);
 await browser.close();
 console.log(JSON.stringify(found));

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from html import escape
 from pathlib import Path
 from threading import Thread
@@ -18,7 +19,7 @@ from fastapi import FastAPI, HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint import FixedDelayRestart, system_runtime
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.servers.record import ANYWHERE
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
@@ -274,6 +275,17 @@ def test_an_open_page_says_why_it_is_not_up_to_date(half_way: World) -> None:
     news = "there is news, which is shown when you leave what you have selected, opened or focused."
     assert found["inUse"] == [f"{STALE}{news}", bars]
     assert [found["first"], found["last"]] == ["", ""]
+
+
+def test_a_span_of_time_that_goes_on_is_no_news() -> None:
+    """Until when the next try begins, too."""
+    world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3, delay=timedelta(minutes=5))))
+    world.clock.now_ms = system_runtime().now_ms()
+    world.trigger("a")
+    world.coordinator().fail("a", "clean", world.submit("a", "clean").handover.claimant, "ValueError: bad row")
+    server = SignedIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: world.memory})
+    with served(server) as base:
+        assert found_by(SCRIPT, "counting", base) == {"said": "", "alarm": 1}
 
 
 def test_without_javascript_it_is_whole(half_way: World) -> None:
