@@ -56,14 +56,14 @@ def test_who_may_only_read_runs_sees_no_rows() -> None:
     assert page.get(f"{ONE}/state", user=VIEWER).status_code == 200
 
 
-def test_rows_columns_and_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_columns_and_texts_are_bounded() -> None:
     names = ["k", "v", *(f"c{number}" for number in range(COLUMNS))]
     fields: list[dict[str, Any]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in names
     ]
-    monkeypatch.setattr("tests.unit.cli.test_state.SCHEMA", json.dumps({"type": "struct", "fields": fields}))
+    schema = json.dumps({"type": "struct", "fields": fields})
     columns = {name: ["x" * (CELL + 1)] * (ROWS + 1) for name in names}
-    found = Page(one_job(kept(columns).memory)).get(API).json()
+    found = Page(one_job(kept(columns, schema=schema).memory)).get(API).json()
     assert (found["columns"], found["more_columns"]) == (names[:COLUMNS], 2)
     assert (len(found["rows"]), found["more"]) == (ROWS, True)
     assert {len(text) for row in found["rows"] for text in row.values()} == {CELL}
@@ -161,12 +161,12 @@ def test_what_masking_hides_is_not_shown() -> None:
     assert answers[0].json()["rows"][1]["v"] == '{"token": null, "n": 2}'
 
 
-def test_a_column_that_is_named_like_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_that_is_named_like_a_secret_is_not_shown() -> None:
     fields: list[dict[str, Any]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("k", "api_token")
     ]
-    monkeypatch.setattr("tests.unit.cli.test_state.SCHEMA", json.dumps({"type": "struct", "fields": fields}))
-    found = Page(one_job(kept({"k": ["a", "b"], "api_token": [41, None]}).memory)).get(API).json()
+    schema = json.dumps({"type": "struct", "fields": fields})
+    found = Page(one_job(kept({"k": ["a", "b"], "api_token": [41, None]}, schema=schema).memory)).get(API).json()
     assert [row["api_token"] for row in found["rows"]] == ["***", None]
 
 
