@@ -46,7 +46,7 @@ def test_what_wraps_an_incurable_failure_is_incurable() -> None:  # semantics F4
         """What the JVM reports, by the condition that it names."""
 
         def __init__(self, condition: str) -> None:
-            Exception.__init__(self, condition)
+            super().__init__(f"[{condition}] what Spark says")
             self._said = condition
 
         def getCondition(self) -> str:
