@@ -52,7 +52,7 @@ def doctor(
             "there is nothing to check: give --storage URI (or set CAIRN_STORAGE), and --worker for this machine"
         )
     if not (options.worker or options.dag):
-        # Also where nobody asks for a worker's checks: a broken PySpark names itself in no error.
+        # Also without --worker: the errors of a broken PySpark do not say that it is broken.
         from ..spark.pyspark_versions import check_installed
 
         found.run("pyspark", check_installed)

@@ -20,7 +20,7 @@ _STORES = "org.apache.spark.sql.execution.streaming.state"
 
 
 class KilledError(Exception):
-    """The driver is dead: it has written, and nobody was told."""
+    """The driver died after its write, and before it said so."""
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def home_of(handles: Collection[StateHandle]) -> int:
 def of_stage(files: JobFiles, stage: str, home: int) -> Iterator[Record]:
     """Yield the records of compactions of a stage's states, whose oldest file lies in the folder of `home`.
 
-    One that is broken is left out, with a warning: what it stands for is adopted by nobody, and keeps no other from it.
+    One that is broken is left out, with a warning: no epoch adopts what it stands for, and the others are adopted.
     """
     for found in files.listing(layout.compactions(home, stage)):
         try:

@@ -36,11 +36,7 @@ def check_function(function: Callable[..., Any], task: str) -> None:
     if not isinstance(code, CodeType) or function.__name__ == "<lambda>":
         raise InvalidConfigError("@task.spark_epoch takes a function with a name: def routes(epoch): …", task=task)
     if hasattr(function, "__wrapped__"):
-        raise InvalidConfigError(
-            "the function has another decorator, which is not there where it runs. Do in the function what it does",
-            task=task,
-            function=function.__name__,
-        )
+        raise _has_another_decorator(function, task)
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise InvalidConfigError("@task.spark_epoch takes a plain function, not an async one or a generator", task=task)
     # Not the signature: Airflow is shown one without the epoch.
@@ -61,14 +57,16 @@ def check_function(function: Callable[..., Any], task: str) -> None:
             task=task,
             function=function.__name__,
         )
-
     if others := definition.decorators_below():
-        raise InvalidConfigError(
-            f"the function has another decorator, which is not there where it runs: {', '.join(others)}. Do in the "
-            "function what it does",
-            task=task,
-            function=function.__name__,
-        )
+        raise _has_another_decorator(function, task, f": {', '.join(others)}")
+
+
+def _has_another_decorator(function: Callable[..., Any], task: str, which: str = "") -> InvalidConfigError:
+    return InvalidConfigError(
+        f"the function has another decorator, which is not there where it runs{which}. Do in the function what it does",
+        task=task,
+        function=function.__name__,
+    )
 
 
 def function_source(function: Callable[..., Any], task: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Execution
 from ...storage.errors import CairnError, ErrorKind
+from .error_chain import causes, causes_and_contexts
 from .missing_packages import missing_package
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def is_incurable(error: BaseException) -> bool:
 
     if missing_package(error):
         return True
-    chain = list(_causes(error))
+    chain = list(causes(error))
     for each in chain:
         if isinstance(each, AnalysisException):
             return not (_condition(each) or "").startswith(_ABOUT_DATA)
@@ -41,16 +42,6 @@ def _condition(error: PySparkException) -> str | None:
     return condition
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and what each was raised from; what only happened before it (`__context__`) is no cause."""
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        yield at
-        seen.add(id(at))
-        at = at.__cause__
-
-
 _SIGNS = (
     "FAILED_READ_FILE.FILE_NOT_EXIST",
     "FileNotFoundException",
@@ -62,20 +53,9 @@ _SIGNS = (
 
 def of(error: BaseException, upstream: Mapping[str, Execution]) -> tuple[str, ...]:
     """Give the upstreams that could not be read, in order; none where error and causes are about something else."""
-    texts = [text for text in map(str, _chain(error)) if any(sign in text for sign in _SIGNS)]
+    texts = [text for text in map(str, causes_and_contexts(error)) if any(sign in text for sign in _SIGNS)]
     folders = {
         uid: layout.execution_folder(execution.home, uid, execution.attempt, execution.token)
         for uid, execution in upstream.items()
     }
     return tuple(sorted(uid for uid, folder in folders.items() if any(folder in text for text in texts)))
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    todo: list[BaseException | None] = [error]
-    while todo:
-        each = todo.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            todo += [each.__cause__, each.__context__]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from .error_chain import causes
+
 _NO_S3A = re.compile(
     r"ClassNotFoundException: (Class )?org\.apache\.hadoop\.fs\.s3a\.S3AFileSystem|No FileSystem for scheme \"?s3a\b"
 )
@@ -46,10 +48,4 @@ def _reported(error: BaseException) -> Iterator[str]:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        if isinstance(at, PySparkException | Py4JJavaError):
-            yield str(at)
-        seen.add(id(at))
-        at = at.__cause__
+    return (str(each) for each in causes(error) if isinstance(each, PySparkException | Py4JJavaError))

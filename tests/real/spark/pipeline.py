@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,13 @@ class Pipeline:
         answer = self.coordinator.complete(progress.checkpoint)
         self.coordinator.clean()
         return answer.checkpoint
+
+    def run(self, run_id: str, body: Callable[[Epoch], Any], window: Slice | None = None) -> int:
+        """Run an epoch of one stage; give the checkpoint's id."""
+        self.trigger(run_id, window)
+        with self.epoch(run_id) as epoch:
+            body(epoch)
+        return self.complete(run_id)
 
     def listing(self, prefix: str = "") -> list[str]:
         """List the job's objects, relative to its prefix."""

@@ -379,11 +379,7 @@ def test_a_state_that_is_only_updated_has_a_time_to_live(spark: SparkSession, at
     hour = timedelta(hours=1)
     lives = StateTtl(hour, "time")
 
-    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            body(epoch)
-        pipeline.complete(run_id)
+    run = pipeline.run
 
     def second(epoch: Epoch) -> None:
         epoch.advance_watermark(moment("10:00"))
@@ -428,10 +424,8 @@ def test_a_new_base_drops_rows_that_have_ended(
 
     def run(run_id: str, body: Callable[[Epoch], Any], end: int | None) -> int:
         day = "2026-01-01T"
-        pipeline.trigger(run_id, Slice(f"{day}{end - 1}:00:00+00:00", f"{day}{end}:00:00+00:00") if end else Slice())
-        with pipeline.epoch(run_id) as epoch:
-            body(epoch)
-        return pipeline.complete(run_id)
+        window = Slice(f"{day}{end - 1}:00:00+00:00", f"{day}{end}:00:00+00:00") if end else Slice()
+        return pipeline.run(run_id, body, window)
 
     def stored(checkpoint: int, name: str) -> list[tuple[str, str]]:
         """The rows in the files that the checkpoint wrote, of a base alone."""
@@ -492,10 +486,7 @@ def test_a_compaction_drops_rows_that_have_ended_for_its_checkpoint(
     pipeline, hour = at(), timedelta(hours=1)
 
     def run(run_id: str, end: int, body: Callable[[Epoch], Any]) -> None:
-        pipeline.trigger(run_id, Slice(f"2026-01-01T{end - 1}:00:00+00:00", f"2026-01-01T{end}:00:00+00:00"))
-        with pipeline.epoch(run_id) as epoch:
-            body(epoch)
-        pipeline.complete(run_id)
+        pipeline.run(run_id, body, Slice(f"2026-01-01T{end - 1}:00:00+00:00", f"2026-01-01T{end}:00:00+00:00"))
 
     def first(epoch: Epoch) -> None:
         some = events(spark, ("A", "08:00"), ("B", "11:45"), ("C", None))
@@ -529,11 +520,7 @@ def test_a_compaction_keeps_rows_that_are_alive_for_an_older_checkpoint(
     """The newest checkpoint has moved the watermark on, and left the state: the one before it names the same files."""
     pipeline = at()
 
-    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            body(epoch)
-        pipeline.complete(run_id)
+    run = pipeline.run
 
     def first(epoch: Epoch) -> None:
         some = events(spark, ("A", "11:30"), ("B", "11:45"))
@@ -564,11 +551,7 @@ def test_a_small_state_that_is_written_whole_drops_rows_that_have_ended(
     monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
     pipeline = at()
 
-    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            body(epoch)
-        pipeline.complete(run_id)
+    run = pipeline.run
 
     def first(epoch: Epoch) -> None:
         some = events(spark, ("A", "08:00"), ("B", "11:00"), ("C", None))
@@ -657,11 +640,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
 def test_an_update_that_failed_gives_its_state_no_time_to_live(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:  # semantics K6
-    def run(run_id: str, body: Callable[[Epoch], Any]) -> None:
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            body(epoch)
-        pipeline.complete(run_id)
+    run = pipeline.run
 
     def second(epoch: Epoch) -> None:
         epoch.advance_watermark(moment("10:00"))
