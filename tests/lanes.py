@@ -1,8 +1,9 @@
 """Three lanes for `make test`, `pytest -n 3 --dist loadscope`: all begin at once, on two cores.
 
-What needs an Airflow runs one test after the other, because never two Airflows are up at once; so does what needs Spark
-or S3 without one. What needs neither goes module by module to the lane that has time. Airflow waits more than it works
-and takes longest, so the other lanes give it the processor when it asks.
+What needs an Airflow runs one test after the other on a worker of its own, because never two Airflows are up at once;
+that worker ends with it. The other workers take module by module: one begins with what needs Spark or S3 without an
+Airflow, the next with what needs neither, and each goes on with the rest of the other's, so that no core is idle while
+modules are left. Airflow waits more than it works, so the other lanes give it the processor when it asks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import PurePosixPath
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from scripts.harness import priority
 
@@ -61,12 +63,31 @@ class SessionGivesWay:
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each lane to one worker, and the modules of the quick one to any that has time."""
+    """Gives the lane with the Airflow to one worker, and the modules of the others to those that have time."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+        self._lane_of: dict[WorkerController, str] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         lane = of(nodeid)
-        return nodeid.partition("::")[0] if lane == QUICK else lane
+        return lane if lane == AIRFLOW else nodeid.partition("::")[0]
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a worker the next module of the lane that it began with; then of what is left."""
+        wanted = self._begins_with(node)
+        scope = next((scope for scope in self.workqueue if of(scope) == wanted), None)
+        if scope is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _begins_with(self, node: WorkerController) -> str:
+        """Give each lane to every second worker, in the order in which the workers got their first one."""
+        return self._lane_of.setdefault(node, (OTHERS, QUICK)[len(self._lane_of) % 2])
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Let the worker with the Airflow end after it: its session, and with it the Airflow, would last on."""
+        if AIRFLOW in self.assigned_work[node] and not node.shutting_down:
+            node.shutdown()
+        super()._reschedule(node)
