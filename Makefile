@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup sbom constraints demo test test-fast soak matrix chaos lint types docs site clean
+.PHONY: help setup sbom constraints dist demo test test-fast soak matrix chaos lint types docs site clean
 
 # Without bytecode each process of the tests compiles all their modules anew: a third of the time until its first test runs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,6 +28,10 @@ sbom: ## Write the list of every locked package and its checksums to .cache/sbom
 constraints: ## Write the versions that this was tested with, and the extra's PySpark, to .cache/constraints.txt, for pip install -c
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.constraints
+
+dist: ## Make what a release has, in .cache/dist: wheel, source archive, constraints file, list of packages
+	@$(SETUP) venv
+	@$(BIN)/python -m scripts.dist
 
 demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|server@epoch|none] [SESSION=submit] [STORAGE=file|s3] [KEEP=1]
 	@$(SETUP) venv java classes $(if $(filter s3,$(STORAGE)),s3server jars)

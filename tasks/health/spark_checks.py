@@ -27,7 +27,8 @@ def check_spark(facts: SparkFacts) -> Iterator[Finding]:
             "spark-submit",
             "no spark-submit with a Spark beside it was found by PATH and SPARK_HOME",
             "no stage can be submitted from this machine",
-            "pip install 'airflow-cairn[spark]', or set SPARK_HOME to the home of a Spark",
+            "pip install 'airflow-cairn[spark]', with its environment's `bin` on PATH; or set SPARK_HOME to the home "
+            "of a Spark",
         )
         return
     if facts.java is None:
