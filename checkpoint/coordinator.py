@@ -21,6 +21,7 @@ from .attempts.failover import Failover, FailureReport
 from .attempts.progress import CheckpointProgress
 from .attempts.resume import Resumption
 from .attempts.trigger import CheckpointTrigger
+from .attempts.trigger_right import TriggerRight
 from .cleanup.cleaner import Cleaner
 from .completion import restore, settle
 from .decisions import admission, overtaken, queue, restore_choice, suspension, transitions
@@ -78,6 +79,8 @@ class Coordinator(UseCase):
 
         self._trigger = CheckpointTrigger(opened)
         self.trigger = self._trigger.trigger
+        self.trigger_right = TriggerRight(opened)
+        """Which task triggers, where several could (semantics T10)."""
         self._failover = Failover(opened)
         resumption = Resumption(opened)
         self._claims = Claims(opened, self._failover, resumption)

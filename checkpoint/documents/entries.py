@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ...storage.str_enum import StrEnum
 from ..reasons import COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
 from .attempt import DocumentRef, Owner, PendingDocument, RestorePointer
 from .fields import (
+    AtLeast,
     Attempt,
     CheckpointId,
     Count,
@@ -375,6 +377,18 @@ class WaitingRequest:
     """The owner of the DAG run that waits; the place is free when that has ended."""
     window: WindowText | None = field(default=None, metadata=SPARSE)
     """As in `PendingEntry`; None also where a source says what the epoch reads once it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggeringTask:
+    """The task that triggers an epoch's checkpoint, where several could (semantics T10)."""
+
+    epoch: Epoch
+    task_id: str
+    map_index: Annotated[int, AtLeast(-1)] = -1
+    """Which instance of a mapped task; -1 for a task that is not mapped."""
+    failed: bool = field(default=False, metadata=SPARSE)
+    """Its trigger has failed, and those that waited for it are to end as it does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from .entries import (
     RewindRecord,
     SavepointEntry,
     Stopped,
+    TriggeringTask,
     WaitingRequest,
 )
 from .fields import CheckpointId, Count, Epoch, Job, Target, Token
@@ -48,6 +49,9 @@ MAX_INTERVENTIONS = 20
 
 MAX_WAITING = 1_000
 """Requests that may wait (semantics T2)."""
+
+MAX_TRIGGERING = 100
+"""Tasks that may trigger at the same moment, each of another epoch; what dead ones left goes first (semantics T10)."""
 
 MAX_DECLINED = 20
 """Declined requests that the head remembers, for users to read (semantics T1)."""
@@ -138,6 +142,8 @@ class Head:
     """Where those of long ago are, the oldest first; two at most."""
     notes_below: CheckpointId | None = None
     """Notes of version 0.1 count if they name a checkpoint below this one; None: that version wrote this head."""
+    triggering: tuple[TriggeringTask, ...] = field(default=(), metadata=SPARSE)
+    """The tasks that trigger, where an epoch begins with several stages, newest last; one an epoch (semantics T10)."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 

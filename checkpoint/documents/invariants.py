@@ -15,6 +15,7 @@ from .head import (
     MAX_NOTICES,
     MAX_RESTORES,
     MAX_SAVEPOINTS,
+    MAX_TRIGGERING,
     MAX_WAITING,
     Head,
 )
@@ -100,6 +101,9 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "waiting and pending exclude each other (T9)", not set(waiting) & {e.epoch for e in new.pending}
     yield "the line is in order (T2)", ranks == sorted(ranks)
     yield "the line is bounded (T2)", len(waiting) <= MAX_WAITING
+    triggering = [e.epoch for e in new.triggering]
+    yield "one task triggers an epoch (T10)", len(set(triggering)) == len(triggering)
+    yield "the tasks that trigger are bounded (T10)", len(triggering) <= MAX_TRIGGERING
     yield "the declined are bounded (T1)", len(new.declined) <= MAX_DECLINED
     yield "the interventions are bounded (O1)", len(new.interventions) <= MAX_INTERVENTIONS
 

@@ -49,6 +49,11 @@ def is_stage(task: Any) -> bool:
     return issubclass(kind_of(task), StageOperator)
 
 
+def is_mapped(task: Any) -> bool:
+    """Tell whether each instance of a task is a stage of its own."""
+    return isinstance(task, MappedOperator)
+
+
 def kind_of(task: Any) -> type:
     """Give the class of a task, of a mapped one that of its instances."""
     return task.operator_class if isinstance(task, MappedOperator) else type(task)

@@ -53,7 +53,7 @@ class CheckpointedTaskGroup(TaskGroup):
     The author's `retries` stay: with none, a failed stage waits to be cleared manually. Where the config has a
     `restart_strategy`, that decides instead: the stages get its retry policy, and enough `retries` for it.
 
-    Where the group begins with one stage, that stage's own task triggers, and Airflow passes over `trigger_checkpoint`.
+    Where the group begins with stages, the first of their tasks triggers, and Airflow passes over `trigger_checkpoint`.
 
     Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
     comes right after `trigger_checkpoint`, so that no stage holds it up, and what follows the group follows it alone.

@@ -1,31 +1,50 @@
-"""What stages' tasks do at both ends of an epoch: the first stage triggers the checkpoint, the last one completes it.
+"""What stages' tasks do at both ends of an epoch: a first stage triggers the checkpoint, the last one completes it.
 
-Other tasks for that would have to be started first (C1, D3, T9). Which stage is the first one: `graph.first_stage`.
+Other tasks for that would have to be started first (C1, D3, T9). Which stages are first ones: `graph.first_stage`.
 
-Who can race: Airflow may run one try of the task only, and a zombie of an earlier one may trigger too. Triggering is
-idempotent (T9), so the two get one attempt, and the claim that follows decides which of them submits. A process that
-dies before the attempt is pending leaves nothing; one that dies after it leaves an attempt that the next try finds.
+Who can race: of several first stages one at a time has the right to trigger, an entry of the head (T10). Airflow may
+run one try of a task only, and a zombie of an earlier one may trigger too. Triggering is idempotent (T9), so the two
+get one attempt, and the claim that follows decides which of them submits. A process that dies before the attempt is
+pending leaves nothing but that right, which another stage takes once Airflow says that its holder no longer runs; one
+that dies after it leaves an attempt that the next try finds.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from airflow.sdk.execution_time.xcom import XCom
 
 from ...checkpoint.answers import BeginAnswer, TriggerFirst
+from ...checkpoint.attempts.trigger_right import HeldBy, HolderState
+from ...checkpoint.documents.attempt import Owner
+from ...checkpoint.documents.entries import TriggeringTask
 from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError, RewoundError
+from ...hooks.clear_body import TaskRef
+from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
-from ..graph.first_stage import trigger_before
+from ...storage.probe import ensure_probed
+from ...tasks.clearing import GIVEN_UP
+from ...tasks.deployment import deployment
+from ...tasks.stage_states import states_of
+from ..graph.first_stage import trigger_before, triggers_alone
 from .overtaken_epoch import COME_BACK_AFTER
 from .tries import is_asked_for
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ...checkpoint import Coordinator
     from ..graph.declaration import StageOperator, TriggerOperator
@@ -35,23 +54,34 @@ log = logging.getLogger(__name__)
 RESULT = "return_value"
 """The key of a task's result."""
 
+LOOK_S = 0.5
+"""Between two looks at an epoch that another stage's task triggers."""
+
+RUNNING = "running"
+PUT_OFF = frozenset({"up_for_reschedule", "up_for_retry"})
+"""Airflow's states of a task that comes back by itself."""
+
 
 def begin_or_trigger(
-    begin: Callable[[], BeginAnswer], stage: StageOperator, context: Context, is_pending: Callable[[], bool]
+    begin: Callable[[], BeginAnswer], stage: StageOperator, context: Context, coordinator: Coordinator, epoch: str
 ) -> BeginAnswer:
-    """Begin the stage, and trigger first where its epoch has no attempt and this stage is the one to trigger.
+    """Begin the stage, and trigger first where its epoch has no attempt and this stage may trigger.
 
     Where the task was cleared it triggers first also if an attempt is pending: that one stays, unless the DAG's stages
     have changed. An epoch that was rewound starts anew only where the task was cleared, not in Airflow's retry (R5).
+
+    Where another stage's task triggers already, this one waits in its process: that task runs, so it needs no slot.
 
     Args:
         begin: asks for the right to submit.
         stage: the stage's task.
         context: Airflow's.
-        is_pending: tells whether an attempt of the epoch is.
+        coordinator: of the job.
+        epoch: the epoch's name.
 
     Raises:
-        AirflowFailException: no checkpoint was triggered, and no retry cures that.
+        AirflowFailException: no checkpoint was triggered, by this task or by the one it has waited for, and no retry
+            cures that.
         AirflowRescheduleException: the trigger has to wait and is not `deferrable`, the DAG is paused, or it failed of
             what a retry may cure: then this task comes back, as often as the task that triggers would be retried.
         TaskDeferred: the trigger waits for a place, in the triggerer.
@@ -62,39 +92,135 @@ def begin_or_trigger(
     if trigger is None:
         return begin()
     cleared = is_asked_for(context["ti"], stage.retries)
-    if not (cleared and is_pending()):
+    turn = _Turn(trigger, context, coordinator, epoch)
+    waited = False
+    while True:
+        overtaken = False
+        if not (cleared and coordinator.head().pending_of_epoch(epoch) is not None):
+            try:
+                answer = begin()
+            except (NotTriggeredError, CheckpointNotReadyError) as error:
+                if isinstance(error, RewoundError) and not cleared:
+                    raise
+            else:
+                if not isinstance(answer, TriggerFirst):
+                    return answer
+                overtaken = True
+        # What fails while this task waits is its own failure, too, even where a person asked for this try.
+        held = turn.take(asked_for=(cleared or overtaken) and not waited)
+        if held is None:
+            turn.trigger()
+            return begin()
+        _wait_for(held, first=not waited)
+        waited = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One task's turn to trigger."""
+
+    operator: TriggerOperator
+    context: Context
+    coordinator: Coordinator
+    epoch: str
+
+    def take(self, *, asked_for: bool) -> HeldBy | None:
+        """Take the right to trigger, where there are others that could (semantics T10).
+
+        Raises:
+            AirflowFailException, AirflowRescheduleException, CairnError: as of `begin_or_trigger`.
+        """
+        if triggers_alone(self.operator):
+            return None
+        ti = self.context["ti"]
         try:
-            answer = begin()
-        except (NotTriggeredError, CheckpointNotReadyError) as error:
-            if isinstance(error, RewoundError) and not cleared:
-                raise
-        else:
-            if not isinstance(answer, TriggerFirst):
-                return answer
-    _trigger(trigger, context)
-    return begin()
+            # What gives the right is a conditional write, and the trigger's own look at the store comes later.
+            ensure_probed(self.coordinator.files.store, nonce=secrets.token_hex(8))
+            return self.coordinator.trigger_right.take(
+                self._me(),
+                Owner(ti.dag_id, ti.run_id, deployment()),
+                lambda task: _state_of(ti, task),
+                asked_for=asked_for,
+            )
+        except CairnError as error:
+            self._come_back(error)
+            raise
 
+    def trigger(self) -> None:
+        """Do what the task that triggers would do, keep its result as that task's XCom, and let go of the right.
 
-def _trigger(trigger: TriggerOperator, context: Context) -> None:
-    """Do what the task that triggers would do, and keep its result as that task's XCom."""
-    ti = context["ti"]
-    own = trigger.prepare_for_execution()
-    own.render_template_fields(context)
+        Raises:
+            AirflowFailException, AirflowRescheduleException, AirflowSkipException, TaskDeferred, CairnError: as of
+                `begin_or_trigger`.
+        """
+        ti = self.context["ti"]
+        own = self.operator.prepare_for_execution()
 
-    def push(key: str, value: Any) -> None:
-        XCom.set(key, value, dag_id=ti.dag_id, task_id=own.task_id, run_id=str(ti.run_id))
+        def push(key: str, value: Any) -> None:
+            XCom.set(key, value, dag_id=ti.dag_id, task_id=own.task_id, run_id=str(ti.run_id))
 
-    try:
-        result = own.trigger(context, push)
-    except CairnError as error:
+        try:
+            own.render_template_fields(self.context)
+            result = own.trigger(self.context, push)
+            if own.do_xcom_push:
+                push(RESULT, result)
+        except (AirflowSkipException, AirflowRescheduleException, TaskDeferred):
+            # Another task asks as well as this one, and gets the same answer.
+            self._give_back()
+            raise
+        except Exception as error:
+            self._give_back(failed=True)
+            if isinstance(error, CairnError):
+                self._come_back(error)
+            raise
+        self._give_back()
+
+    def _come_back(self, error: CairnError) -> None:
+        """End this try without using one up, where a retry may cure the error and the trigger's are not used up."""
         if not error.retry_cures:
             raise AirflowFailException(str(error)) from error
-        if context.get("task_reschedule_count", 0) >= (own.retries or 0):
-            raise
-        log.warning("%s; trying again", error)
-        raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
-    if own.do_xcom_push:
-        push(RESULT, result)
+        if self.context.get("task_reschedule_count", 0) < (self.operator.retries or 0):
+            log.warning("%s; trying again", error)
+            raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
+
+    def _give_back(self, *, failed: bool = False) -> None:
+        if triggers_alone(self.operator):
+            return
+        try:
+            self.coordinator.trigger_right.give_back(self._me(), failed=failed)
+        except CairnError as error:
+            log.warning("the right to trigger is left to who asks Airflow about this task: %s", error)
+
+    def _me(self) -> TriggeringTask:
+        ti = self.context["ti"]
+        return TriggeringTask(self.epoch, ti.task_id, -1 if ti.map_index is None else ti.map_index)
+
+
+def _state_of(ti: RuntimeTaskInstanceProtocol, task: TriggeringTask) -> HolderState:
+    ref = TaskRef(task.task_id, task.map_index)
+    state = states_of(ti, [ref]).get(ref)
+    if state == RUNNING:
+        return HolderState.RUNS
+    if state in PUT_OFF:
+        return HolderState.COMES_BACK
+    return HolderState.FAILED if state in GIVEN_UP else HolderState.OTHER
+
+
+def _wait_for(held: HeldBy, *, first: bool) -> None:
+    """Wait a little for the task that triggers, or end as it does."""
+    task = TaskRef(held.task.task_id, held.task.map_index)
+    if held.state is HolderState.RUNS:
+        if first:
+            log.info("%s triggers the checkpoint; waiting for it", task)
+        system_sleep(LOOK_S)
+        return
+    if held.state is HolderState.COMES_BACK:
+        log.info("%s could not trigger the checkpoint and comes back; so does this task", task)
+        raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER)
+    raise AirflowFailException(
+        f"no checkpoint was triggered: {task} was to trigger it and has failed; its log says why. Correct that, then "
+        "clear both tasks"
+    )
 
 
 def complete_if_last(coordinator: Coordinator, epoch: str, stage: str) -> None:

@@ -116,7 +116,7 @@ class StageClaim:
 
     def _ask(self) -> BeginAnswer:
         try:
-            answer = begin_or_trigger(self._begin, self.operator, self.context, self._is_pending)
+            answer = begin_or_trigger(self._begin, self.operator, self.context, self.coordinator, self.epoch)
         except JobPausedError:
             if not start_unless_paused(self.coordinator, self.context["ti"]):
                 # Airflow starts no task of a paused DAG: this one comes back when the pause is over.
@@ -141,9 +141,6 @@ class StageClaim:
             first_try=first_since_clear(ti, retries),
             state_of=lambda owner: state_of(ti, owner),
         )
-
-    def _is_pending(self) -> bool:
-        return self.coordinator.head().pending_of_epoch(self.epoch) is not None
 
     def _to_run_again(self) -> tuple[Restarted, ...]:
         return self.coordinator.to_run_again(self.epoch)

@@ -49,7 +49,7 @@ from ...tasks.slice_detail import check_slice_detail
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger
 from ..graph.declaration import Push, TriggerOperator
-from ..graph.first_stage import first_stage_of
+from ..graph.first_stage import first_stages_of
 from ..graph.stages import StageTask
 from ..graph.topology import stages_of
 from ..stage.curable import WHERE_A_RETRY_MAY_CURE
@@ -321,8 +321,8 @@ class TriggerCheckpointOperator(TriggerOperator):
 
     @property
     def inherits_from_empty_operator(self) -> bool:
-        """Tell Airflow to pass over this task where the first stage does its work."""
-        return first_stage_of(self) is not None
+        """Tell Airflow to pass over this task where a first stage does its work."""
+        return bool(first_stages_of(self))
 
     def _trigger(
         self,

@@ -25,6 +25,7 @@ from tests.support.world.operations_left_out import LEFT_OUT_OPERATIONS
 from tests.support.world.operations_region import REGION_OPERATIONS
 from tests.support.world.operations_request import REQUEST_OPERATIONS
 from tests.support.world.operations_restart import RESTART_OPERATIONS
+from tests.support.world.operations_trigger_right import TRIGGER_RIGHT_OPERATIONS
 from tests.support.world.world import TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault
 
@@ -45,6 +46,7 @@ OPERATIONS = (
     *HOOK_OPERATIONS,
     *REGION_OPERATIONS,
     *APPENDING_OPERATIONS,
+    *TRIGGER_RIGHT_OPERATIONS,
 )
 
 

@@ -68,6 +68,7 @@ from airflow_cairn.checkpoint.documents.entries import (
     SavepointOrigin,
     Slowest,
     Stopped,
+    TriggeringTask,
     WaitingRequest,
 )
 from airflow_cairn.checkpoint.documents.head import CompletedNote, Head, Segment
@@ -230,6 +231,7 @@ EXAMPLES: dict[type, Any] = {
         noted=(CompletedNote("w", 1),),
         segments=(Segment(DocumentRef("chk-0000000002/epochs-00000000000000a7.jsonl", 63, "ab" * 32), 1),),
         notes_below=2,
+        triggering=(TriggeringTask("x1", "epoch.parts", 1, failed=True),),
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),

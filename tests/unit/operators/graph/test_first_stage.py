@@ -1,4 +1,4 @@
-"""Which stage's task does the work of the task that triggers: the only one that a group begins with."""
+"""Which stages' tasks do the work of the task that triggers: those that a group begins with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_cairn.hooks.clear_body import TaskRef
 from airflow_cairn.operators.graph.declaration import TriggerOperator
-from airflow_cairn.operators.graph.first_stage import first_stage_of, task_that_triggers, trigger_before
+from airflow_cairn.operators.graph.first_stage import (
+    first_stages_of,
+    task_that_triggers,
+    trigger_before,
+    triggers_alone,
+)
 from airflow_cairn.operators.graph.run_tasks import trigger_of
+from airflow_cairn.operators.graph.stages import instances_of
 from tests.support.airflow_fixtures import DagFile
 
 TRIGGER = "epoch.trigger_checkpoint"
@@ -37,9 +44,8 @@ def parsed(dag_file: DagFile, inside: str, outside: str = "pass", config: str = 
 def test_the_one_stage_that_a_group_begins_with(dag_file: DagFile, outside: str) -> None:
     dag, trigger = parsed(dag_file, "a >> b", outside)
     a, b = (dag.get_task(f"epoch.{uid}") for uid in "ab")
-    first = first_stage_of(trigger)
-    assert first is not None
-    assert first.task_id == a.task_id
+    assert first_stages_of(trigger) == (TaskRef(a.task_id),)
+    assert triggers_alone(trigger)
     assert (trigger_before(a), trigger_before(b)) == (trigger, None)
     assert task_that_triggers(trigger).task_id == "epoch.a"
     # Stages and the task that waits have it run again where the epoch was overtaken.
@@ -51,22 +57,63 @@ def test_the_one_stage_that_a_group_begins_with(dag_file: DagFile, outside: str)
     assert passed_over == {"before", TRIGGER}
 
 
+MAPPED = "SparkEpochOperator.partial(task_id='m').expand(application=['x.py', 'y.py'])"
+
+
+@pytest.mark.parametrize(
+    ("inside", "first"),
+    [
+        ("pass", [("a", -1), ("b", -1)]),
+        (f"b >> {MAPPED} << a", [("a", -1), ("b", -1)]),
+        (f"a >> b << {MAPPED}", [("a", -1), ("m", 0)]),
+        (f"{MAPPED} >> [a, b]", [("m", 0)]),
+    ],
+    ids=["two stages", "two before a mapped one", "a mapped one beside another", "a mapped one"],
+)
+def test_several_stages_that_a_group_begins_with(
+    dag_file: DagFile, inside: str, first: list[tuple[str, int]]
+) -> None:  # semantics T10
+    dag, trigger = parsed(dag_file, inside)
+    assert first_stages_of(trigger) == tuple(TaskRef(f"epoch.{task}", index) for task, index in first)
+    assert not triggers_alone(trigger)
+    assert task_that_triggers(trigger) == first_stages_of(trigger)[0]
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert stored.get_task(TRIGGER).inherits_from_empty_operator
+    plain = [dag.get_task(f"epoch.{uid}") for uid in "ab"]
+    began = {task for task, _ in first}
+    assert [trigger_before(task) for task in plain] == [trigger if uid in began else None for uid in "ab"]
+
+
+def test_an_instance_of_a_mapped_stage_knows_what_it_may_do(dag_file: DagFile) -> None:
+    dag, trigger = parsed(dag_file, f"{MAPPED} >> [a, b]")
+    for instance in instances_of(dag.get_task("epoch.m")):
+        assert trigger_before(instance.operator) is trigger
+    assert trigger_of(dag.get_task("epoch.a")) == TaskRef("epoch.m", 0)
+
+
 @pytest.mark.parametrize(
     ("inside", "outside", "config"),
     [
-        ("pass", "pass", ""),
         ("EmptyOperator(task_id='plain') >> a >> b", "pass", ""),
-        ("b >> SparkEpochOperator.partial(task_id='m').expand(application=['x.py']) << a", "pass", ""),
-        ("SparkEpochOperator.partial(task_id='m').expand(application=['x.py']) >> [a, b]", "pass", ""),
+        ("EmptyOperator(task_id='plain') >> a", "pass", ""),
         ("a >> b", "before >> a", ""),
+        ("pass", "before >> a", ""),
         ("a >> b", "pass", "unaligned=True"),
+        ("pass", "pass", "unaligned=True"),
     ],
-    ids=["two stages", "a plain task", "two and a mapped one", "a mapped one", "one after another task", "unaligned"],
+    ids=[
+        "a plain task",
+        "a plain task beside a stage",
+        "one after another task",
+        "one of two after another task",
+        "unaligned",
+        "two unaligned",
+    ],
 )
 def test_in_other_shapes_the_task_that_triggers_runs(dag_file: DagFile, inside: str, outside: str, config: str) -> None:
     """What is drawn after the block counts, too: `before` may be skipped, and the stage with it."""
     dag, trigger = parsed(dag_file, inside, outside, config)
-    assert first_stage_of(trigger) is None
+    assert first_stages_of(trigger) == ()
     assert not trigger.inherits_from_empty_operator
     assert trigger_before(dag.get_task("epoch.a")) is None
     assert task_that_triggers(trigger).task_id == TRIGGER

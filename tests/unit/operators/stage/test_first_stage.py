@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError, RewoundError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, TriggerCheckpointOperator
+from airflow_cairn.operators.graph.stages import instances_of
 from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
@@ -34,26 +35,37 @@ STAGES = (StageSpec("a"), StageSpec("b", ("a",)))
 
 
 class Flights:
-    """A DAG of a → b, whose drivers acknowledge; and what was kept as XComs of the task that triggers."""
+    """A DAG of a → b, whose drivers acknowledge; and what was kept as XComs of the task that triggers.
 
-    def __init__(self, job: Job, **options: Any) -> None:
+    Without an edge from a to b if `apart`, and beside a mapped stage m.
+    """
+
+    def __init__(self, job: Job, *, apart: bool = False, **options: Any) -> None:
         self.job = job
         self.xcoms: dict[str, Any] = {}
+        self.pushed: list[str] = []
         options = {"reads_window": False, "storage": job.storage, **options}
         with DAG("flights", schedule=None) as self.dag, CheckpointedTaskGroup("epoch", **options):
             a, b = (stage(uid) for uid in "ab")
-            a >> b
+            if apart:
+                SparkEpochOperator.partial(task_id="m", retries=0).expand(application=["x.py", "y.py"])
+            else:
+                a >> b
 
     def set(self, key: str, value: Any, *, dag_id: str, task_id: str, run_id: str) -> None:
         """Keep an XCom, as the API server does."""
         assert (dag_id, task_id) == ("flights", TRIGGER)
         self.xcoms[key] = {"run": run_id, **value}
+        self.pushed.append(key)
 
     def run(self, uid: str, run_id: str = "r1", *, wakes: dict[str, Any] | None = None, **more: Any) -> Any:
         """Run a try of a stage, or go on with one that was woken."""
         facts = {name: more.pop(name) for name in ("task_reschedule_count", "dag_run") if name in more}
         ti = Ti(run_id=run_id, task_id=f"epoch.{uid}", **{"max_tries": 0, **more})
-        task: Any = self.dag.get_task(ti.task_id).prepare_for_execution()
+        task: Any = self.dag.get_task(ti.task_id)
+        if ti.map_index is not None and ti.map_index >= 0:
+            task = instances_of(task)[ti.map_index].operator
+        task = task.prepare_for_execution()
         at = context(ti, run_id=run_id, task=task, **facts)
         return task.execute(at) if wakes is None else task.execute_complete(at, wakes)
 

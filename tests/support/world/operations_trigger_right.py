@@ -1,0 +1,75 @@
+"""The operations around the right to trigger, each with the world in which it is due (T10)."""
+
+from __future__ import annotations
+
+from airflow_cairn.checkpoint.attempts.trigger_right import HeldBy, HolderState
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.entries import TriggeringTask
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.world.operation import EPOCH, Operation, Run
+from tests.support.world.world import World
+
+OWNER = Owner("flights", EPOCH)
+FIRST, SECOND = (TriggeringTask(EPOCH, f"epoch.{name}") for name in ("first", "second"))
+
+
+def take(
+    world: World,
+    task: TriggeringTask,
+    store: ObjectStore | None = None,
+    *,
+    other: HolderState = HolderState.OTHER,
+    asked_for: bool = False,
+) -> HeldBy | None:
+    """Have a task take the right, where the state of any other that has it is `other`."""
+    return world.coordinator(store).trigger_right.take(task, OWNER, lambda _task: other, asked_for=asked_for)
+
+
+def give_back(world: World, task: TriggeringTask, store: ObjectStore | None = None, *, failed: bool = False) -> None:
+    """Have a task give it back."""
+    world.coordinator(store).trigger_right.give_back(task, failed=failed)
+
+
+def _take(world: World) -> Run:
+    world.run_epoch("e1")
+    return lambda world, store: take(world, FIRST, store)
+
+
+def _take_from_a_dead_one(world: World) -> Run:
+    world.run_epoch("e1")
+    take(world, SECOND)
+    return lambda world, store: take(world, FIRST, store)
+
+
+def _give_back(world: World) -> Run:
+    world.run_epoch("e1")
+    take(world, FIRST)
+    return lambda world, store: give_back(world, FIRST, store)
+
+
+def _fail(world: World) -> Run:
+    world.run_epoch("e1")
+    take(world, FIRST)
+    return lambda world, store: give_back(world, FIRST, store, failed=True)
+
+
+def _trigger(world: World) -> Run:
+    """All that a stage's task does before it begins; hooks are asked while it has the right."""
+    world.hook()
+    world.run_epoch("e1")
+
+    def run(world: World, store: ObjectStore) -> None:
+        assert take(world, FIRST, store) is None
+        world.ask(EPOCH, store)
+        give_back(world, FIRST, store)
+
+    return run
+
+
+TRIGGER_RIGHT_OPERATIONS = (
+    Operation("take the right to trigger", _take),
+    Operation("take the right of a dead task", _take_from_a_dead_one),
+    Operation("give the right back", _give_back),
+    Operation("fail to trigger", _fail),
+    Operation("trigger with the right", _trigger),
+)
