@@ -140,6 +140,22 @@ def test_racing_triggers_make_one_checkpoint_with_one_slice(tmp_path: Path) -> N
     assert coordinator.head().counters.triggered == 8
 
 
+def test_racing_first_stages_ask_source_and_hook_once(tmp_path: Path) -> None:  # semantics T9, T10
+    coordinator = Coordinator(LocalStore(tmp_path / "store"), JOB)
+    with racers(tmp_path / "store", *["first_stage"] * 4) as party:
+        for number in range(8):
+            said = party.run(f"e{number}", 0)
+            assert set(said.values()) == {str(number + 1)}, "all begin in one attempt"
+            for stage in range(4):
+                answer = coordinator.begin(f"e{number}", f"s{stage}", f"first_stage {stage}")
+                assert isinstance(answer, Submit)
+                coordinator.acknowledge(ack_of(answer.handover))
+            coordinator.complete(number + 1)
+    noted = sorted((tmp_path / "asked").read_text().splitlines())
+    assert noted == sorted(line for n in range(8) for line in (f"read for e{n}", f"asked at {n + 1}"))
+    assert coordinator.head().triggering == ()
+
+
 def test_the_same_failure_reported_at_once_is_one_failover(tmp_path: Path) -> None:  # semantics F5
     coordinator = Coordinator(LocalStore(tmp_path / "store"), JOB)
     with racers(tmp_path / "store", *["reporter"] * 4) as party:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from airflow_cairn.checkpoint import Coordinator, TriggerRequest
+from airflow_cairn.checkpoint import Coordinator, MasterHook, TriggerRequest
 from airflow_cairn.checkpoint.answers import FailedOver, Submit, Triggered
-from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
-from airflow_cairn.checkpoint.errors import CheckpointFailedError
+from airflow_cairn.checkpoint.attempts.trigger_right import HolderState
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import TriggeringTask
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.source import Reading, RunFacts
+from airflow_cairn.storage.clock import system_sleep
 from airflow_cairn.storage.local.store import LocalStore
 
 
@@ -63,7 +70,66 @@ def beginner(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> 
     return answer.handover.token
 
 
-ROLES = {each.__name__: each for each in (finisher, last, aborter, cleaner, trigger, reporter, beginner)}
+@dataclass
+class Counting(MasterHook):
+    """A source and a hook that note in a file that they were asked."""
+
+    where: Path
+    positioned: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "counts"
+
+    def note(self, what: str) -> None:
+        """Add a line."""
+        with self.where.open("a") as notes:
+            notes.write(f"{what}\n")
+
+    def read(self, run: RunFacts, position: Any) -> Reading:
+        """Answer as a source."""
+        self.note(f"read for {run.run_id}")
+        return Reading(run.run_id)
+
+    def advance(self, position: Any, part: Any, shelf: Any) -> Any:
+        """Move on."""
+        return part
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> int:
+        """Answer as a hook."""
+        self.note(f"asked at {checkpoint}")
+        return checkpoint
+
+
+def first_stage(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Begin as one of the stages that a group begins with, all of whose tasks run; say which checkpoint it has."""
+    stages = tuple(StageSpec(f"s{number}") for number in range(4))
+    counts = Counting(Path(sys.argv[1]).parent / "asked")
+    mine = TriggeringTask(epoch, me)
+    while True:
+        try:
+            answer = coordinator.begin(epoch, f"s{me.rsplit(maxsplit=1)[-1]}", me)
+        except (NotTriggeredError, CheckpointNotReadyError):
+            pass
+        else:
+            assert isinstance(answer, Submit)
+            return str(answer.handover.checkpoint)
+        held = coordinator.trigger_right.take(
+            mine, Owner("flights", epoch), lambda _task: HolderState.RUNS, asked_for=False
+        )
+        if held is not None:
+            system_sleep(0.01)
+            continue
+        run = RunFacts(run_id=epoch, run_type="manual")
+        request = TriggerRequest(epoch, Slice(), stages, sources=(counts,), run=run, hooks=("counts",))
+        triggered = coordinator.trigger(request)
+        assert isinstance(triggered, Triggered)
+        coordinator.ask_hooks(triggered.pending, [counts])
+        coordinator.trigger_right.give_back(mine)
+
+
+ROLES = {each.__name__: each for each in (finisher, last, aborter, cleaner, trigger, reporter, beginner, first_stage)}
 
 
 def main(root: str, job: str, role: str, me: str) -> None:

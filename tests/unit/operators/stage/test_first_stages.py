@@ -152,7 +152,9 @@ def test_it_waits_for_the_hooks_that_the_other_one_asks(
     pending: list[Triggered] = []
 
     def dies_before_the_hooks(*given: Any) -> Any:
-        pending.append(asks(*given))
+        answer = asks(*given)
+        assert isinstance(answer, Triggered)
+        pending.append(answer)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
