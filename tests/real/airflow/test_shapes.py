@@ -1,4 +1,4 @@
-"""Regions, plain tasks, mapped and skipped stages on a real Airflow."""
+"""Regions, plain tasks, mapped, skipped and several first stages on a real Airflow."""
 
 from __future__ import annotations
 
@@ -49,4 +49,30 @@ def test_each_failure_runs_its_region_again_and_nothing_else(airflow: AirflowHom
     assert job.outcomes() == [(1, 1, "JOB_FAILOVER_REGION"), (2, 2, "JOB_FAILOVER_REGION"), (3, 3, "COMPLETED")]
     folded = {stage: job.value(stage, "folded") for stage in ("clean", "europe", "parts-0", "parts-1", "report")}
     assert folded == {stage: [RUN] for stage in folded}
+    assert job.unreferenced() == []
+
+
+def test_of_several_first_stages_another_triggers_where_one_is_killed(
+    airflow: AirflowHome, gates: Gates, storage: str
+) -> None:
+    """semantics T10, T7: the task that triggers is killed while a master hook is asked; no task of its own triggers."""
+    api, job, dag = airflow.api, JobStore(storage, "first_stages"), "first_stages"
+    gates.hold(dag, RUN, 1, "hook")
+    api.trigger(dag, RUN)
+    gates.wait_until_reached(dag, RUN, 1, "hook").kill()
+    gates.release(dag, RUN, 1, "hook")
+    api.wait_for_run(dag, RUN)
+    assert api.run_state(dag, RUN) == "success", api.explain(dag, RUN)
+
+    asked = (gates.folder / "asked").read_text().split()
+    assert len(asked) == len(set(asked)) == 2, "by the one that was killed, and by one other process"
+    found = {(ti.task_id.removeprefix("epoch."), ti.map_index): ti for ti in api.task_instances(dag, RUN)}
+    first = [("one", -1), ("two", -1), ("several", 0), ("several", 1)]
+    assert sorted(found[each].try_number for each in first) == [1, 1, 1, 2]
+    trigger = found["trigger_checkpoint", -1]
+    assert (trigger.state, trigger.raw["pid"], trigger.raw["hostname"]) == ("success", None, ""), "no worker ran it"
+    told = api.xcom(dag, RUN, "epoch.trigger_checkpoint")
+    assert (told["checkpoint"], told["attempt"], told["epoch"]) == (1, 1, RUN)
+    assert job.outcomes() == [(1, 1, "COMPLETED")]
+    assert job.coordinator.head().triggering == ()
     assert job.unreferenced() == []
