@@ -193,7 +193,7 @@ def test_a_group_that_was_skipped_has_no_checkpoint(job: Job) -> None:
     with pytest.raises(
         AirflowSkipException, match="the task that triggers the checkpoint was skipped, so there is none"
     ):
-        run.execute("wait_for_checkpoint", trigger_checkpoint=SKIPPED)
+        run.execute("wait_for_checkpoint", trigger_checkpoint=SKIPPED, a=SKIPPED)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def _strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 _FREE = {
     "actor", "cause", "checksum", "claimant", "dag_id", "data", "deployment", "detail", "end", "kind", "reason",
-    "request", "run_id", "savepoint_target", "schema", "sha256", "start", "status", "target", "uri", "why",
+    "request", "run_id", "savepoint_target", "schema", "sha256", "start", "status", "target", "task_id", "uri", "why",
 }  # fmt: skip
 """Fields that hold text for people or for comparing, never part of a key; and a savepoint's place, a URI of its own."""
 
