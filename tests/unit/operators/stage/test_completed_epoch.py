@@ -58,6 +58,6 @@ def test_who_waits_says_the_same_and_lets_the_run_go_on(run: Run, said: Said) ->
     before = run.job.coordinator.head()
     assert run.look()["checkpoint"] == 2
     assert "is completed" not in said.text, "nobody has cleared it"
-    assert run.look({("trigger_checkpoint", -1): "skipped"}, try_number=2)["checkpoint"] == 2
+    assert run.look({("a", -1): "skipped"}, try_number=2)["checkpoint"] == 2
     assert expected(run.job) in said.text
     assert run.job.coordinator.head() == before
