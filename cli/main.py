@@ -30,6 +30,10 @@ FAILED = 2
 INTERRUPTED = 130
 """After Ctrl-C, as shells have it."""
 
+_NO_STORAGE = (
+    "the storage is missing: give --storage URI, set CAIRN_STORAGE, or give --conn with a connection that names one"
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -56,18 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             take_over(options)
         where = named or getattr(options, "storage", None) or ""
         if options.on_store and not where:
-            line.error(
-                "the storage is missing: give --storage URI, set CAIRN_STORAGE, or give --conn with a connection that "
-                "names one"
-            )
+            return _failed(_NO_STORAGE, typed.again("--storage", "URI"))
         if not options.on_store:
             return _once(options.run(options), typed)
         store = commands.opened_savepoint(where, options) if where == named else commands.opened(where, options)
         return _watch(store, options) if getattr(options, "watch", False) else _once(options.run(store, options), typed)
     except CairnError as error:
-        print(f"{alarming('cairn:', sys.stderr)} {printable(str(error))}", file=sys.stderr)
-        _say_next(after(error, typed))
-        return FAILED
+        return _failed(str(error), after(error, typed))
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -84,6 +83,12 @@ def _once(outcome: Outcome, typed: Typed) -> int:
     if outcome.damaged and (follows := after_damage(typed)) is not None:
         _say_next(follows)
     return DAMAGED if outcome.damaged else 0
+
+
+def _failed(why: str, follows: str) -> int:
+    print(f"{alarming('cairn:', sys.stderr)} {printable(why)}", file=sys.stderr)
+    _say_next(follows)
+    return FAILED
 
 
 def _say_next(command: str) -> None:

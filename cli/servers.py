@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from ..checkpoint import Coordinator
-from ..checkpoint.documents.layout import epoch_name
-from ..checkpoint.documents.read_windows import WindowText
-from ..checkpoint.store.job_files import JobFiles
-from ..checkpoint.views.checkpoint_list import window_json
 from ..checkpoint.views.servers import ServerRow
 from ..checkpoint.views.servers import servers as servers_of
 from ..checkpoint.views.wording import moment
@@ -35,51 +30,29 @@ def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[
         CairnError: the store could not be asked.
     """
     rows: list[ServerRow] = []
-    inputs: dict[tuple[str, str | None], WindowText | None] = {}
     problems: dict[str, str] = {}
     for job in jobs:
         try:
-            found_of_job = servers_of(JobFiles(store, job), now_ms)
-            rows += found_of_job
-            inputs |= _inputs(store, job, found_of_job)
+            rows += servers_of(Coordinator(store, job), now_ms)
         except CairnError as error:
             # As for heads: a broken document, or a folder that is no job's.
             if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
                 raise
             problems[job] = str(error)
-    lines = (
-        text.table(_HEADINGS, [_cells(row, inputs.get((row.job, row.run_id))) for row in rows])
-        if rows
-        else ["no Spark servers"]
-    )
+    lines = text.table(_HEADINGS, [_cells(row) for row in rows]) if rows else ["no Spark servers"]
     for name, problem in problems.items():
         lines += text.paragraph(f"{name}: its record of servers cannot be read: {problem}", text.width())
     found = [{"job": name, "problem": problem} for name, problem in problems.items()]
-    described = [{**asdict(row), "input": window_json(inputs.get((row.job, row.run_id)))} for row in rows]
-    return lines, {"servers": described, "problems": found}
+    return lines, {"servers": [row.as_json() for row in rows], "problems": found}
 
 
-def _inputs(store: ObjectStore, job: str, rows: Iterable[ServerRow]) -> dict[tuple[str, str | None], WindowText | None]:
-    """Give what the runs read for which a job's servers are; none where the head cannot be read, which others say."""
-    runs = {row.run_id for row in rows if row.run_id is not None}
-    if not runs:
-        return {}
-    try:
-        head = Coordinator(store, job).head()
-    except CairnError as error:
-        if error.kind is not ErrorKind.DATA:
-            raise
-        return {}
-    return {(job, run): head.window_of(epoch_name(run)) for run in runs}
-
-
-def _cells(row: ServerRow, window: WindowText | None) -> tuple[str, ...]:
+def _cells(row: ServerRow) -> tuple[str, ...]:
     return (
         row.job,
         row.server,
         row.state,
         text.run_name(row.run_id, _RUN) if row.run_id is not None else "the job",
-        text.window(window),
+        text.window(row.input),
         row.where or "-",
         moment(row.started_at_ms),
         moment(row.lease_until_ms),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ..output.suggestions import meant
 from . import reports, requests
@@ -37,7 +37,12 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says which command or option a mistyped one may have been meant for."""
+    """Says which command or option a mistyped one may have been meant for, and what to type next."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse what was typed, as argparse does, and end with the command to type."""
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: error: {message}\nnext: {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse an option that is a misspelt one; argparse would name none, or what is missing."""

@@ -185,18 +185,31 @@ def test_what_cannot_be_done_is_said_in_one_line_with_what_to_type_next(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "message", "follows"),
     [
-        (["jobs"], "the storage is missing: give --storage URI, set CAIRN_STORAGE"),
-        (["show", "flights", "zero", "--storage", "file:///x"], "a checkpoint's id is a number from 1 on, not 'zero'"),
+        (["shwo"], "there is no command 'shwo' (did you mean show?)", "cairn --help"),
+        (["checkpoints"], "the following arguments are required: JOB", "cairn checkpoints --help"),
+        (["jobs", "--storge", "file:///x"], "(did you mean --storage?)", "cairn jobs --help"),
+        (["show", "flights", "zero"], "a checkpoint's id is a number from 1 on, not 'zero'", "cairn show --help"),
     ],
 )
-def test_wrong_words_are_a_usage_error(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
-    """Argparse's own status and form."""
+def test_wrong_words_are_a_usage_error(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str, follows: str
+) -> None:
+    """Argparse's own status and form, and what to type next."""
     with pytest.raises(SystemExit) as stopped:
         main(words)
     assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
+    *_, said, last = capsys.readouterr().err.splitlines()
+    assert message in said
+    assert last == f"next: {follows}"
+
+
+def test_without_a_storage_it_says_how_to_name_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "flights", "2", "--json"]) == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("cairn: the storage is missing: give --storage URI, set CAIRN_STORAGE")
+    assert last == "next: cairn show flights 2 --json --storage URI"
 
 
 def test_a_broken_job_does_not_hide_the_others(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,9 +94,10 @@ def test_one_that_names_no_storage_needs_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     define(monkeypatch, conn_type="aws", login="id", password=CANARY)
-    with pytest.raises(SystemExit, match="2"):
-        main(["jobs", "--conn", "lake"])
-    assert "the storage is missing: give --storage URI, set CAIRN_STORAGE" in capsys.readouterr().err
+    assert main(["jobs", "--conn", "lake"]) == 2
+    said = capsys.readouterr().err
+    assert "the storage is missing: give --storage URI, set CAIRN_STORAGE" in said
+    assert said.splitlines()[-1] == "next: cairn jobs --conn lake --storage URI"
 
 
 def test_without_airflow_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
