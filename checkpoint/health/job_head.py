@@ -119,7 +119,7 @@ def too_old(storage: str, coordinator: Coordinator, runtime: Runtime, max_age_ms
 def servers_record(storage: str, coordinator: Coordinator, runtime: Runtime) -> Iterator[Finding]:
     """Find a record of Spark servers that cannot be read."""
     try:
-        servers(coordinator.files, runtime.now_ms())
+        servers(coordinator, runtime.now_ms())
     except CairnError as problem:
         yield error(
             "servers-damaged",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from ...storage.errors import GoneError
+from ...storage.errors import CairnError, ErrorKind, GoneError
+from ..coordinator import Coordinator
+from ..documents.head import Head
 from ..documents.layout import run_id_of
+from ..documents.read_windows import WindowText
+from ..documents.strict_json import Json
 from ..servers.record import ANYWHERE, KEY, ServerEntry, ServersDocument
-from ..store.job_files import JobFiles
+from .checkpoint_list import window_json
 
 GONE = "gone"
 """Of a server that has not renewed its lease in time: it died, or does not reach the store."""
@@ -34,6 +38,12 @@ class ServerRow:
     port: int | None
     started_at_ms: int
     lease_until_ms: int
+    input: WindowText | None
+    """What the DAG run reads; None where it reads no window, or the job's head cannot be read."""
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values."""
+        return {**asdict(self), "input": window_json(self.input)}
 
     @property
     def where(self) -> str:
@@ -44,26 +54,37 @@ class ServerRow:
         return f"{at}:{self.port}"
 
 
-def servers(files: JobFiles, now_ms: int) -> list[ServerRow]:
+def servers(coordinator: Coordinator, now_ms: int) -> list[ServerRow]:
     """List a job's servers, oldest first; none where it never had one.
 
     Args:
-        files: of the job.
+        coordinator: of the job.
         now_ms: the time, milliseconds since 1970 UTC.
 
     Raises:
         CairnError: the record cannot be read.
     """
     try:
-        record, _ = files.read(ServersDocument, KEY)
+        record, _ = coordinator.files.read(ServersDocument, KEY)
     except GoneError:
         return []
     # The record's own order is that of their last renewals.
     oldest_first = sorted(record.servers, key=lambda each: (each.started_ms, each.nonce))
-    return [_row(record.job, each, now_ms) for each in oldest_first]
+    head = _head(coordinator) if any(each.use is not None for each in oldest_first) else None
+    return [_row(record.job, each, head, now_ms) for each in oldest_first]
 
 
-def _row(job: str, entry: ServerEntry, now_ms: int) -> ServerRow:
+def _head(coordinator: Coordinator) -> Head | None:
+    """Give the job's head; None where it cannot be read, which others say."""
+    try:
+        return coordinator.head()
+    except CairnError as error:
+        if error.kind is not ErrorKind.DATA:
+            raise
+        return None
+
+
+def _row(job: str, entry: ServerEntry, head: Head | None, now_ms: int) -> ServerRow:
     return ServerRow(
         job=job,
         server=entry.nonce,
@@ -74,4 +95,5 @@ def _row(job: str, entry: ServerEntry, now_ms: int) -> ServerRow:
         port=entry.port or None,
         started_at_ms=entry.started_ms,
         lease_until_ms=entry.lease_until_ms,
+        input=head.window_of(entry.use) if head is not None and entry.use is not None else None,
     )

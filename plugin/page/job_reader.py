@@ -254,7 +254,7 @@ def _examined(coordinator: Coordinator) -> ExaminedJob:
 
 
 def _servers(coordinator: Coordinator) -> list[ServerRow]:
-    return servers(coordinator.files, system_runtime().now_ms())
+    return servers(coordinator, system_runtime().now_ms())
 
 
 def _savepoints(coordinator: Coordinator) -> tuple[SavepointEntry, ...]:

@@ -94,7 +94,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     @made.get(f"{one}/servers", summary="The Spark servers that its stages share", dependencies=may_read)
     async def servers(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
-        return document(job, {"servers": [asdict(row) for row in await jobs.reader.servers(job)]})
+        return document(job, {"servers": [row.as_json() for row in await jobs.reader.servers(job)]})
 
     @made.get(f"{one}/doctor", summary="What is wrong with it and its storage", dependencies=may_read)
     async def doctor(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -14,14 +12,12 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.metadata import CHECKS
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import CheckpointDetails
-from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob, declared_jobs
 from airflow_cairn.plugin.page.html_routes import LINES
 from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
-from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.world.savepoints import take
 from tests.support.world.world import JOB, World
@@ -256,26 +252,6 @@ def test_another_owner_is_named(busy: World) -> None:
     seen = words(Page(one_job(busy.memory)).get(f"{ONE}/configuration").text)
     assert "Another DAG owns this job." in seen
     assert "cairn adopt flights --dag flights --storage s3://lake/cairn" in seen
-
-
-def test_the_interface_sends_what_the_command_prints(
-    busy: World, tmp_path: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = Page(one_job(busy.memory))
-    uri = jobs.dump(busy.memory, tmp_path)
-
-    def printed(*command: str) -> dict[str, Any]:
-        assert main([*command, "--storage", uri, "--json"]) == 0
-        return dict(json.loads(capsys.readouterr().out))
-
-    def sent(path: str) -> dict[str, Any]:
-        found = json.loads(page.get(f"/api/v1{ONE}{path}").text.replace(STORAGE, uri))
-        return {name: value for name, value in found.items() if name not in {"dag_id", "storage"}}
-
-    assert sent("/checkpoints?limit=2") == printed("checkpoints", JOB, "--limit", "2")
-    assert sent("/checkpoints/4") == printed("show", JOB, "4", "--subtasks", "20", "--limit", "100")
-    assert sent("/savepoints") == printed("savepoints", JOB)
-    assert sent("")["stats"] == printed("stats", JOB)
 
 
 def test_a_job_that_has_not_run_says_so() -> None:
