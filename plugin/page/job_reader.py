@@ -26,7 +26,7 @@ from ...storage.port import ObjectStore
 from ...tasks import metrics
 from .declared_jobs import DeclaredJob
 from .operations import Operation, look
-from .problems import RowsNotShownError
+from .problems import NotYetDoneError, RowsNotShownError
 from .shared_reads import SharedReads
 
 V = TypeVar("V")
@@ -182,7 +182,7 @@ class JobReader:
 
         Raises:
             CairnError: of the act.
-            TimeoutError: the store has not answered in time; the act goes on.
+            NotYetDoneError: the store, or what else the act asks, has not answered in time; the act goes on.
         """
         key = (job.storage, job.aws_conn_id, job.job)
 
@@ -191,7 +191,10 @@ class JobReader:
             with opened.lock:
                 return act(opened.coordinator)
 
-        return await self._shared.once(job.storage, run)
+        try:
+            return await self._shared.once(job.storage, run)
+        except TimeoutError as error:
+            raise NotYetDoneError from error
 
     async def _look(
         self,

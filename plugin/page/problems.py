@@ -34,6 +34,10 @@ class ForeignRequestError(Exception):
     """A request that would change something was not sent by a page of ours."""
 
 
+class NotYetDoneError(TimeoutError):
+    """What a person asked for has not ended in time, and goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why there is nothing to show."""
@@ -59,6 +63,12 @@ _FOREIGN = Problem(
 )
 _REFUSED = Problem(403, "Airflow refuses this", "", "Ask an administrator of this Airflow for the right.")
 _AWAY = Problem(502, "Airflow's own API did not do this", "", "Reload this page: it says what there is now.")
+_NOT_YET_DONE = Problem(
+    504,
+    "There is no answer yet",
+    "The storage, or Airflow's own API, has not answered in time. What you have confirmed goes on.",
+    "Look at the job's page in a minute: it says what has been done.",
+)
 _DEFECT = Problem(
     500, "Cairn could not make this page", "This is a defect of Cairn.", "The API server's log has the cause."
 )
@@ -91,6 +101,8 @@ def problem_of(error: Exception) -> Problem:
             return _of_http(error)
         case RequestValidationError():
             return Problem(422, "This address is not understood", _wrong(error))
+        case NotYetDoneError():
+            return _NOT_YET_DONE
         case TimeoutError():
             return _with(_OF_KIND[ErrorKind.UNAVAILABLE], "It has not answered in time.")
         case JobNotKnownError():

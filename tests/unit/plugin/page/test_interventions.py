@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from collections.abc import Callable
+from threading import Event
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -15,12 +17,17 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.plugin.interventions.plan import InterventionRefusedError
 from airflow_cairn.plugin.page import confirmations
 from airflow_cairn.plugin.page.confirmations import Confirmations
+from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.storage.port import ObjectStore
+from scripts.harness.wait import wait_until
 from tests.support.page_world import busy_world
 from tests.support.shut_down import shut_down
 from tests.support.world.world import JOB, World
+from tests.support.wrapped_stores import WrappedStore
 from tests.unit.plugin.page.stand_in import NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
 
+T = TypeVar("T")
 REWIND = f"{ONE}/interventions/rewind?checkpoint=1"
 GIVE_UP = f"{ONE}/interventions/give-up?checkpoint=4"
 RESUME = f"{ONE}/interventions/resume"
@@ -30,6 +37,18 @@ RESUME = f"{ONE}/interventions/resume"
 def busy() -> World:
     """A job whose pending checkpoint has not expired: a plan settles what has (semantics D2)."""
     return busy_world(system_runtime().now_ms() - 20_000)
+
+
+class Slow(WrappedStore):
+    """Writes nothing before it is told to."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.go = Event()
+
+    def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        assert self.go.wait(300)
+        return call()
 
 
 def confirmed_by(answer: httpx.Response) -> str:
@@ -87,6 +106,23 @@ def test_a_job_goes_on(busy: World) -> None:  # semantics S1
     assert busy.coordinator().head().stopped is None
     assert RESUME not in page.get(ONE).text
     assert page.get(RESUME).status_code == 409
+
+
+def test_what_takes_too_long_goes_on(busy: World) -> None:
+    """The page says so, and does not blame the storage alone: Airflow's own API may be slow."""
+    slow = Slow(busy.memory)
+    server = StandIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: slow})
+    form = confirmed_by(Page(server).get(REWIND))
+    try:
+        answer = Page(server, SharedReads(patience_s=0.05)).post(REWIND, form)
+        assert answer.status_code == 504
+        seen = words(answer.text)
+        assert "own API, has not answered in time. What you have confirmed goes on." in seen
+        assert done(busy) == []
+    finally:
+        slow.go.set()
+    wait_until(lambda: done(busy), 300, "the rewind to be done")
+    assert done(busy) == [("rewind", "admin", 1)]
 
 
 @pytest.mark.parametrize("path", [REWIND, f"/api/v1{REWIND}"])
