@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -63,6 +63,8 @@ class AirflowApiHook(BaseHook):
     Args:
         airflow_api_conn_id: the connection; see the how-to about clearing.
         sleep: waits, in seconds; for tests.
+        waits_s: seconds between the tries of what may be sent again; empty: it is tried once.
+        timeout_s: seconds for each step of a request.
     """
 
     conn_name_attr = "airflow_api_conn_id"
@@ -70,11 +72,18 @@ class AirflowApiHook(BaseHook):
     hook_name = "Airflow REST API (Cairn)"
 
     def __init__(
-        self, airflow_api_conn_id: str = AIRFLOW_API_CONN_ID, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        airflow_api_conn_id: str = AIRFLOW_API_CONN_ID,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        waits_s: Sequence[float] = WAITS_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         super().__init__()
         self.airflow_api_conn_id = airflow_api_conn_id
         self._sleep = sleep
+        self._waits_s = tuple(waits_s)
+        self._timeout_s = timeout_s
         self._token: str | None = None
 
     def __repr__(self) -> str:
@@ -112,7 +121,7 @@ class AirflowApiHook(BaseHook):
     def _http(self) -> httpx.Client:
         # No redirects: a 307 would send the body on, and the one that asks for a token holds the password.
         return httpx.Client(
-            base_url=self.access.base_url, timeout=TIMEOUT_S, verify=self.access.trust(), follow_redirects=False
+            base_url=self.access.base_url, timeout=self._timeout_s, verify=self.access.trust(), follow_redirects=False
         )
 
     def close(self) -> None:
@@ -138,14 +147,36 @@ class AirflowApiHook(BaseHook):
             AirflowNotFoundException: the connection is not defined.
             InvalidConfigError: the connection cannot be used.
         """
-        path = f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}/taskInstances/{_quoted(task.task_id)}"
-        answer = self._send("GET", path if task.map_index < 0 else f"{path}/{task.map_index}", repeat=True)
+        answer = self._send("GET", _path_of(dag_id, run_id, task), repeat=True)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         found = self._json(answer)
         if not isinstance(found.get("id"), str):
             raise self._unexpected(answer)
         return TaskFacts(found["id"], found.get("state"))
+
+    def rewrite_note(self, dag_id: str, run_id: str, task: TaskRef | None, rewrite: Callable[[str], str]) -> None:
+        """Change the note of a run, or of one of its tasks; nothing is sent where it stays as it is.
+
+        The API has no compare-and-swap: what a person saves between the two requests, milliseconds apart, is lost.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the DAG run.
+            task: which task of it; None: the run's own note.
+            rewrite: gives the new note for the one that is there, empty where there is none.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should, or has no such run or task.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used.
+        """
+        path = _path_of(dag_id, run_id, task)
+        before = self._json(self._send("GET", path, repeat=True)).get("note") or ""
+        note = rewrite(before)
+        if note != before:
+            self._json(self._send("PATCH", f"{path}?update_mask=note", {"note": note}, repeat=True))
 
     def clear(self, dag_id: str, run_id: str, tasks: list[TaskRef], note: str) -> None:
         """Clear tasks of one run, whatever their state, in one transaction; see `clear_body`.
@@ -320,7 +351,7 @@ class AirflowApiHook(BaseHook):
         return self._send("GET", f"/dags/{_quoted(dag_id)}", repeat=True)
 
     def _run(self, dag_id: str, run_id: str) -> httpx.Response:
-        return self._send("GET", f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}", repeat=True)
+        return self._send("GET", _path_of(dag_id, run_id), repeat=True)
 
     def _send(self, method: str, path: str, body: Any = None, *, repeat: bool) -> httpx.Response:
         fresh = self._token is None
@@ -337,8 +368,8 @@ class AirflowApiHook(BaseHook):
         if answer.status_code == httpx.codes.FORBIDDEN:
             raise self._refused(
                 answer,
-                "the connection's user may not do this: it needs the right to read and edit task instances of the DAG, "
-                "and to stop a job the right to edit the DAG and to make runs of it (role User)",
+                "the connection's user may not do this: it needs the right to read and edit task instances and runs of "
+                "the DAG, and to stop a job the right to edit the DAG and to make runs of it (role User)",
             )
         return answer
 
@@ -364,7 +395,7 @@ class AirflowApiHook(BaseHook):
 
     def _try(self, method: str, path: str, body: Any, headers: dict[str, str], *, repeat: bool) -> httpx.Response:
         """Send a request, again where that is safe: always if no connection was made, else if it changes nothing."""
-        waits = list(WAITS_S)
+        waits = list(self._waits_s)
         while True:
             try:
                 answer = self._http.request(method, path, json=body, headers=headers)
@@ -450,6 +481,14 @@ def detail_of(answer: httpx.Response) -> str:
         said = answer.text
     detail = said.get("detail", said) if isinstance(said, dict) else said
     return " ".join(str(detail).split())[:300]
+
+
+def _path_of(dag_id: str, run_id: str, task: TaskRef | None = None) -> str:
+    path = f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}"
+    if task is None:
+        return path
+    path += f"/taskInstances/{_quoted(task.task_id)}"
+    return path if task.map_index < 0 else f"{path}/{task.map_index}"
 
 
 def _quoted(part: str) -> str:

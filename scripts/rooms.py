@@ -45,7 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "remote",
     ),
     "hooks": ("versions", "*"),
-    "tasks": ("*", "health"),
+    "tasks": ("*", "health", "reports"),
     "plugin": ("provider_info windows drawings", "timetable interventions", "page", "cairn_plugin"),
     "operators": ("graph", "stage", "failure trigger restore doctor notifications", "savepoint", "group"),
 }

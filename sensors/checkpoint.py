@@ -24,13 +24,14 @@ from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, UnavailableError
-from ..tasks.checkpoint_link import CheckpointLink
 from ..tasks.clearing import Where
 from ..tasks.dag_pause import start_unless_paused
 from ..tasks.dag_runs import state_of
 from ..tasks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
 from ..tasks.listeners import tell, tell_if_possible
 from ..tasks.messages import already_completed
+from ..tasks.reports import notes
+from ..tasks.reports.checkpoint_link import CheckpointLink
 from ..tasks.stage_states import NobodyAcknowledgesError, acknowledge_for, check_awaited, states_of, was_skipped
 from ..tasks.unstarted_stages import start_again
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
@@ -337,6 +338,9 @@ class CheckpointSensor(BaseSensorOperator):
             tell(coordinator, self.listeners)
         finally:
             outcome.clean(coordinator)
+        entry = coordinator.head().ended_by_id(completed.checkpoint)
+        if entry is not None:
+            self._note(coordinator, ti, notes.completed(entry))
         held = asked_savepoints.go_on(
             coordinator, lambda uri: CheckpointStorageHook(uri, settings.aws_conn_id).open_store()
         )
@@ -352,7 +356,14 @@ class CheckpointSensor(BaseSensorOperator):
         assert isinstance(progress, Failed)
         if progress.checkpoint == 0 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
             raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
+        if progress.checkpoint != 0:
+            next_step = outcome.next_step_of(coordinator, settings.storage, progress)
+            self._note(coordinator, ti, notes.failed(progress, next_step))
         raise outcome.failure_of(coordinator, settings.storage, progress, ti.run_id)
+
+    def _note(self, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol, said: str) -> None:
+        """Write it on the run; outside of a group there is no connection for that."""
+        notes.write(self._airflow_api_conn_id, ti.dag_id, str(ti.run_id), coordinator.job, said)
 
 
 def _missing(progress: Progress) -> tuple[str, ...]:

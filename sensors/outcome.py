@@ -82,7 +82,7 @@ def failure_of(
     run = run_of_head(coordinator.head(), layout.epoch_name(run_id))
     facts = {"job": coordinator.job, "epoch": run, "attempt": ended.attempt}
     way_out = WAYS_OUT[ended.reason]
-    said = LEFT_BEHIND if ended.left_behind else way_out.said(coordinator.job, storage, ended.checkpoint)
+    said = next_step_of(coordinator, storage, ended)
     cause = f"checkpoint {ended.checkpoint} failed: {ended.reason}: {ended.detail}. {said}"
     if ended.for_good:
         return JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)
@@ -95,6 +95,11 @@ def failure_of(
         # No stage's own retry opens another attempt, so another try of this task would find the same.
         return AirflowFailException(str(failed))
     return failed
+
+
+def next_step_of(coordinator: Coordinator, storage: StorageUri, ended: Failed) -> str:
+    """Say what a person does next about an epoch's newest attempt, which is known."""
+    return LEFT_BEHIND if ended.left_behind else WAYS_OUT[ended.reason].said(coordinator.job, storage, ended.checkpoint)
 
 
 def clean(coordinator: Coordinator) -> None:

@@ -213,6 +213,7 @@ _UPWARDS = {
     "plugin/drawings/x.py": "from ..page.jobs import Jobs",
     "plugin/interventions/x.py": "from ..page.jobs import Jobs",
     "tasks/clearing.py": "from .health.examine import examine_worker",
+    "tasks/health/x.py": "from ..reports import notes",
     "operators/graph/x.py": "from ..stage.drivers import DurableSubmit",
     "operators/stage/x.py": "from ..trigger.operator import TriggerCheckpointOperator",
     "operators/failure/x.py": "from ..trigger import checks",

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Restarted
 from ...checkpoint.documents.run_window import run_of_slice
 from ...checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
+from ...hooks.clear_body import TaskRef
 from ...tasks.clearing import note_of
 from ...tasks.job_settings import scope_of
 from ...tasks.listeners import tell_if_possible
+from ...tasks.reports import notes
 from ..graph.run_tasks import where_of
 from ..graph.stages import StageTask, stage_task
 from ..stage.others_again import let_others_run_again
-from .report import is_final, report, settings_of
+from .report import detail_of, is_final, report, settings_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -86,6 +88,10 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
     start = f"checkpoint {pending.restore.checkpoint}" if pending.restore else "nothing: no checkpoint has completed"
     if answer.restarted:
         _run_others_again(context, stage, answer, coordinator)
+    if answer.created:
+        task = TaskRef(stage.task_id, stage.map_index)
+        said = notes.failed_over(uid, detail_of(context, uid), pending, final=is_final(context))
+        notes.write(stage.operator.airflow_api_conn_id, ti.dag_id, str(ti.run_id), coordinator.job, said, (task,))
     return (
         f"stage {uid} failed; checkpoint {pending.checkpoint} · epoch {run_of_slice(pending.epoch, pending.slice)} · "
         f"attempt {pending.attempt} "

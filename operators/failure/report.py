@@ -42,7 +42,7 @@ def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
         layout.epoch_name(ti.run_id),
         uid,
         str(ti.id),
-        _detail(context, uid),
+        detail_of(context, uid),
         final=is_final(context),
         curable=not _failed_permanently(context),
         unknown=_is_unknown(context),
@@ -88,7 +88,8 @@ def _lost_server(context: Context) -> str:
     return str(error.fields.get("server", "")) if isinstance(error, StageFailedError) else ""
 
 
-def _detail(context: Context, uid: str) -> str:
+def detail_of(context: Context, uid: str) -> str:
+    """Say in one line why a try failed, as far as it is known here."""
     error = context.get("exception")
     if isinstance(error, AirflowFailException) and isinstance(error.__cause__, CheckpointError):
         error = error.__cause__

@@ -58,7 +58,7 @@ class CheckpointedTaskGroup(TaskGroup):
     Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
     comes right after `trigger_checkpoint`, so that no stage holds it up, and what follows the group follows it alone.
 
-    Its tooltip says, below the author's own, which stages run again together (semantics F1).
+    Its tooltip says, below the author's own, which job it is and which stages run again together (semantics F1).
 
     Args:
         group_id: as of any task group.
@@ -291,7 +291,9 @@ class CheckpointedTaskGroup(TaskGroup):
             return ()
         with naming(group=self.group_id):
             stages = self._trigger.checked_stages()
-        self.tooltip = "\n".join(filter(None, [self._authors_tooltip, tooltip_of(stages)]))
+        scope = self.checkpoint_scope
+        which = f"job {scope.job} in {scope.storage}"
+        self.tooltip = "\n".join(filter(None, [self._authors_tooltip, which, tooltip_of(stages)]))
         return stages
 
     def _check_clearing(self, stages: tuple[StageSpec, ...]) -> None:

@@ -21,9 +21,9 @@ from ...hooks.spark_submit import EpochSubmitHook
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
 from ...storage.names import check_name
-from ...tasks.checkpoint_link import CheckpointLink
 from ...tasks.dag_pause import stop_if_paused
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
+from ...tasks.reports.checkpoint_link import CheckpointLink
 from ...tasks.shared_server import SharedServer
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange

@@ -30,7 +30,6 @@ from ...spark.pyspark_versions import conflict
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
-from ...tasks.checkpoint_link import CheckpointLink
 from ...tasks.dag_pause import start_unless_paused
 from ...tasks.dag_runs import state_of
 from ...tasks.deployment import deployment
@@ -45,6 +44,7 @@ from ...tasks.job_settings import (
 )
 from ...tasks.listeners import tell_if_possible
 from ...tasks.messages import already_completed, already_read
+from ...tasks.reports.checkpoint_link import CheckpointLink
 from ...tasks.slice_detail import check_slice_detail
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger

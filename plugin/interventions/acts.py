@@ -12,11 +12,16 @@ from dataclasses import dataclass
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
+from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...hooks.airflow_api import AirflowApiHook
+from ...tasks.reports import notes
 from . import of_checkpoints, of_last_run, of_runs, of_savepoints
 from .of_runs import Region
 from .plan import InterventionRefusedError, Kind, Plan, RunKind
+
+NOTED = 20
+"""Runs that get a note of a rewind, the newest ones: the person waits meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +123,9 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
     assert agreed.checkpoint is not None  # a plan of the others has one
     if agreed.kind is InterventionKind.GIVE_UP:
         return of_checkpoints.give_up(coordinator, agreed.checkpoint, actor)
-    return of_checkpoints.rewind(coordinator, agreed.checkpoint, agreed.rewound, actor)
+    of_checkpoints.rewind(coordinator, agreed.checkpoint, agreed.rewound, actor)
+    if agreed.rewound is not None:
+        for epoch in agreed.rewound.epochs[-NOTED:]:
+            said = notes.rewound(agreed.checkpoint, actor)
+            notes.put(means.api, means.dag_id, run_id_of(epoch), coordinator.job, said)
+    return None

@@ -110,16 +110,30 @@ class OneRun:
     """The bodies of the clears, in order."""
     refuses: int | None = None
     """The status that it answers every request with."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """By task; the run's own by `""`."""
+    noted: list[str] = field(default_factory=list)
+    """The paths of the requests that changed a note."""
 
     def __call__(self, asked: Asked) -> Answer:
         """Answer one request."""
         if self.refuses is not None:
             return self.refuses, {"detail": "no"}
+        _, _, task = unquote(asked.path.partition("?")[0]).partition("/taskInstances/")
+        if asked.method == "PATCH":
+            self.noted.append(asked.path)
+            self.notes[task] = asked.body["note"]
+            return 200, {}
         if asked.method == "GET":
-            task = unquote(asked.path.rpartition("/")[2])
+            if not task:
+                return 200, {"state": "running", "note": self.notes.get("")}
             if task not in self.ids:
                 return 404, {"detail": "not found"}
-            return 200, {"id": self.ids[task], "state": self.states.get(task, "success")}
+            return 200, {
+                "id": self.ids[task],
+                "state": self.states.get(task, "success"),
+                "note": self.notes.get(task),
+            }
         self.cleared.append(asked.body)
         for task in asked.body["task_ids"]:
             self.ids[task], self.states[task] = f"{self.ids[task]}+", None

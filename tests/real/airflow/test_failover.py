@@ -47,6 +47,10 @@ def test_the_region_runs_again_2(scenario: Scenario) -> None:
     assert "cleared, to run again: a" in scenario.log("e1", "b", 1)
     note: Any = scenario.task("e1", "a").raw["note"]
     assert note == "Cairn: region failover of checkpoint 2, `b` failed, attempt 2"
+    job = f"Cairn: {scenario.name}: "
+    assert scenario.task("e1", "b").raw["note"].startswith(f"{job}`b` failed ("), "the next try keeps it"
+    run = scenario.airflow.api.request("GET", f"/dags/{scenario.name}/dagRuns/e1")
+    assert run["note"] == f"{job}checkpoint 2 completed · attempt 2 · started empty"
 
 
 @ON_BOTH

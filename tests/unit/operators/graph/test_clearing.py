@@ -87,6 +87,18 @@ def test_the_callback_clears_the_rest_of_the_region(pipeline: Pipeline, api: Api
     assert "cleared, to run again: a" in said.text
 
 
+def test_the_run_and_the_task_that_failed_have_a_note(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """Once: a second report of the same failure writes nothing, and what a person has written stays."""
+    pipeline.airflow.notes[""] = "Ana: watch this one"
+    for _ in range(2):
+        pipeline.fail("b", exception=ValueError("bad\nrow"))
+    failed = "Cairn: flights: `b` failed (ValueError: bad row)"
+    said = f"{failed} · checkpoint 2 · attempt 2 begins with its next try · starts empty"
+    assert pipeline.airflow.notes == {"": f"Ana: watch this one\n{said}", "b_task": said}
+    path = "/api/v2/dags/flights/dagRuns/manual__r1"
+    assert pipeline.airflow.noted == [f"{path}?update_mask=note", f"{path}/taskInstances/b_task?update_mask=note"]
+
+
 def test_twice_is_once(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:  # semantics F5
     for _ in range(3):
         pipeline.fail("b")
@@ -119,21 +131,23 @@ def test_a_task_that_airflow_has_given_up_stays_so(pipeline: Pipeline, api: ApiS
 def test_a_failure_that_nothing_follows_clears_nothing(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:
     pipeline.tries["b"].try_number = 2
     pipeline.fail("b")
-    assert api.asked == []
+    assert pipeline.airflow.cleared == []
+    assert "begins once its task is cleared" in pipeline.airflow.notes["b_task"]
     assert "a must run again too, once this task does: clear it, and they are cleared with it (b_task)" in said.text
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connection", "no connection"])
-def test_a_region_of_one_stage_asks_no_api(
+def test_a_region_of_one_stage_clears_nothing(
     pipeline: Pipeline, request: pytest.FixtureRequest, connected: bool, said: Said
 ) -> None:  # semantics F1
-    api: ApiStandIn | None = request.getfixturevalue("api") if connected else None
+    if connected:
+        request.getfixturevalue("api")
     pipeline.job.acknowledge(pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id)))
     pipeline.begin("c")
     pipeline.fail("c")
     assert "stage c failed; checkpoint 2" in said.text
     assert "manually" not in said.text
-    assert api is None or api.asked == []
+    assert pipeline.airflow.cleared == []
 
 
 @pytest.mark.parametrize("why", ["undefined", "refused", "overloaded", "by choice"])

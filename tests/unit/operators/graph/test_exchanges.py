@@ -182,7 +182,7 @@ def test_the_tooltip_says_what_runs_again_together() -> None:  # semantics F1
         clean >> Pipelined() >> routes
     back = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     tooltip = back.task_group.get_task_group_dict()["epoch"].tooltip
-    assert tooltip == "Flights of a day\nregion 1: clean, routes\nregion 2: report"
+    assert tooltip == f"Flights of a day\njob flights in {STORAGE}\nregion 1: clean, routes\nregion 2: report"
     assert DagSerialization.to_dict(dag) == DagSerialization.to_dict(dag)
 
 
@@ -191,4 +191,4 @@ def test_a_long_tooltip_is_cut() -> None:
         for number in range(30):
             stage(f"s{number}")
     lines = group.tooltip.splitlines()
-    assert lines[19:] == ["region 20: s19", "and 10 more: cairn regions lists them"]
+    assert lines[20:] == ["region 20: s19", "and 10 more: cairn regions lists them"]

@@ -81,10 +81,13 @@ class Airflow:
         self.declines = ""
         """Why it makes no run; empty: it does."""
         self.cleared: list[dict[str, Any]] = []
+        self.notes: dict[str, str] = {}
+        """Of runs that were not made here, by their ids."""
         self.app = FastAPI()
         self.app.add_api_route("/api/v2/dags/{dag_id}", self.dag, methods=["GET"])
         self.app.add_api_route("/api/v2/dags/{dag_id}/dagRuns", self.make, methods=["POST"])
         self.app.add_api_route("/api/v2/dags/{dag_id}/dagRuns/{run_id}", self.run, methods=["GET"])
+        self.app.add_api_route("/api/v2/dags/{dag_id}/dagRuns/{run_id}", self.note, methods=["PATCH"])
         self.app.add_api_route("/api/v2/dags/{dag_id}/clearTaskInstances", self.clear, methods=["POST"])
 
     def dag(self, dag_id: str) -> dict[str, bool]:
@@ -102,7 +105,13 @@ class Airflow:
         self.runs[wanted["dag_run_id"]] = "queued"
         return {"state": "queued"}
 
+    def note(self, run_id: str, wanted: Annotated[dict[str, str], Body()]) -> dict[str, str]:
+        self.notes[run_id] = wanted["note"]
+        return {}
+
     def run(self, run_id: str) -> dict[str, str]:
+        if run_id in self.notes:
+            return {"note": self.notes[run_id]}
         if run_id not in self.runs:
             raise HTTPException(404, "no such run")
         return {"state": self.runs[run_id]}

@@ -63,6 +63,7 @@ def done(world: World) -> list[tuple[str, str, int | None]]:
 
 def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # semantics R5
     server = one_job(busy.memory)
+    server.airflow.notes["b"] = "Ana: looked at"
     page = Page(server, base="/air")
     assert f'href="/air/cairn{REWIND}"' in page.get(f"{ONE}/checkpoints/1").text
     asked = page.get(REWIND)
@@ -79,6 +80,8 @@ def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # sem
     ((user, dag_id, event, facts),) = server.logged
     assert (user, dag_id, event, facts["job"], facts["checkpoint"]) == ("admin", "flights", "cairn.rewind", JOB, 1)
     assert "went back" in words(page.get(f"{ONE}/failovers").text), "what was remembered of the job is read anew"
+    undone = "undone: admin took the job back to checkpoint 1 · clear this run to read its input again"
+    assert server.airflow.notes == {"b": f"Ana: looked at\nCairn: {JOB}: {undone}"}
 
 
 def test_an_attempt_is_given_up(busy: World) -> None:  # semantics D3

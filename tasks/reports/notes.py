@@ -1,0 +1,134 @@
+"""Notes on a DAG run and on tasks that failed over, where Airflow's people look: what became of the epoch, in a line.
+
+A note may hold what a person has written. Cairn changes one line of it, which begins with `Cairn` and the job's name,
+and keeps every other. A note is a courtesy: what goes wrong with it is one line in the log, and fails nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from ...checkpoint.errors import InvalidConfigError
+from ...hooks.airflow_api import AirflowApiError, AirflowApiHook
+from ...hooks.clear_body import MAX_NOTE, TaskRef
+
+if TYPE_CHECKING:
+    from ...checkpoint.answers import Failed
+    from ...checkpoint.documents.attempt import PendingDocument
+    from ...checkpoint.documents.entries import EndedEntry
+
+log = logging.getLogger(__name__)
+
+MAX_CAUSE = 300
+"""Characters of a cause in a note; the job's history has all of it."""
+TIMEOUT_S = 10.0
+"""For each step of a request, which is sent once: an epoch does not wait longer for its note."""
+
+_SHORTEST = 60
+"""Characters below which a line is left out, rather than cut."""
+
+
+def completed(entry: EndedEntry) -> str:
+    """Say of a run that its checkpoint completed."""
+    without = f" · without {', '.join(entry.left_out)}" if entry.left_out else ""
+    restored = f"restored from checkpoint {entry.restored_from}" if entry.restored_from else "started empty"
+    return f"checkpoint {entry.id} completed · attempt {entry.attempt} · {restored}{without}"
+
+
+def failed(ended: Failed, next_step: str) -> str:
+    """Say of a run that its checkpoint failed, and what to do.
+
+    Args:
+        ended: its newest attempt.
+        next_step: what a person does next.
+    """
+    cause = _one_line(f"{ended.reason}: {ended.detail}")
+    return f"checkpoint {ended.checkpoint} failed · attempt {ended.attempt} · {cause} · {_one_line(next_step)}"
+
+
+def failed_over(stage: str, why: str, pending: PendingDocument, *, final: bool) -> str:
+    """Say of a run, and of the task that failed, which attempt follows.
+
+    Args:
+        stage: the one that failed.
+        why: its cause.
+        pending: the attempt that follows.
+        final: whether Airflow does not try the task again by itself.
+    """
+    restored = f"restores checkpoint {pending.restore.checkpoint}" if pending.restore else "starts empty"
+    cause = f" ({_one_line(why)})" if why else ""
+    begins = "begins once its task is cleared" if final else "begins with its next try"
+    follows = f"checkpoint {pending.checkpoint} · attempt {pending.attempt} {begins}"
+    return f"`{stage}` failed{cause} · {follows} · {restored}"
+
+
+def rewound(checkpoint: int, actor: str) -> str:
+    """Say of a run that its checkpoint was undone.
+
+    Args:
+        checkpoint: the one that the job went back to.
+        actor: who wanted it.
+    """
+    return f"undone: {actor} took the job back to checkpoint {checkpoint} · clear this run to read its input again"
+
+
+def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> None:
+    """Put a line about a job into a run's note, and into those of some of its tasks; in place of the line before.
+
+    Args:
+        conn_id: the connection to Airflow's API; None: nothing is written.
+        dag_id: of the DAG.
+        run_id: of the run.
+        job: the job's name.
+        said: the line.
+        tasks: the tasks.
+    """
+    if conn_id is None:
+        return
+    try:
+        with AirflowApiHook(conn_id, waits_s=(), timeout_s=TIMEOUT_S) as api:
+            put(api, dag_id, run_id, job, said, tasks)
+    except AirflowNotFoundException:
+        log.info("no note on the run: the connection %s to Airflow's API is not defined", conn_id)
+    except InvalidConfigError as error:
+        log.warning("no note on the run: %s", error)
+
+
+def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> None:
+    """Do the same by an API that is open."""
+    try:
+        for task in (None, *tasks):
+            api.rewrite_note(dag_id, run_id, task, lambda note: merged(note, job, said))
+    except AirflowApiError as error:
+        log.warning("no note on the run %s: %s", run_id, error)
+
+
+def merged(note: str, job: str, said: str) -> str:
+    """Give a note with a line about a job in place of the line before; every other line stays as it is.
+
+    Args:
+        note: what is there.
+        job: the job's name.
+        said: the line. It is cut where the note would be longer than Airflow takes, and left out where it would be
+            a mere beginning.
+    """
+    mark = f"Cairn: {job}: "
+    kept = [line for line in note.splitlines() if not line.startswith(mark)]
+    while kept and not kept[-1].strip():
+        kept.pop()
+    line = mark + _one_line(said, MAX_NOTE)
+    room = MAX_NOTE - len("\n".join([*kept, ""]))
+    if len(line) > room:
+        if room < _SHORTEST:
+            return note
+        line = line[: room - 1] + "…"
+    return "\n".join([*kept, line])
+
+
+def _one_line(text: str, longest: int = MAX_CAUSE) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"

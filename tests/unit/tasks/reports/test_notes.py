@@ -1,0 +1,131 @@
+"""A run's note says what became of its epoch, once, and a person's own words in it stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_cairn.checkpoint import RegionalCheckpoints
+from airflow_cairn.checkpoint.config import CheckpointConfig
+from airflow_cairn.hooks.clear_body import MAX_NOTE
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.tasks.reports.notes import merged
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.api_stand_in import ApiStandIn, OneRun
+
+RUN = "manual__r1"
+Define = Callable[[str, str], None]
+
+
+@pytest.fixture
+def run() -> OneRun:
+    return OneRun({})
+
+
+@pytest.fixture
+def api(run: OneRun, connections: Define) -> Iterator[ApiStandIn]:
+    with ApiStandIn(run) as stand_in:
+        facts = {"conn_type": "http", "host": stand_in.url, "password": "ready-made-7431"}
+        connections("cairn_airflow_api", json.dumps(facts))
+        yield stand_in
+
+
+def waiting(job: Job, **options: Any) -> CheckpointSensor:
+    """Give the task of a group that waits for its checkpoint."""
+    with (
+        DAG(job.name, schedule=None) as dag,
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage, **options),
+    ):
+        SparkEpochOperator(task_id="routes", application="x.py")
+    found = dag.get_task("epoch.wait_for_checkpoint")
+    assert isinstance(found, CheckpointSensor)
+    return found
+
+
+def at() -> Any:
+    return context(Ti(run_id=RUN, task_id="epoch.wait_for_checkpoint"))
+
+
+def test_a_completed_epoch(job: Job, run: OneRun, api: ApiStandIn) -> None:
+    run.notes[""] = "Ana: the feed was late\n"
+    job.complete("r0")
+    job.complete(RUN)
+    for _ in range(2):
+        waiting(job).execute(at())
+    said = "Cairn: flights: checkpoint 2 completed · attempt 1 · restored from checkpoint 1"
+    assert run.notes == {"": f"Ana: the feed was late\n{said}"}
+    assert run.noted == ["/api/v2/dags/flights/dagRuns/manual__r1?update_mask=note"], "once"
+
+
+def test_what_was_left_out(job: Job, run: OneRun, api: ApiStandIn) -> None:  # semantics F6
+    job.trigger(RUN, "routes", "clean", config=CheckpointConfig(regional=RegionalCheckpoints(0.5)))
+    job.acknowledge(job.begin(RUN, "clean"))
+    job.begin(RUN, claimant="last")
+    job.coordinator.fail(RUN, "routes", "last", "killed", final=True)
+    waiting(job).execute(at())
+    assert run.notes[""] == "Cairn: flights: checkpoint 1 completed · attempt 1 · started empty · without routes"
+
+
+def test_a_failed_epoch(job: Job, run: OneRun, api: ApiStandIn) -> None:
+    job.trigger(RUN)
+    job.decline(job.begin(RUN), "ValueError: bad row")
+    with pytest.raises(AirflowFailException):
+        waiting(job).execute(at())
+    assert run.notes[""].startswith("Cairn: flights: checkpoint 1 failed · attempt 1 · CHECKPOINT_DECLINED: ")
+    assert "ValueError: bad row" in run.notes[""]
+
+
+def test_an_api_that_refuses_fails_no_epoch(job: Job, run: OneRun, api: ApiStandIn, said: Said) -> None:
+    run.refuses = 403
+    job.complete(RUN)
+    assert waiting(job).execute(at())["checkpoint"] == 1
+    assert "no note on the run manual__r1: the connection's user may not do this" in said.text
+    assert len(api.asked) == 1
+
+
+def test_an_api_that_is_away_is_asked_once(job: Job, connections: Define, said: Said) -> None:
+    with ApiStandIn(lambda asked: None) as gone:
+        url = gone.url
+    connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": url, "password": "ready-made-7431"}))
+    job.complete(RUN)
+    assert waiting(job).execute(at())["checkpoint"] == 1
+    assert "no note on the run manual__r1: Airflow's API cannot be reached" in said.text
+
+
+def test_without_the_connection_nothing_is_asked(job: Job, said: Said) -> None:
+    job.complete(RUN)
+    assert waiting(job).execute(at())["checkpoint"] == 1
+    assert "no note on the run: the connection cairn_airflow_api to Airflow's API is not defined" in said.text
+
+
+def test_a_group_that_uses_no_api(job: Job, run: OneRun, api: ApiStandIn) -> None:
+    job.complete(RUN)
+    waiting(job, airflow_api_conn_id=None).execute(at())
+    assert api.asked == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "Cairn: a: new"),
+        ("Cairn: a: old", "Cairn: a: new"),
+        ("Ana: look\n\nCairn: a: old\nand here", "Ana: look\n\nand here\nCairn: a: new"),
+        ("Cairn: b: its own", "Cairn: b: its own\nCairn: a: new"),
+        ("x" * MAX_NOTE, "x" * MAX_NOTE),
+    ],
+    ids=["none", "one of ours", "a person's", "another job's", "no room"],
+)
+def test_only_the_line_of_the_job_changes(before: str, after: str) -> None:
+    assert merged(before, "a", "new") == after
+
+
+def test_a_long_line_is_cut() -> None:
+    note = merged("x" * 800, "a", "y " * 300)
+    assert (len(note), note[:801], note[-1]) == (MAX_NOTE, "x" * 800 + "\n", "…")
