@@ -30,7 +30,7 @@ from ..tasks.dag_runs import state_of
 from ..tasks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
 from ..tasks.listeners import tell, tell_if_possible
 from ..tasks.messages import already_completed
-from ..tasks.reports import notes
+from ..tasks.reports import lineage, notes
 from ..tasks.reports.checkpoint_link import CheckpointLink
 from ..tasks.stage_states import NobodyAcknowledgesError, acknowledge_for, check_awaited, states_of, was_skipped
 from ..tasks.unstarted_stages import start_again
@@ -40,10 +40,12 @@ from . import asked_savepoints, asset_events, outcome
 from .runs_again import RunsAgain
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ..checkpoint import Coordinator
+    from ..checkpoint.documents.entries import EndedEntry
 
 
 COME_BACK_AFTER = timedelta(seconds=10)
@@ -121,6 +123,7 @@ class CheckpointSensor(BaseSensorOperator):
         self.runs_again: RunsAgain | None = None
         """The group's tasks, which run again where another run has overtaken the epoch; None outside of a group."""
         self._asked: int | None = None
+        self._ended_with: tuple[Coordinator, EndedEntry | None] | None = None
 
     def watch(
         self,
@@ -195,6 +198,17 @@ class CheckpointSensor(BaseSensorOperator):
             if self.never_fail:
                 raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
             raise
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Tell OpenLineage which job this is."""
+        return lineage.of_start(self.storage, self.job)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - as it is called
+        """Tell OpenLineage which tables the checkpoint published; only the job where none completed."""
+        coordinator, entry = self._ended_with or (None, None)
+        if coordinator is None or entry is None:
+            return self.get_openlineage_facets_on_start()
+        return lineage.of_completed(rendered_settings(self).storage, coordinator, entry)
 
     def _finish_or_defer(self, context: Context, deadline: datetime) -> dict[str, Any]:
         settings = rendered_settings(self)
@@ -339,6 +353,7 @@ class CheckpointSensor(BaseSensorOperator):
         finally:
             outcome.clean(coordinator)
         entry = coordinator.head().ended_by_id(completed.checkpoint)
+        self._ended_with = (coordinator, entry)
         if entry is not None:
             self._note(coordinator, ti, notes.completed(entry))
         held = asked_savepoints.go_on(

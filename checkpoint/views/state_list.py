@@ -99,7 +99,7 @@ def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
     for line in metadata_file.flattened(files, metadata_file.read(files, entry.metadata)):
         if isinstance(line, StageLine):
             stage = line.stage
-            found |= {(stage, output.id): _row(stage, output) for output in line.outputs}
+            found |= {(stage, output.id): row_of(stage, output) for output in line.outputs}
             found |= {
                 (stage, f"json.{name}"): StateRow(stage, "json", name) for name in sorted(line.values.keys() - {CHECKS})
             }
@@ -112,7 +112,8 @@ def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
     return list(found.values())
 
 
-def _row(stage: str, output: Output) -> StateRow:
+def row_of(stage: str, output: Output) -> StateRow:
+    """Give an output as a row, without the files that it has."""
     columns = _columns(output.schema) if output.schema else ()
     mode = str(output.mode) if output.mode else None
     return StateRow(stage, output.kind, output.name, columns, output.key, output.key_groups, mode, folder=output.folder)

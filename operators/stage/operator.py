@@ -23,6 +23,7 @@ from ...spark.pyspark_versions import conflict
 from ...storage.names import check_name
 from ...tasks.dag_pause import stop_if_paused
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
+from ...tasks.reports import lineage
 from ...tasks.reports.checkpoint_link import CheckpointLink
 from ...tasks.shared_server import SharedServer
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
@@ -39,6 +40,7 @@ from .secrets import check_author_settings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
 
 
@@ -217,6 +219,16 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         if trigger is not None:
             trigger.check_turn(event)
         return self.execute(context)
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Tell OpenLineage which job this is."""
+        return lineage.of_start(self.storage, self.job)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - as it is called
+        """Tell OpenLineage what the stage read and wrote; only the job where nothing was submitted."""
+        if self._run is None:
+            return self.get_openlineage_facets_on_start()
+        return lineage.of_stage(rendered_settings(self).storage, self._run.coordinator, self._run.handover)
 
     def on_kill(self) -> None:
         """End the application, if one was submitted and no other try has taken it over."""

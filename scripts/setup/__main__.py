@@ -11,6 +11,7 @@ from .base import SetupError
 from .browser import ensure_browser
 from .classes import ensure_classes
 from .java import ensure_java
+from .lineage import ensure_lineage
 from .s3server import ensure_s3_server
 from .venv import ensure_site, ensure_venv
 
@@ -25,6 +26,7 @@ _PARTS: dict[str, Callable[[], object]] = {
     "jars": s3a_jars,
     "yarn": yarn_jars,
     "browser": ensure_browser,
+    "lineage": ensure_lineage,
 }
 _WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site}
 
@@ -33,7 +35,8 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `browser`, `site`; empty for all but `site`.
+        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `browser`, `lineage`, `site`; empty for all but
+            `site`.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.
