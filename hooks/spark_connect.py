@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
+from ..spark.application import Application
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
 from .spark_submit import OTHER_IDENTITY
@@ -100,6 +101,8 @@ class ConnectClient:
         author = {name: str(value) for name, value in (env_vars or {}).items()}
         self._environment = {**kept, **author, **secrets, VARIABLE: submission.to_json()}
         self._process: subprocess.Popen[str] | None = None
+        self.on_application: Callable[[Application], None] = lambda _: None
+        """Told which Spark application the server is, once that is known."""
 
     def run(self) -> Ended:
         """Run it to its end; what it prints goes into the task's log."""
@@ -109,9 +112,11 @@ class ConnectClient:
         with process.stdout as output:
             try:
                 for line in output:
-                    said = Problem.in_line(line)
+                    said, application = Problem.in_line(line), Application.in_line(line)
                     if said is not None:
                         problem = said
+                    elif application is not None:
+                        self.on_application(application)
                     else:
                         log.info("%s", line.rstrip())
                 status = process.wait()

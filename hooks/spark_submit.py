@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from ..spark.application import Application
 from .class_archive import class_archive_conf
 from .redaction import redaction_conf
 from .spark_site import SparkSite
@@ -40,11 +41,18 @@ class EpochSubmitHook(SparkSubmitHook):
     """
 
     _secrets: Mapping[str, str]
+    _on_application: Callable[[Application], None]
     _process_environment: dict[str, str]
 
     @classmethod
     def taking_over(
-        cls, hook: SparkSubmitHook, *, conf: Mapping[str, Any], py_files: str, environment: Mapping[str, str]
+        cls,
+        hook: SparkSubmitHook,
+        *,
+        conf: Mapping[str, Any],
+        py_files: str,
+        environment: Mapping[str, str],
+        on_application: Callable[[Application], None] = lambda _: None,
     ) -> EpochSubmitHook:
         """Take over a hook as the provider's operator built it, so that options of later providers come along.
 
@@ -54,6 +62,7 @@ class EpochSubmitHook(SparkSubmitHook):
                 as its author wrote it.
             py_files: what the application needs on its Python path, separated by commas.
             environment: credentials, for client mode.
+            on_application: told which Spark application it is, once that is known.
         """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
@@ -61,6 +70,7 @@ class EpochSubmitHook(SparkSubmitHook):
         made._conf = {**(YARN_DEFAULTS if on_yarn else {}), **conf}
         made._py_files = py_files
         made._secrets = dict(environment)
+        made._on_application = on_application
         made._process_environment = {}
         return made
 
@@ -91,6 +101,21 @@ class EpochSubmitHook(SparkSubmitHook):
             # The provider leaves the pipe open.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._without_announcement(itr))
+        id_on_cluster = self._yarn_application_id or self._kubernetes_application_id
+        if id_on_cluster and self.deploys_to_cluster:
+            # Whether it writes an event log is the cluster's setting; who names a history server has switched it on.
+            self._on_application(Application(id_on_cluster, logged=True, attempt="1" if self._is_yarn else ""))
+
+    def _without_announcement(self, lines: Iterator[Any]) -> Iterator[Any]:
+        for line in lines:
+            application = Application.in_line(line)
+            if application is None:
+                yield line
+            else:
+                self._on_application(application)
 
     def detached_command(self, application: str) -> tuple[list[str], dict[str, str]]:
         """Give the command that submits an application, and its secret environment; nothing is started.

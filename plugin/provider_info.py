@@ -101,5 +101,8 @@ def get_provider_info() -> dict[str, Any]:
                 },
             }
         },
-        "extra-links": ["airflow_cairn.tasks.reports.checkpoint_link.CheckpointLink"],
+        "extra-links": [
+            "airflow_cairn.tasks.reports.checkpoint_link.CheckpointLink",
+            "airflow_cairn.tasks.reports.spark_link.SparkLink",
+        ],
     }

@@ -29,6 +29,7 @@ from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from . import acknowledging
+from .application import announce
 from .data_checks import DataChecks
 from .epoch_event_time import EpochEventTime
 from .event_time.event_time import EventTime, Parts, check_free
@@ -126,6 +127,7 @@ class Epoch(EpochEventTime):
             return made
         spark = session(spark)
         handed = conf.parse(lambda key: spark.conf.get(key, None))
+        announce(spark)
         store = handed.open_store()
         try:
             handover, _ = JobFiles(store, handed.job).read(Handover, handed.handover_key)

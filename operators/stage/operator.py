@@ -25,6 +25,7 @@ from ...tasks.dag_pause import stop_if_paused
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ...tasks.reports import lineage
 from ...tasks.reports.checkpoint_link import CheckpointLink
+from ...tasks.reports.spark_link import SparkLink, SparkPlace
 from ...tasks.shared_server import SharedServer
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+    from ...spark.application import Application
 
 
 _TEXTS = (
@@ -89,7 +93,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "storage", "job")
-    operator_extra_links: Collection[BaseOperatorLink] = (CheckpointLink(),)
+    operator_extra_links: Collection[BaseOperatorLink] = (CheckpointLink(), SparkLink())
     ui_color = "#f3e9d8"
 
     def __init__(
@@ -139,6 +143,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         self._extras: Extras | None = None
         self._run: StageRun | None = None
         self._client: ConnectClient | None = None
+        self._ti: RuntimeTaskInstanceProtocol | None = None
+        self.spark_place: SparkPlace | None = None
+        """Where the Spark application is seen, once that is known."""
 
     def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]  # the base has no result
         """Claim the stage's execution, submit the application, and see that it acknowledged.
@@ -162,7 +169,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         self._check_author_settings()
         if (problem := conflict()) is not None:
             self.log.warning("%s", problem)
-        ti = context["ti"]
+        ti = self._ti = context["ti"]
         uid = stage_uid(self.uid, ti.map_index)
         settings = rendered_settings(self)
         check_room(settings.storage, settings.job, uid, task=self.task_id)
@@ -250,8 +257,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             return
         server = connect_server(self._conn_id)
         if server is not None:
-            self._client = client_of(self, server, extras_of(settings, answer), run)
-            run_client(self._client, run)
+            client = client_of(self, server, extras_of(settings, answer), run)
+            self._keep_client(client)
+            run_client(client, run)
             return
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
         # that no try reconnects to the driver of another attempt.
@@ -270,6 +278,15 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
 
     def _keep_client(self, client: ConnectClient) -> None:
         self._client = client
+        client.on_application = self._hear_of
+
+    def _hear_of(self, application: Application) -> None:
+        """Have the page lead to the application while it runs; at the task's end Airflow asks `SparkLink` again."""
+        self.spark_place = SparkPlace(application, self._conn_id)
+        address = self.spark_place.now()
+        self.log.info("Spark application %s%s", application.id, f": {address}" if address else "")
+        if address and self._ti is not None:
+            self._ti.xcom_push(SparkLink().xcom_key, address)
 
     def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
         """Wait for a driver that an earlier try of this task has submitted (semantics F5)."""
@@ -304,6 +321,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             conf={**extras.defaults, **(self.conf or {}), **extras.handed},
             py_files=",".join(filter(None, [self.py_files, extras.runtime])),
             environment=extras.environment,
+            on_application=self._hear_of,
         )
 
     def _check_author_settings(self) -> None:

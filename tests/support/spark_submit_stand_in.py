@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, DeclineDocument, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.spark.application import Application
 from airflow_cairn.spark.handover.conf import parse
 
 
@@ -46,6 +47,8 @@ def main() -> int:
     if what == "fail":
         print("Traceback: something went wrong")
         return 3
+    if "spark.test.ui" in conf:
+        print(Application("app-1", conf["spark.test.ui"], logged=True).line())
     handed = parse(conf.get)
     coordinator = Coordinator(handed.open_store(), handed.job)
     handover, _ = coordinator.files.read(Handover, handed.handover_key)

@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint.answers import Failed, Submit
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.spark.application import Application
 from airflow_cairn.spark.remote.client import NOT_RUN
 from airflow_cairn.spark.remote.sessions import session_id
 from airflow_cairn.spark.remote.submission import VARIABLE, Problem, Submission
@@ -104,6 +105,8 @@ def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # sem
     status, output = clients.run(pipeline.begin("two"), "connect_kinds", work, "fail")
     assert status == 1
     assert "boom" in output
+    (application,) = filter(None, map(Application.in_line, output.splitlines()))
+    assert (application.id[:6], application.ui) == ("local-", ""), "the server's, whose UI a client does not know"
     progress = pipeline.coordinator.progress(epoch_name("two"))
     assert isinstance(progress, Failed)
     assert progress.detail.startswith("routes: SparkRuntimeException: [USER_RAISED_EXCEPTION] boom")

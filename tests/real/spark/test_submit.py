@@ -9,6 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.spark.application import Application
 from tests.matrix import keyed_pipeline
 from tests.matrix.cells import DRIVERS, MAIN, DriverCell
 from tests.matrix.environments import programs_of
@@ -37,6 +38,8 @@ def test_a_failing_application_declines(tmp_path: Path) -> None:
     )
     assert failed.returncode != 0
     assert "ValueError: this day is broken" in said(failed)
+    (application,) = filter(None, map(Application.in_line, said(failed).splitlines()))
+    assert application.id.startswith("local-"), "the task's page leads there"
     assert pipeline.listing("chk-0000000001/state/") == []
     progress = pipeline.coordinator.progress(epoch_name("one"))
     assert isinstance(progress, Failed)

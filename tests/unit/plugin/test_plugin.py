@@ -39,7 +39,8 @@ def test_the_plugin_is_found_by_entry_point() -> None:
 def test_airflow_takes_the_provider() -> None:
     provider = ProvidersManager().providers["airflow-cairn"]
     assert provider.data["name"] == "Cairn"
-    assert "airflow_cairn.tasks.reports.checkpoint_link.CheckpointLink" in ProvidersManager().extra_links_class_names
+    for link in ("checkpoint_link.CheckpointLink", "spark_link.SparkLink"):
+        assert f"airflow_cairn.tasks.reports.{link}" in ProvidersManager().extra_links_class_names
 
 
 def test_the_info_names_no_address() -> None:

@@ -98,6 +98,23 @@ def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, s
     assert not Path(runtime).exists()
 
 
+def test_the_way_to_its_spark_application(
+    job: Job, submitted: Submitted, said: Said, connections: Callable[[str, str], None]
+) -> None:
+    """The driver says where its UI is: the page leads there at once, and to the history server once the task ends."""
+    extra = {"history_server": "https://history.example.com"}
+    connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]", "extra": extra}))
+    job.trigger(RUN)
+    operator, ti = stage(job, conf={"spark.test.ui": "http://driver:4040"}), Ti(run_id=RUN)
+    operator.execute(context(ti))
+    _, link = operator.operator_extra_links
+    assert ti.xcoms == {link.xcom_key: "http://driver:4040"}
+    key: Any = ti
+    assert link.get_link(operator, ti_key=key) == "https://history.example.com/history/app-1/jobs/"
+    assert "Spark application app-1: http://driver:4040" in said.text
+    assert "cairn-spark-application" not in said.text
+
+
 def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
@@ -499,7 +516,7 @@ def test_killing_a_stage_that_has_submitted_nothing(job: Job) -> None:
 def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
     with DAG("flights", schedule=None):
         operator = stage(job)
-    (link,) = operator.operator_extra_links
+    link, _ = operator.operator_extra_links
     key: Any = Ti(run_id=RUN)
     address = link.get_link(operator, ti_key=key)
     assert address.endswith("/dags/flights/runs/manual__2001-01-01T00%3A00%3A00%2B00%3A00/plugin/run-checkpoints")

@@ -1,0 +1,69 @@
+"""The Spark application as its driver names it: a line of its output, from which the task knows where its UI is.
+
+Written where the driver runs below the task, or is a client of a Spark Connect server. On a cluster nothing reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from .execution.transport import is_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MARK = "cairn-spark-application "
+"""How the line begins; JSON follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One Spark application."""
+
+    id: str
+    """Its id in Spark, by which a history server knows it."""
+    ui: str = ""
+    """The address of its UI, which ends with it; empty where the driver does not know it."""
+    logged: bool = False
+    """Whether it writes an event log, without which a history server does not have it."""
+    attempt: str = ""
+    """Which attempt of it the history server has, where it counts them: on YARN in cluster mode."""
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Application | None:
+        """Describe the application of a session; None where it cannot be found out, or nothing would read it."""
+        conf = spark.conf
+        logged = conf.get("spark.eventLog.enabled", "false") == "true"
+        if is_remote(spark):
+            # The server's; a client does not know where its UI is.
+            found = conf.get("spark.app.id", None)
+            return cls(found, logged=logged) if found else None
+        if conf.get("spark.submit.deployMode", "client") == "cluster":
+            return None
+        context = spark.sparkContext
+        return cls(context.applicationId, context.uiWebUrl or "", logged)
+
+    def line(self) -> str:
+        """Give the line of output that says so."""
+        return MARK + json.dumps(asdict(self))
+
+    @classmethod
+    def in_line(cls, line: str) -> Application | None:
+        """Read it; None if the line is another one."""
+        if not line.startswith(MARK):
+            return None
+        try:
+            return cls(**json.loads(line.removeprefix(MARK)))
+        except (ValueError, TypeError):
+            return None
+
+
+def announce(spark: SparkSession) -> None:
+    """Name the application in the driver's output."""
+    found = Application.of(spark)
+    if found is not None:
+        sys.stdout.write(f"{found.line()}\n")
+        sys.stdout.flush()

@@ -1,0 +1,85 @@
+"""From a stage to its Spark application: its own UI while it runs, a history server afterwards."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from airflow.sdk import BaseHook, BaseOperatorLink
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
+    from ...spark.application import Application
+
+log = logging.getLogger(__name__)
+
+EXTRA = "history_server"
+"""The connection's extra that holds the address of Spark's history server."""
+
+
+class SparkLink(BaseOperatorLink):
+    """A button on a stage's page that leads to its Spark application, where it is known."""
+
+    @property
+    def name(self) -> str:
+        """The button's text."""
+        return "Spark"
+
+    @property
+    def xcom_key(self) -> str:
+        """Where Airflow keeps the address."""
+        return "_cairn_spark_link"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow calls it so
+        """Give the address as it is once the task has ended; empty, and so no button, where there is none."""
+        found: SparkPlace | None = getattr(operator, "spark_place", None)
+        return found.afterwards() if found is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlace:
+    """Where an application is seen."""
+
+    application: Application
+    conn_id: str
+    """The Spark connection."""
+
+    def now(self) -> str:
+        """Give the address while it runs."""
+        return self.application.ui or self.afterwards()
+
+    def afterwards(self) -> str:
+        """Give the address once its own UI is gone; empty where no history server has it."""
+        if not self.application.logged:
+            return ""
+        server = history_server(self.conn_id)
+        place = "/".join(filter(None, [quote(self.application.id, safe=""), self.application.attempt]))
+        return f"{server}/history/{place}/jobs/" if server else ""
+
+
+def history_server(conn_id: str) -> str:
+    """Give the address of the history server that a Spark connection names; empty where it names none that can be used.
+
+    Args:
+        conn_id: the connection; its extra `history_server`, such as `https://spark-history.example.com`.
+    """
+    try:
+        found = BaseHook.get_connection(conn_id).extra_dejson.get(EXTRA)
+    except AirflowNotFoundException:
+        return ""
+    if not found:
+        return ""
+    parts = urlsplit(found) if isinstance(found, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        log.warning(
+            "no link to Spark: the extra `%s` of the connection %s is no plain http or https URL; write "
+            "https://spark-history.example.com",
+            EXTRA,
+            conn_id,
+        )
+        return ""
+    return str(found).rstrip("/")
