@@ -15,10 +15,12 @@ The figures are medians of the pairs' ratios; beside each, as `…_spread`, the 
 - `warm_ratio`, `submit_ratio`: the wall time of the whole epoch, with Cairn by that without: trigger, claims,
   acknowledgements, completing and cleaning are part of it.
 - `warm_ratio_cpu`, `submit_ratio_cpu`: the processor time of all programs, the server's included.
-- `warm_ratio_work`, `submit_ratio_work`: the time in which Spark ran a query, by the event log.
+- `warm_ratio_work`, `submit_ratio_work`: the time in which Spark ran a query or a job, by the event log. Plain reads
+  have jobs that belong to no query: Spark looks for the schema of each folder. Cairn knows the schemas.
+- `warm_ratio_query`, `submit_ratio_query`: the time in which it ran a query.
 - `warm_ratio_task_cpu`, `submit_ratio_task_cpu`: the processor time of Spark's tasks.
 - `epoch_s_warm`, `epoch_s_submit`: the median seconds of an epoch with Cairn; `plain_s_warm`, `plain_s_submit` without.
-- `share_spark_warm`, `share_spark_submit`: of the epoch with Cairn, the time in which Spark ran a query;
+- `share_spark_warm`, `share_spark_submit`: of the epoch with Cairn, the time in which Spark ran a query or a job;
   `share_coordinator_…`: the time of the coordinator, which Airflow's tasks ask. The rest is the start of programs
   (JVMs, Python, imports), the client and what the driver does beside its queries.
 - `queries_…`, `plain_queries_…`: how many queries an epoch runs.
@@ -28,9 +30,9 @@ With `--airflow N` it also runs N + 1 epochs of each transport as DAG runs of a 
 the other, `routes` and `airports` beside each other, and prints medians of all but the first:
 
 - `airflow_epoch_s_warm`, `airflow_epoch_s_submit`: the seconds of a DAG run.
-- `airflow_share_airflow_…`: its time in which no stage's task ran. `airflow_share_spark_…`: in which Spark ran a query.
-  `airflow_share_stages_…`: the rest, in which a stage's task ran and Spark no query: the start of the task's process
-  and of the program, the parse of the DAG file, the coordinator and the driver.
+- `airflow_share_airflow_…`: its time in which no stage's task ran. `airflow_share_spark_…`: in which Spark ran a query
+  or a job. `airflow_share_stages_…`: the rest, in which a stage's task ran and Spark did nothing: the start of the
+  task's process and of the program, the parse of the DAG file, the coordinator and the driver.
 """
 
 from __future__ import annotations
@@ -109,12 +111,13 @@ def figures(name: str, cairn: Epochs, plain: Epochs) -> dict[str, object]:
     return {
         **ratio("", whole),
         **ratio("_cpu", lambda epochs: [each.cpu_s for each in epochs.spent]),
-        **ratio("_work", lambda epochs: [each.query_s for each in epochs.work]),
+        **ratio("_work", lambda epochs: [each.busy_s for each in epochs.work]),
+        **ratio("_query", lambda epochs: [each.query_s for each in epochs.work]),
         **ratio("_task_cpu", lambda epochs: [each.task_cpu_s for each in epochs.work]),
         f"epoch_s_{name}": median(whole(cairn)),
         f"plain_s_{name}": median(whole(plain)),
         f"share_spark_{name}": median(
-            [work.query_s / spent.whole_s for work, spent in zip(cairn.work, cairn.spent, strict=True)]
+            [work.busy_s / spent.whole_s for work, spent in zip(cairn.work, cairn.spent, strict=True)]
         ),
         f"share_coordinator_{name}": median([each.coordinator_s / each.whole_s for each in cairn.spent]),
         f"queries_{name}": statistics.median(each.queries for each in cairn.work),

@@ -38,7 +38,7 @@ def shares(run: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], log: 
     begin, end = seconds(run["start_date"]), seconds(run["end_date"])
     stages = [tasks[f"epoch.{stage.uid}"] for stage in STAGES]
     running = epoch_work.union_s([(seconds(each["start_date"]), seconds(each["end_date"])) for each in stages])
-    spark = epoch_work.work(log, begin, end).query_s
+    spark = epoch_work.work(log, begin, end).busy_s
     whole = end - begin
     return {"s": whole, "spark": spark / whole, "stages": (running - spark) / whole, "airflow": 1 - running / whole}
 

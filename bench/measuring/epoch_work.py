@@ -1,4 +1,4 @@
-"""What Spark did, by its event log: the time in which queries ran, and the processor time of tasks."""
+"""What Spark did, by its event log: the time in which queries and other jobs ran, and the processor time of tasks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ _END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
 class Work:
     """What Spark did within some time."""
 
+    busy_s: float
+    """The time in which a query was planned, executed or committed, or a job ran: the job that looks for the schema of
+    a folder belongs to no query."""
     query_s: float
     """The time in which at least one query ran: planned, executed or committed."""
     queries: int
@@ -52,7 +55,8 @@ def work(folder: Path, begin_s: float, end_s: float) -> Work:
         end_s: likewise.
     """
     begun: dict[object, float] = {}
-    spans, cpu_ns = [], 0
+    jobs_begun: dict[object, float] = {}
+    spans, jobs, cpu_ns = [], [], 0
     for number, event in enumerate(events(folder)):
         kind = event.get("Event")
         if kind == _START:
@@ -61,10 +65,16 @@ def work(folder: Path, begin_s: float, end_s: float) -> Work:
             begin = begun.pop(event["executionId"], None)
             if begin is not None and begin_s <= begin <= end_s:
                 spans.append((begin, float(str(event["time"])) / 1000))
+        elif kind == "SparkListenerJobStart":
+            jobs_begun[event["Job ID"]] = float(str(event["Submission Time"])) / 1000
+        elif kind == "SparkListenerJobEnd":
+            begin = jobs_begun.pop(event["Job ID"], None)
+            if begin is not None and begin_s <= begin <= end_s:
+                jobs.append((begin, float(str(event["Completion Time"])) / 1000))
         elif kind == "SparkListenerTaskEnd":
             info, metrics = event["Task Info"], event.get("Task Metrics") or {}
             assert isinstance(info, dict), number
             assert isinstance(metrics, dict), number
             if begin_s <= info["Finish Time"] / 1000 <= end_s:
                 cpu_ns += metrics.get("Executor CPU Time", 0)
-    return Work(union_s(spans), len(spans), cpu_ns / 1e9)
+    return Work(union_s([*spans, *jobs]), union_s(spans), len(spans), cpu_ns / 1e9)

@@ -38,18 +38,24 @@ def test_the_event_log_tells_what_ran_between_two_moments(tmp_path: Path) -> Non
         ),
         {"Event": f"{SQL}End", "executionId": 2, "time": 4_500},
         {"Event": f"{SQL}Start", "executionId": 3, "time": 5_000},
+        {"Event": "SparkListenerJobStart", "Job ID": 1, "Submission Time": 4_400},
+        {"Event": "SparkListenerJobEnd", "Job ID": 1, "Completion Time": 4_750},
+        {"Event": "SparkListenerJobStart", "Job ID": 2, "Submission Time": 6_000},
+        {"Event": "SparkListenerJobEnd", "Job ID": 2, "Completion Time": 6_500},
+        {"Event": "SparkListenerJobStart", "Job ID": 3, "Submission Time": 1_000},
+        {"Event": "SparkListenerJobEnd", "Job ID": 3, "Completion Time": 3_500},
     ]
     (tmp_path / "app").write_text("\n".join(map(json.dumps, events)) + '\n{"Event": "Spark')
-    assert work(tmp_path, 3.0, 10.0) == Work(query_s=0.5, queries=1, task_cpu_s=0.5)
+    assert work(tmp_path, 3.0, 10.0) == Work(busy_s=1.25, query_s=0.5, queries=1, task_cpu_s=0.5)
 
 
 def test_the_figures_are_medians_of_the_pairs_ratios() -> None:
-    cairn = epoch.Epochs([Spent(2.0, 1.0), Spent(3.0, 1.0), Spent(9.0, 1.0)], [Work(1.0, 4, 1.0)] * 3)
-    plain = epoch.Epochs([Spent(1.0, 1.0), Spent(2.0, 1.0), Spent(3.0, 1.0)], [Work(1.0, 4, 0.5)] * 3)
+    cairn = epoch.Epochs([Spent(2.0, 1.0), Spent(3.0, 1.0), Spent(9.0, 1.0)], [Work(2.0, 1.0, 4, 1.0)] * 3)
+    plain = epoch.Epochs([Spent(1.0, 1.0), Spent(2.0, 1.0), Spent(3.0, 1.0)], [Work(1.0, 1.0, 4, 0.5)] * 3)
     found = epoch.figures("warm", cairn, plain)
     assert (found["warm_ratio"], found["warm_ratio_spread"]) == (2.0, [1.5, 3.0])
-    assert (found["warm_ratio_work"], found["warm_ratio_task_cpu"]) == (1.0, 2.0)
-    assert found["share_spark_warm"] == 0.333
+    assert (found["warm_ratio_work"], found["warm_ratio_query"], found["warm_ratio_task_cpu"]) == (2.0, 1.0, 2.0)
+    assert found["share_spark_warm"] == 0.667
 
 
 def test_an_epoch_in_airflow_is_airflows_where_no_stage_runs(tmp_path: Path) -> None:
