@@ -54,7 +54,7 @@ soak: ## Count work up to 1,000 retained epochs, race for 500 checkpoints on S3,
 	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q tests/protocol/s3_races)
 	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
 
-matrix: ## Run one keyed pipeline with a kill on each combination of versions, each in an environment of its own: [CELLS=name]
+matrix: ## Run a keyed pipeline with a kill, and all that an epoch can keep, on each combination of versions, each in an environment of its own: [CELLS=name]
 	@$(SETUP) venv java
 	@$(BIN)/python -m tests.matrix $(CELLS)
 

@@ -8,9 +8,8 @@ import tempfile
 from pathlib import Path
 
 from scripts.setup.base import SetupError
-from tests.matrix import airflow_side, keyed_pipeline
-from tests.matrix.cells import AIRFLOWS, DRIVERS, AirflowCell, DriverCell
-from tests.matrix.environments import programs_of
+from tests.matrix import airflow_side, connect_side, driver_side
+from tests.matrix.cells import AIRFLOWS, CONNECTS, DRIVERS, AirflowCell, ConnectCell, DriverCell
 
 _WAY_OUT = (
     "Mend it, or take the cell out of tests/matrix/cells.py and have docs/reference/versions.md say what is refused"
@@ -24,7 +23,7 @@ def main(words: list[str]) -> int:
         The exit status: 1 if one failed.
     """
     parser = argparse.ArgumentParser(prog="make matrix", description=__doc__)
-    cells = (*DRIVERS, *AIRFLOWS)
+    cells = (*DRIVERS, *CONNECTS, *AIRFLOWS)
     names = ", ".join(cell.name for cell in cells)
     says = f"one of {names}, or the beginning of some; by default all"
     parser.add_argument("cells", nargs="*", metavar="CELL", help=says)
@@ -45,23 +44,22 @@ def main(words: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _problem(cell: DriverCell | AirflowCell) -> str | None:
+def _problem(cell: DriverCell | ConnectCell | AirflowCell) -> str | None:
     """Run a cell.
 
     Returns:
         What is wrong and what to do; None if nothing is.
     """
-    try:
-        packages = [f"pyspark=={cell.pyspark}"] if isinstance(cell, DriverCell) else airflow_side.packages(cell)
-        programs = programs_of(cell.name, cell.python, packages)
-    except SetupError as error:
-        return f"it could not be set up: {error}. Have Python {cell.python} on PATH, or let uv fetch it"
     with tempfile.TemporaryDirectory(prefix="cairn-matrix-") as folder:
         try:
             if isinstance(cell, DriverCell):
-                keyed_pipeline.check(cell, programs, Path(folder))
+                driver_side.check(cell, Path(folder))
+            elif isinstance(cell, ConnectCell):
+                connect_side.check(cell, Path(folder))
             else:
-                airflow_side.check(cell, programs, Path(folder))
+                airflow_side.check(cell, Path(folder))
+        except SetupError as error:
+            return f"it could not be set up: {error}. Have its Python on PATH, or let uv fetch it"
         except AssertionError as error:
             return f"{error}\n{_WAY_OUT}"
     return None

@@ -24,6 +24,7 @@ from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from scripts.setup.uv import ensure_uv
 from tests.matrix.cells import AirflowCell
+from tests.matrix.environments import programs_of
 from tests.support.wheel import built_wheel
 
 HERE = Path(__file__).parent
@@ -33,30 +34,31 @@ EXAMPLES = sorted(path.stem for path in (ROOT / "dags" / "examples").glob("[!_]*
 REFUSED = "needs Airflow's retry policies, which Airflow has from 3.3 on"
 
 
-def packages(cell: AirflowCell) -> list[str]:
-    """Give what a user installs with Cairn: this Airflow, what Cairn needs, and the extra `spark`."""
+def packages(cell: AirflowCell, extra: str = "spark") -> list[str]:
+    """Give what a user installs with Cairn: this Airflow, what Cairn needs, and an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extra = project["optional-dependencies"]
-    return [f"apache-airflow=={cell.airflow}", *cell.constraints, *project["dependencies"], *extra["spark"]]
+    more = project["optional-dependencies"][extra]
+    return [f"apache-airflow=={cell.airflow}", *cell.constraints, *project["dependencies"], *more]
 
 
-def check(cell: AirflowCell, programs: Path, folder: Path) -> None:
-    """Install Cairn into a cell's environment and use it.
+def check(cell: AirflowCell, folder: Path) -> None:
+    """Make a cell's environment, install Cairn into it and use it.
 
     Args:
         cell: what is to be there.
-        programs: those of its environment.
         folder: empty.
 
     Raises:
+        SetupError: the environment cannot be made.
         AssertionError: something is not as it should be; the text says what.
     """
-    _install(programs, folder)
+    programs = programs_of(cell.name, cell.python, packages(cell))
+    install(programs, folder)
     _check_facts(cell, _facts(programs, folder))
     _run_days(programs, folder)
 
 
-def _install(programs: Path, folder: Path) -> None:
+def install(programs: Path, folder: Path) -> None:
     """Install the wheel as pip would, but for what it needs, which is there; then ask whether all fits."""
     into: tuple[str | Path, ...] = ("--no-config", "--python", programs / "python")
     for words in (("install", *into, "--no-deps", "--reinstall", built_wheel(folder)), ("check", *into)):

@@ -15,17 +15,25 @@ class DriverCell:
     pyspark: str
     python: str
     with_tests: bool = False
-    """`make test` runs it too, by the Python that runs the tests."""
+    """`make test` runs its keyed pipeline too, by the Python that runs the tests."""
+    on_s3: bool = False
+    """Checkpoints are in a bucket of the real S3 server, and not in a folder."""
 
     @property
     def name(self) -> str:
         """What `make matrix CELLS=…` calls it."""
-        return f"spark-{self.pyspark}-python-{self.python}"
+        return f"spark-{self.pyspark}-python-{self.python}{'-s3' if self.on_s3 else ''}"
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What its environment has."""
+        return (f"pyspark=={self.pyspark}", *(("boto3",) if self.on_s3 else ()))
 
 
 DRIVERS = (
     DriverCell("3.5.9", "3.10"),
     DriverCell("3.5.9", "3.11", with_tests=True),
+    DriverCell("3.5.9", "3.10", on_s3=True),
     DriverCell("4.0.5", "3.10"),
     DriverCell("4.2.1", "3.10"),
     DriverCell("4.3.0", "3.11", with_tests=True),
@@ -55,6 +63,34 @@ class AirflowCell:
         return tuple(map(int, self.airflow.split(".")[:2])) >= (3, 3)
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectCell:
+    """A Spark Connect server, and the PySpark of a worker that is its client."""
+
+    server: str
+    """The version of its Spark."""
+    server_python: str
+    client: str
+    """The version of `pyspark-client`."""
+
+    @property
+    def name(self) -> str:
+        """What `make matrix CELLS=…` calls it."""
+        return f"connect-{self.server}-client-{self.client}"
+
+    @property
+    def is_refused(self) -> bool:
+        """Between major versions there is no common protocol."""
+        return self.server.partition(".")[0] != self.client.partition(".")[0]
+
+
+CONNECTS = (
+    ConnectCell("4.0.5", "3.10", "4.0.4"),
+    ConnectCell("4.0.5", "3.10", "4.2.0"),
+    ConnectCell("4.3.0", "3.11", "4.0.4"),
+    ConnectCell("3.5.9", "3.10", "4.2.0"),
+)
+
 _OF_3_2 = ("fastapi<0.137",)
 """With a newer one the API server of Airflow 3.2.2 ends at its start. Airflow 3.3 declares this bound itself."""
 
@@ -79,9 +115,21 @@ def airflow_table() -> str:
 
 def driver_table() -> str:
     """Write what the page says of the drivers."""
-    head = "| row | PySpark | Python | in `make test` too |\n|---|---|---|---|\n"
+    head = "| row | PySpark | Python | storage | in `make test` too |\n|---|---|---|---|---|\n"
     test = "`tests/real/spark/test_submit.py`"
     rows = (
-        f"| `{cell.name}` | {cell.pyspark} | {cell.python} | {test if cell.with_tests else ''} |\n" for cell in DRIVERS
+        f"| `{cell.name}` | {cell.pyspark} | {cell.python} | {'S3' if cell.on_s3 else '`file://`'} | "
+        f"{test if cell.with_tests else ''} |\n"
+        for cell in DRIVERS
+    )
+    return head + "".join(rows)
+
+
+def connect_table() -> str:
+    """Write what the page says of Spark Connect."""
+    head = "| row | Spark of the server | `pyspark-client` of the worker | stages |\n|---|---|---|---|\n"
+    rows = (
+        f"| `{cell.name}` | {cell.server} | {cell.client} | {'refused by name' if cell.is_refused else 'run'} |\n"
+        for cell in CONNECTS
     )
     return head + "".join(rows)

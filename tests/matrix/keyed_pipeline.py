@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.attempt import Execution, Slice
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.cli.output import state_rows
 from tests.matrix.cells import DriverCell
+from tests.matrix.place import Place
 from tests.matrix.submitter import Submitter, found, said
 from tests.real.spark.pipeline import Pipeline
 
@@ -45,29 +48,31 @@ def stored_totals(pipeline: Pipeline) -> dict[str, int]:
     return {row["route"]: row["flights"] for row in document["rows"]}
 
 
-def check(cell: DriverCell, programs: Path, folder: Path) -> None:
+def check(cell: DriverCell, submitter: Submitter, place: Place) -> None:
     """Run the pipeline on a cell.
 
     Args:
         cell: what is to be there.
-        programs: those of its environment.
-        folder: empty.
+        submitter: of its environment.
+        place: where the job is.
 
     Raises:
         AssertionError: something is not as it should be; the text says what.
     """
-    submitter = Submitter(programs, folder)
-    pipeline = Pipeline(f"file://{folder}/lake", None)
+    pipeline = Pipeline(place.storage, None, s3=place.s3)
+
+    def submit(begun: Submit, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return submitter.submit(APPLICATION, {**pipeline.conf(begun), **place.conf}, *arguments, env=place.env)
 
     pipeline.trigger("one", slice_of(0))
-    first = found(submitter.submit(APPLICATION, pipeline.conf(pipeline.begin("one"))))
-    _check_place(cell, folder, first)
+    first = found(submit(pipeline.begin("one")))
+    _check_place(cell, submitter, first)
     assert pipeline.complete("one") == 1
     assert (first["runs"], stored_totals(pipeline)) == (1, totals_of(1))
 
     pipeline.trigger("two", slice_of(1))
     killed = pipeline.begin("two")
-    died = submitter.submit(APPLICATION, pipeline.conf(killed), "kill")
+    died = submit(killed, "kill")
     # spark-submit has become the JVM, which was killed by a signal.
     assert died.returncode == -signal.SIGKILL, (died.returncode, said(died))
     written = pipeline.listing("chk-0000000002/state/")
@@ -76,15 +81,17 @@ def check(cell: DriverCell, programs: Path, folder: Path) -> None:
     execution = Execution(of.token, of.checkpoint, of.attempt)
     assert not acks.has_acknowledged(pipeline.coordinator.files, "routes", execution), "and before it acknowledged"
 
-    second = found(submitter.submit(APPLICATION, pipeline.conf(pipeline.begin("two"))))
+    second = found(submit(pipeline.begin("two")))
     assert pipeline.complete("two") == 3, "the try after the kill is an attempt of its own"
     assert second["runs"] == 2, "the killed try counts for nothing"
     assert second["league"] == totals_of(1), "what readers saw meanwhile is the epoch before"
     assert stored_totals(pipeline) == totals_of(2)
     assert pipeline.listing("chk-0000000002/") == [], "nothing is left of the killed try"
+    place.check_clean()
 
 
-def _check_place(cell: DriverCell, folder: Path, told: dict[str, Any]) -> None:
-    assert (told["spark"], told["python"], told["there"]) == (cell.pyspark, cell.python, [])
-    assert told["cairn"].startswith(str(folder)), "from the zip, as Spark has copied it"
+def _check_place(cell: DriverCell, submitter: Submitter, told: dict[str, Any]) -> None:
+    there = ["boto3"] if cell.on_s3 else []
+    assert (told["spark"], told["python"], told["there"]) == (cell.pyspark, cell.python, there)
+    assert told["cairn"].startswith(str(submitter.folder)), "from the zip, as Spark has copied it"
     assert ".zip" in told["cairn"]

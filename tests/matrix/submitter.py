@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,33 @@ class Submitter:
     Args:
         programs: the environment's.
         folder: empty.
+        bare: whether the driver has no packages, as on a cluster where nothing was installed; S3 needs boto3.
     """
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, *, bare: bool = True) -> None:
         self.programs = programs
         self.folder = folder
         self.zip = runtime_zip(folder)
         where: list[str | Path] = [programs / "python", "-c", "import pyspark; print(*pyspark.__path__)"]
         self.spark_home = subprocess.run(where, capture_output=True, text=True, check=True, cwd=folder).stdout.strip()
-        # Without site-packages: PySpark comes from its own home, Cairn from the zip, and nothing else is there.
-        python = folder / "bare-python"
-        python.write_text(f'#!/bin/sh\nexec "{programs / "python"}" -S "$@"\n')
-        python.chmod(0o755)
-        self.python = python
+        self.python = programs / "python"
+        if bare:
+            # Without site-packages: PySpark comes from its own home, Cairn from the zip, and nothing else is there.
+            self.python = folder / "bare-python"
+            self.python.write_text(f'#!/bin/sh\nexec "{programs / "python"}" -S "$@"\n')
+            self.python.chmod(0o755)
 
-    def submit(self, application: Path, conf: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run an application to its end."""
+    def submit(
+        self, application: Path, conf: Mapping[str, str], *arguments: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run an application to its end.
+
+        Args:
+            application: its file.
+            conf: more conf.
+            arguments: the application's.
+            env: more variables, such as credentials.
+        """
         settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **fast_conf(), **conf}
         words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK_"))}
@@ -53,6 +65,7 @@ class Submitter:
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LOCAL_HOSTNAME": "localhost",
                 "PYSPARK_PYTHON": str(self.python),
+                **(env or {}),
             },
             cwd=self.folder,
             capture_output=True,

@@ -14,7 +14,7 @@ from airflow_cairn.spark import session
 from scripts.check_types import OLDEST_DRIVER
 from scripts.setup.base import ROOT
 from tests.matrix import __main__ as command
-from tests.matrix.cells import AIRFLOWS, DRIVERS, MAIN, airflow_table, driver_table
+from tests.matrix.cells import AIRFLOWS, CONNECTS, DRIVERS, MAIN, airflow_table, connect_table, driver_table
 
 PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
 
@@ -22,6 +22,12 @@ PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
 def test_the_page_shows_the_cells_that_there_are() -> None:
     shown = PAGE.partition("<!-- drivers -->\n\n")[2].partition("\n<!-- end of drivers -->")[0]
     assert shown == driver_table(), f"put this between the two comments of the page:\n{driver_table()}"
+
+
+def test_the_page_shows_the_cells_of_spark_connect() -> None:
+    shown = PAGE.partition("<!-- connect -->\n\n")[2].partition("\n<!-- end of connect -->")[0]
+    assert shown == connect_table(), f"put this between the two comments of the page:\n{connect_table()}"
+    assert [cell.server for cell in CONNECTS if cell.is_refused] == ["3.5.9"]
 
 
 def test_the_page_shows_the_cells_of_airflow() -> None:

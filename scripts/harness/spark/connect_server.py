@@ -26,6 +26,7 @@ class ConnectServer(Service):
         conf: more conf.
         root: where it keeps its log and its work; None for a temporary folder.
         env: more variables: the token, and credentials of S3, which all its sessions share.
+        programs: where its `spark-submit` and its Python are.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class ConnectServer(Service):
         root: Path | None = None,
         *,
         env: Mapping[str, str] | None = None,
+        programs: Path = VENV / "bin",
     ) -> None:
         super().__init__("connect", root)
+        self._programs = programs
         self.port = 0
         self._conf = dict(conf or {})
         self._extra_env = dict(env or {})
@@ -73,11 +76,11 @@ class ConnectServer(Service):
             "JAVA_HOME": str(ensure_java()),
             "SPARK_CONF_DIR": str(self.root),
             "SPARK_LOCAL_IP": LOOPBACK,
-            "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
+            "PYSPARK_PYTHON": str(self._programs / "python"),
             **self._extra_env,
         }
         log = self.root / "server.log"
-        submit: list[str | Path] = [VENV / "bin" / "spark-submit", "--master", "local[2]", *words]
+        submit: list[str | Path] = [self._programs / "spark-submit", "--master", "local[2]", *words]
         command = [*submit, "--class", _CLASS, "spark-internal"]
         self._processes["server"] = RealProcess("server", command, log, env=env, cwd=self.root)
 

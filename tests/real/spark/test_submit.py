@@ -13,6 +13,7 @@ from airflow_cairn.spark.application import Application
 from tests.matrix import keyed_pipeline
 from tests.matrix.cells import DRIVERS, MAIN, DriverCell
 from tests.matrix.environments import programs_of
+from tests.matrix.place import on_disk
 from tests.matrix.submitter import Submitter, said
 from tests.real.spark.pipeline import Pipeline
 
@@ -27,7 +28,7 @@ def test_a_cell_of_the_matrix(cell: DriverCell, tmp_path: Path) -> None:
     here = DriverCell(cell.pyspark, ".".join(map(str, sys.version_info[:2])))
     locked = cell.pyspark == MAIN
     programs = PROGRAMS if locked else programs_of(here.name, sys.executable, [f"pyspark=={cell.pyspark}"])
-    keyed_pipeline.check(here, programs, tmp_path)
+    keyed_pipeline.check(here, Submitter(programs, tmp_path), on_disk(tmp_path))
 
 
 def test_a_failing_application_declines(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""A cell of Spark Connect: a server of one version, and a worker with another PySpark whose stage is its client.
+
+On the worker is what a user installs: Airflow, Cairn's wheel with the extra `connect`, and this `pyspark-client`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.spark.remote.client import NOT_RUN
+from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.submission import VARIABLE, Problem, Submission
+from scripts.harness.spark.connect_server import ConnectServer
+from tests.matrix import airflow_side
+from tests.matrix.cells import AIRFLOWS, ConnectCell, DriverCell
+from tests.matrix.environments import programs_of
+from tests.matrix.spark_3_jars import connect_jars_of_spark_3
+from tests.real.spark.pipeline import Pipeline
+
+APPLICATION = Path(__file__).parents[1] / "real" / "spark" / "applications" / "connect_kinds.py"
+
+
+def check(cell: ConnectCell, folder: Path) -> None:
+    """Start the server, and run two epochs of one stage as its client; the second restores what the first has kept.
+
+    Args:
+        cell: what is to be there.
+        folder: empty.
+
+    Raises:
+        SetupError: an environment cannot be made.
+        AssertionError: something is not as it should be; the text says what.
+    """
+    spark = DriverCell(cell.server, cell.server_python)
+    [main] = [each for each in AIRFLOWS if each.is_main]
+    worker = programs_of(
+        f"worker-{cell.client}",
+        main.python,
+        [*airflow_side.packages(main, "connect"), f"pyspark-client=={cell.client}"],
+    )
+    airflow_side.install(worker, folder)
+    conf = {}
+    if cell.server.startswith("3."):
+        conf["spark.jars"] = ",".join(str(jar) for jar in connect_jars_of_spark_3())
+    with ConnectServer(conf, programs=programs_of(spark.name, spark.python, spark.packages)) as server:
+        _run(cell, server, worker, folder)
+
+
+def _run(cell: ConnectCell, server: ConnectServer, worker: Path, folder: Path) -> None:
+    pipeline = Pipeline(f"file://{folder}/lake", None, (StageSpec("routes", (), 2),))
+
+    def client(submit: Submit) -> tuple[int, str]:
+        at = {"host": "localhost", "port": server.port}
+        session = session_id(submit.handover.token)
+        submission = Submission(str(APPLICATION), session, pipeline.conf(submit), at, (str(folder),))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_"))}
+        done = subprocess.run(
+            [worker / "python", "-m", "airflow_cairn.spark.remote.client"],
+            env={**kept, VARIABLE: submission.to_json()},
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        return done.returncode, done.stdout
+
+    pipeline.trigger("one")
+    if cell.is_refused:
+        _check_refused(cell, client(pipeline.begin("one")))
+        assert pipeline.listing("chk-0000000001/acks/") == []
+        return
+    first, said = _found(client(pipeline.begin("one")))
+    assert pipeline.complete("one") == 1
+    assert (first["totals"], first["list"], first["model"]) == ([], None, False)
+    differ = cell.server.split(".")[:2] != cell.client.split(".")[:2]
+    warning = f"is Spark {cell.server} and this worker has PySpark {cell.client}"
+    assert (warning in said) is differ, said[-4000:]
+
+    pipeline.trigger("two")
+    second, _ = _found(client(pipeline.begin("two")))
+    assert pipeline.complete("two") == 2
+    assert second["totals"] == list(range(10))
+    assert 0 < second["of one subtask"] < 10
+    assert (second["list"], second["large"], second["behind"]) == ([[1], [2]], 30_000, [0, 1, 2, 3])
+    assert second["files"] == ["a.bin", "trees 1/ü=1.bin"]
+    assert second["league"] == [7]
+
+
+def _check_refused(cell: ConnectCell, ended: tuple[int, str]) -> None:
+    status, output = ended
+    assert status == NOT_RUN, output[-4000:]
+    [problem] = filter(None, map(Problem.in_line, output.splitlines()))
+    wanted = f"the Spark Connect server is Spark {cell.server}, and this worker has PySpark {cell.client}. Use a server"
+    assert problem.message.startswith(wanted), problem.message
+    assert problem.incurable, "no retry helps"
+
+
+def _found(ended: tuple[int, str]) -> tuple[dict[str, Any], str]:
+    status, output = ended
+    assert status == 0, output[-4000:]
+    [line] = [line for line in output.splitlines() if line.startswith("FOUND ")]
+    result: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
+    return result, output

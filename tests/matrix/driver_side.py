@@ -1,0 +1,31 @@
+"""A cell of a cluster: the keyed pipeline with its kill, then everything that an epoch can keep."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+from tests.matrix import features, keyed_pipeline
+from tests.matrix.cells import DriverCell
+from tests.matrix.environments import programs_of
+from tests.matrix.place import on_disk, on_s3
+from tests.matrix.submitter import Submitter
+
+
+def check(cell: DriverCell, folder: Path) -> None:
+    """Make a cell's environment and run both on it.
+
+    Args:
+        cell: what is to be there.
+        folder: empty.
+
+    Raises:
+        SetupError: the environment cannot be made.
+        AssertionError: something is not as it should be; the text says what.
+    """
+    programs = programs_of(cell.name, cell.python, cell.packages)
+    for name, run in (("keyed", keyed_pipeline.check), ("features", features.check)):
+        work = folder / name
+        work.mkdir()
+        with on_s3() if cell.on_s3 else nullcontext(on_disk(work)) as place:
+            run(cell, Submitter(programs, work, bare=not cell.on_s3), place)
