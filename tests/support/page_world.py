@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 
 import pytest
 
@@ -14,6 +15,11 @@ from tests.support.world.world import CONFIG, World
 @pytest.fixture
 def busy() -> World:
     """As `busy_world`; its clock stands in the past."""
+    return _busy_in_the_past().fork()
+
+
+@cache
+def _busy_in_the_past() -> World:
     return busy_world()
 
 

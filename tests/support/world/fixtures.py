@@ -15,10 +15,16 @@ from tests.support.world.world import World
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    """A job that never ran, in memory. Each task of it reads the head, so most of what is read was read before."""
+def parsed_documents() -> Iterator[None]:
+    """Let equal bytes be parsed once. Each task of a job reads the head, so most of what is read was read before."""
     with parsed_once():
-        yield World()
+        yield
+
+
+@pytest.fixture
+def world(parsed_documents: None) -> World:
+    """A job that never ran, in memory."""
+    return World()
 
 
 @pytest.fixture

@@ -17,11 +17,6 @@ from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, World
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def busy(world: World) -> None:
     """Two stages of `a` have acknowledged, one is under way, and `b` waits in the line."""
     world.trigger("a")

@@ -26,6 +26,8 @@ from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore
 
+pytestmark = pytest.mark.usefixtures("parsed_documents")
+
 THREE = replace(CONFIG, retained=3)
 
 

@@ -21,3 +21,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
         monkeypatch.setattr("sys.stdin", stdin)
         yield type_in
     os.close(keyboard)
+
+
+@pytest.fixture(autouse=True)
+def _parsed_documents(parsed_documents: None) -> None:
+    """Each of these tests needs a job that has run; its documents are tested elsewhere."""

@@ -38,6 +38,8 @@ from tests.support.world.lagging import run_some
 from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
 
+pytestmark = pytest.mark.usefixtures("parsed_documents")
+
 S = timedelta(seconds=1)
 THREE = FixedDelayRestart(3, 10 * S)
 

@@ -20,6 +20,8 @@ from tests.support.world.early import EARLY, EarlyWorld
 from tests.support.world.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
 from tests.support.world.world import CONFIG
 
+pytestmark = pytest.mark.usefixtures("parsed_documents")
+
 PAIR = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 
 

@@ -33,6 +33,8 @@ from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_permanently, run_some
 from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
 
+pytestmark = pytest.mark.usefixtures("parsed_documents")
+
 
 def test_a_stage_that_reads_from_nobody_is_waited_for(world: World) -> None:  # semantics B3
     world.config = UNALIGNED

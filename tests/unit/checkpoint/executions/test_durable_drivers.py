@@ -25,7 +25,7 @@ def submitted(world: World, claimant: str = "one", stage: str = "clean") -> Hand
 
 
 @pytest.fixture
-def world() -> World:
+def world(parsed_documents: None) -> World:
     world = World()
     world.trigger("a")
     return world

@@ -27,11 +27,6 @@ from tests.support.world.world import TIMEOUT, World
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def ear() -> Ear:
     return Ear("warehouse")
 

@@ -29,11 +29,6 @@ from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def test_who_has_no_hooks_pays_nothing() -> None:  # semantics T7
     """The same requests whether the code of hooks is asked or not, and nothing about them in any document."""
     counted = []

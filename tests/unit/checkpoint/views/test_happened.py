@@ -40,7 +40,7 @@ class Watched(World):
 
 
 @pytest.fixture
-def world() -> Watched:
+def world(parsed_documents: None) -> Watched:
     return Watched()
 
 

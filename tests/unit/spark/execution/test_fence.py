@@ -27,12 +27,6 @@ T = TypeVar("T")
 LATER = timedelta(milliseconds=LOOK_EVERY_MS)
 
 
-@pytest.fixture
-def world() -> World:
-    """A job that never ran, in memory."""
-    return World()
-
-
 @dataclass
 class Driver:
     """A driver that has entered its block, in front of its next write."""
