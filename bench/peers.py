@@ -1,14 +1,16 @@
 """What an epoch of keyed totals costs with Cairn and with its neighbours, and what each has counted after a kill.
 
-Run it as `.venv/bin/python -m bench.peers [--json] [--keys N] [--share S] [--epochs N]`. All ways take turns in one
-session on local files, with the same number of shuffle partitions, and read the same input: in each epoch one share
-of the keys gets an amount, which is added to its total. The first epochs warm up and are not counted.
+Run it as `.venv/bin/python -m bench.peers [--json] [--keys N] [--share S] [--epochs N] [--tables]`. All ways take turns
+in one session on local files, with the same number of shuffle partitions, and read the same input: in each epoch one
+share of the keys gets an amount, which is added to its total. The first epochs warm up and are not counted.
 
 - `aggregate`: `epoch.aggregate`. `update`: `epoch.state(…, keys=…)` and `epoch.update`.
 - `rewrite`: plain Spark reads its folder, adds, writes a new folder and swaps a pointer. All ratios are to this one.
 - `rewrite_by_epoch`: the same with a folder for each epoch, made from that of the epoch before: the careful author's.
 - `streaming`: Structured Streaming, state in RocksDB with changelog checkpoints, one available-now trigger an epoch; a
   sink writes the changed totals of each batch into a folder of its own.
+- With `--tables`, on an older Spark for which they have jars: `delta` and `iceberg` add by `MERGE`; `delta_marked`
+  marks each commit with its epoch; `iceberg_on_read` leaves it to a read to merge.
 
 Then comes one epoch with a kill after its write and before its success is known, and a retry with the same input.
 
@@ -22,14 +24,20 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from .measuring import table_formats
 from .measuring.peers import Peer, peers, session, write_input
 from .measuring.results import machine, tell
 from .measuring.spark_cost import Spent, measured
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WARM = 2
 """Epochs before those that are counted."""
@@ -58,28 +66,35 @@ def verdict(total: int, epochs: int, rows: int) -> str:
     return "exact" if not off else f"off by {off / rows:+.2f} epochs"
 
 
-def measure(keys: int, share: float, epochs: int) -> dict[str, object]:
+def measure(keys: int, share: float, epochs: int, jars: str) -> dict[str, object]:
     """Let all take turns, then kill each once; give the figures."""
     rows = int(keys * share)
-    with tempfile.TemporaryDirectory(prefix="cairn-peers-") as folder, session() as spark:
-        ways = peers(spark, Path(folder))
-        spent: dict[str, list[Spent]] = {each.name: [] for each in ways}
-        sizes: dict[str, list[int]] = {each.name: [] for each in ways}
-        write_input(spark, Path(folder), 0, keys, keys)  # each key has a total before the first share of them changes
-        for number in range(WARM + epochs + 1):
-            if number:
-                write_input(spark, Path(folder), number, keys, rows)
-            for way in ways if number % 2 else reversed(ways):
-                before = way.files()
-                one = measured(spark, partial(way.run, number))
-                if number > WARM:
-                    spent[way.name].append(one)
-                    sizes[way.name].append(way.new_bytes(before))
-        last = WARM + epochs + 1
-        write_input(spark, Path(folder), last, keys, rows)
-        after = {f"{way.name}_after_kill": _after_a_kill(way, last, keys, rows) for way in ways}
-        version = spark.version
-    return {**figures(spent, sizes), **after, "spark": version, **machine()}
+    with tempfile.TemporaryDirectory(prefix="cairn-peers-") as name:
+        folder = Path(name)
+        with session(table_formats.conf(folder, jars) if jars else {}) as spark:
+            ways = peers(spark, folder) + (table_formats.peers(spark, folder) if jars else [])
+            return _measured(spark, folder, ways, keys, rows, epochs)
+
+
+def _measured(
+    spark: SparkSession, folder: Path, ways: Sequence[Peer], keys: int, rows: int, epochs: int
+) -> dict[str, object]:
+    spent: dict[str, list[Spent]] = {each.name: [] for each in ways}
+    sizes: dict[str, list[int]] = {each.name: [] for each in ways}
+    write_input(spark, folder, 0, keys, keys)  # each key has a total before the first share of them changes
+    for number in range(WARM + epochs + 1):
+        if number:
+            write_input(spark, folder, number, keys, rows)
+        for way in ways if number % 2 else reversed(ways):
+            before = way.files()
+            one = measured(spark, partial(way.run, number))
+            if number > WARM:
+                spent[way.name].append(one)
+                sizes[way.name].append(way.new_bytes(before))
+    last = WARM + epochs + 1
+    write_input(spark, folder, last, keys, rows)
+    after = {f"{way.name}_after_kill": _after_a_kill(way, last, keys, rows) for way in ways}
+    return {**figures(spent, sizes), **after, "spark": spark.version, **machine()}
 
 
 def _after_a_kill(way: Peer, number: int, keys: int, rows: int) -> str:
@@ -95,8 +110,14 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
     parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument(
+        "--tables", action="store_true", help="Delta and Iceberg too, on the Spark that both have jars for"
+    )
+    parser.add_argument("--jars", default="", help="what --tables gives to the process that it starts")
     options = parser.parse_args()
-    tell(measure(options.keys, options.share, options.epochs), as_json=options.json)
+    if options.tables:
+        sys.exit(table_formats.run_there([each for each in sys.argv[1:] if each != "--tables"]))
+    tell(measure(options.keys, options.share, options.epochs, options.jars), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from airflow_cairn.testing.local_job import LocalJob
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PARTITIONS = 4
+PARTITIONS = 4
 _STORES = "org.apache.spark.sql.execution.streaming.state"
 
 
@@ -24,8 +24,12 @@ class KilledError(Exception):
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
-    """Give a session for all ways; its JVM compiles as on a cluster."""
+def session(more: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Give a session for all ways; its JVM compiles as on a cluster.
+
+    Args:
+        more: conf of ways that are not here.
+    """
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("cairn-peers")
@@ -35,12 +39,12 @@ def session() -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": str(_PARTITIONS),
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stateStore.providerClass": f"{_STORES}.RocksDBStateStoreProvider",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    spark = builder.config(map={**conf}).getOrCreate()
+    spark = builder.config(map={**conf, **more}).getOrCreate()
     try:
         yield spark
     finally:
@@ -131,7 +135,7 @@ class Aggregate(Peer):
 
     def run_killed(self, number: int) -> None:
         """Do all but what follows the driver's acknowledgement; a task that is tried again finds that."""
-        run, stage = f"e{number}", StageSpec("totals", (), _PARTITIONS, 128)
+        run, stage = f"e{number}", StageSpec("totals", (), PARTITIONS, 128)
         if number != self._triggered:
             self._job.trigger(run, [stage], Slice())
             self._triggered = number

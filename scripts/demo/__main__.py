@@ -136,8 +136,9 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         shutil.copytree(ROOT / "dags", home.dags_folder, dirs_exist_ok=True)
         (home.dags_folder / "__init__.py").unlink()
         stack.callback(home.stop)
+        say("starting Airflow: scheduler, triggerer, dag processor, API server")
         home.start()
-        say(f"Airflow is up at {home.url} (scheduler, triggerer, dag processor, API server)")
+        say(f"Airflow is up at {home.url}")
         coordinator = Coordinator(open_store(uri, s3=s3), "flights")
         board = Board(STAGES, _terminal.seconds)
         watcher = Watcher(coordinator, say, options.kill, board if _terminal.is_interactive else None)
@@ -154,10 +155,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         ]
         print_table(coordinator.head(), lambda epoch: f"{watcher.epoch_number(epoch)} ({watcher.day(epoch)})")
         for state in grown:
-            say(
-                f"the last epoch wrote {state.added_bytes:,} bytes for {state.name}; a snapshot of the whole, as the "
-                f"plain pass wrote it, has {state.whole_bytes:,}"
-            )
+            say(str(state))
         equal = _tell(coordinator, found, options, watcher)
         stays = options.keep or (equal and _terminal.is_interactive and sys.stdin.isatty())
         _what_next(home, uri, stays=stays)

@@ -73,6 +73,13 @@ class Written:
     added_bytes: int
     whole_bytes: int
 
+    def __str__(self) -> str:
+        """Say it in one line."""
+        wrote = f"the last epoch wrote {self.added_bytes:,} bytes for {self.name}"
+        if self.added_bytes >= self.whole_bytes:
+            return f"{wrote}, which is all of it: small states are written whole, large ones now and then"
+        return f"{wrote}; a snapshot of the whole, as the plain pass wrote it, has {self.whole_bytes:,}"
+
 
 def written(coordinator: Coordinator, stage: str, name: str, whole: Path) -> Written:
     """Compare what the last epoch wrote of a state with a snapshot of all of it.

@@ -1,0 +1,145 @@
+"""Delta's and Iceberg's `MERGE` as ways of `bench.peers`, and an environment with a Spark for which both have jars."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .peers import PARTITIONS, Peer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PYSPARK = "4.1.4"
+"""Delta and Iceberg had jars of 2026 for Spark 4.1, and none for the Spark 4.3 that this project locks."""
+PACKAGES = ("io.delta:delta-spark_4.1_2.13:4.1.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0")
+EXCLUDES = ("org.apache.logging.log4j:*", "org.slf4j:*", "com.google.code.findbugs:*")
+"""Spark has its own."""
+_CATALOG = "spark.sql.catalog.ice"
+_MARK = "spark.databricks.delta.write.txn"
+
+
+class Merge(Peer):
+    """A table of a format: each epoch is merged into it, and adds its amounts where a key is there."""
+
+    table: str
+    """How SQL names it; `{folder}` stands for this way's own."""
+    made_as: str
+    """The format, and what else the table is made with."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self._table = self.table.format(folder=self.folder)
+        spark.sql(f"CREATE TABLE {self._table} (key BIGINT, amount BIGINT) USING {self.made_as}")
+
+    def run(self, number: int) -> None:
+        """Merge the input of an epoch."""
+        self.input(number).createOrReplaceTempView("new")
+        self.spark.sql(
+            f"MERGE INTO {self._table} AS old USING new ON old.key = new.key "
+            "WHEN MATCHED THEN UPDATE SET amount = old.amount + new.amount WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    def totals(self) -> DataFrame:
+        """Read the table."""
+        return self.spark.table(self._table)
+
+
+class Delta(Merge):
+    """Delta, as its documentation shows a merge."""
+
+    name = "delta"
+    table = "delta.`file://{folder}/table`"
+    made_as = "delta"
+
+
+class DeltaMarked(Delta):
+    """Delta by a careful author: each commit is marked with the number of its epoch, and made once."""
+
+    name = "delta_marked"
+
+    def run(self, number: int) -> None:
+        """Merge, unless the table has a commit of this epoch."""
+        self.spark.conf.set(f"{_MARK}AppId", self.name)
+        self.spark.conf.set(f"{_MARK}Version", str(number))
+        try:
+            super().run(number)
+        finally:
+            self.spark.conf.unset(f"{_MARK}AppId")
+            self.spark.conf.unset(f"{_MARK}Version")
+
+
+class Iceberg(Merge):
+    """Iceberg, which writes each file anew in which a row changes."""
+
+    name = "iceberg"
+    table = "ice.{folder.name}.totals"
+    made_as = "iceberg"
+
+
+class IcebergOnRead(Iceberg):
+    """Iceberg, which writes the changed rows and which old ones they replace; a read merges them."""
+
+    name = "iceberg_on_read"
+    made_as = "iceberg TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
+
+
+def conf(folder: Path, jars: str) -> dict[str, str]:
+    """Give what a session needs for both formats.
+
+    Args:
+        folder: of all ways; Iceberg has each table in the folder of its way.
+        jars: paths, separated by commas.
+    """
+    return {
+        "spark.jars": jars,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.databricks.delta.snapshotPartitions": str(PARTITIONS),  # 50 by default, too many for this size
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        _CATALOG: "org.apache.iceberg.spark.SparkCatalog",
+        f"{_CATALOG}.type": "hadoop",
+        f"{_CATALOG}.warehouse": f"file://{folder}",
+    }
+
+
+def run_there(arguments: Sequence[str]) -> int:
+    """Run `bench.peers` in an environment with that Spark, made by uv at the first time, with the jars of both.
+
+    Args:
+        arguments: for it.
+
+    Returns:
+        Its exit status.
+
+    Raises:
+        SetupError: PyPI or Maven Central cannot be reached, or a jar is not the one that is written down.
+    """
+    from scripts.maven_jars import JarSet
+    from scripts.setup.base import ROOT
+    from scripts.setup.java import ensure_java
+    from scripts.setup.venv import VENV
+    from tests.matrix.environments import programs_of
+
+    jars = ",".join(map(str, JarSet("peers", PACKAGES, EXCLUDES).jars()))
+    programs = programs_of("peers", VENV / "bin" / "python", [f"pyspark=={PYSPARK}", "boto3"])
+    with tempfile.TemporaryDirectory(prefix="cairn-peers-") as folder:
+        (Path(folder) / "airflow_cairn").symlink_to(ROOT)
+        env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))},
+            "JAVA_HOME": str(ensure_java()),
+            "PYTHONPATH": folder,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        command: list[str | Path] = [programs / "python", "-m", "bench.peers", *arguments, "--jars", jars]
+        return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+
+
+def peers(spark: SparkSession, folder: Path) -> list[Peer]:
+    """Make one of each."""
+    return [kind(spark, folder) for kind in (Delta, DeltaMarked, Iceberg, IcebergOnRead)]
