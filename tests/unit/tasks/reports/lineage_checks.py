@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpec
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.operators import SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageRun
 from airflow_cairn.sensors import CheckpointSensor
@@ -177,6 +178,20 @@ def test_a_later_stage_reads_what_came_before_it(job: Job, send: Send) -> None:
         f"{root}/tables/routes": "2",
     }
     assert event["run"]["facets"]["cairn"]["restored_from"] == 1
+
+
+def test_what_was_taken_over_unchanged_is_no_output(job: Job, send: Send) -> None:
+    trigger(job, "r0")
+    first = acknowledge(job, "r0", "clean", "state.seen")
+    kept = acks.read_ack(job.coordinator.files, "clean", first.execution)
+    acknowledge(job, "r0", "routes", "state.totals")
+    job.coordinator.complete(1)
+    trigger(job, DAG_RUN)
+    handover = job.begin(DAG_RUN, "clean")
+    job.coordinator.acknowledge(ack_of(handover, kept.subtasks, outputs=kept.outputs))
+    event = send(ran(job, handover))
+    assert event["outputs"] == []
+    assert set(named(event, "inputs")) == {f"file {raw_of(job)}", f"file {job.folder}/flights/states/clean/seen"}
 
 
 def test_the_last_task_names_the_tables(job: Job, send: Send) -> None:

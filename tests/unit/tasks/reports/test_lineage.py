@@ -27,7 +27,7 @@ def test_with_the_provider() -> None:
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    assert "6 passed" in done.stdout
 
 
 def test_without_the_provider() -> None:
