@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from .error_chain import causes
 
@@ -45,7 +46,11 @@ def missing_package(error: BaseException) -> str | None:
 
 
 def _reported(error: BaseException) -> Iterator[str]:
-    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    return (str(each) for each in causes(error) if isinstance(each, PySparkException | Py4JJavaError))
+    kinds: tuple[type[BaseException], ...] = (PySparkException,)
+    if find_spec("py4j"):  # a worker that has only PySpark's client has none
+        from py4j.protocol import Py4JJavaError
+
+        kinds = (*kinds, Py4JJavaError)
+    return (str(each) for each in causes(error) if isinstance(each, kinds))

@@ -11,8 +11,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.checkpoint.answers import Failed, Submit
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.remote.client import NOT_RUN
 from airflow_cairn.spark.remote.sessions import session_id
 from airflow_cairn.spark.remote.submission import VARIABLE, Problem, Submission
@@ -27,7 +28,9 @@ APPLICATION = Path(__file__).parents[1] / "real" / "spark" / "applications" / "c
 
 
 def check(cell: ConnectCell, folder: Path) -> None:
-    """Start the server, and run two epochs of one stage as its client; the second restores what the first has kept.
+    """Start the server, and run two epochs of one stage as its client.
+
+    The second fails once, and then restores what the first has kept.
 
     Args:
         cell: what is to be there.
@@ -55,10 +58,10 @@ def check(cell: ConnectCell, folder: Path) -> None:
 def _run(cell: ConnectCell, server: ConnectServer, worker: Path, folder: Path) -> None:
     pipeline = Pipeline(f"file://{folder}/lake", None, (StageSpec("routes", (), 2),))
 
-    def client(submit: Submit) -> tuple[int, str]:
+    def client(submit: Submit, *arguments: str) -> tuple[int, str]:
         at = {"host": "localhost", "port": server.port}
         session = session_id(submit.handover.token)
-        submission = Submission(str(APPLICATION), session, pipeline.conf(submit), at, (str(folder),))
+        submission = Submission(str(APPLICATION), session, pipeline.conf(submit), at, (str(folder), *arguments))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_"))}
         done = subprocess.run(
             [worker / "python", "-m", "airflow_cairn.spark.remote.client"],
@@ -85,8 +88,14 @@ def _run(cell: ConnectCell, server: ConnectServer, worker: Path, folder: Path) -
     assert (warning in said) is differ, said[-4000:]
 
     pipeline.trigger("two")
+    status, said = client(pipeline.begin("two"), "fail")
+    assert status == 1, said[-4000:]
+    progress = pipeline.coordinator.progress(epoch_name("two"))
+    assert isinstance(progress, Failed), f"an application that fails declines: {progress}"
+    assert "boom" in progress.detail, progress.detail
+    (folder / "restored").rename(folder / "restored by the first try")
     second, _ = _found(client(pipeline.begin("two")))
-    assert pipeline.complete("two") == 2
+    assert pipeline.complete("two") == 3
     assert second["totals"] == list(range(10))
     assert 0 < second["of one subtask"] < 10
     assert (second["list"], second["large"], second["behind"]) == ([[1], [2]], 30_000, [0, 1, 2, 3])
@@ -105,7 +114,7 @@ def _check_refused(cell: ConnectCell, ended: tuple[int, str]) -> None:
 
 def _found(ended: tuple[int, str]) -> tuple[dict[str, Any], str]:
     status, output = ended
-    assert status == 0, output[-4000:]
+    assert status == 0, f"{output[:3000]}…{output[-3000:]}"
     [line] = [line for line in output.splitlines() if line.startswith("FOUND ")]
     result: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
     return result, output

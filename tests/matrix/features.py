@@ -48,6 +48,7 @@ def check(cell: DriverCell, submitter: Submitter, place: Place) -> None:
         conf = {**pipeline.conf(pipeline.begin(f"{number}")), **place.conf}
         done = submitter.submit(APPLICATION, conf, "compact" if number == 2 else "run", env=place.env)
         said = found(done)
+        assert "were not merged" not in done.stderr, done.stderr[-8000:]
         assert (said["spark"], said["python"]) == (spark, cell.python)
         assert pipeline.complete(f"{number}") == number + 1
         told.append(said)
@@ -130,7 +131,7 @@ def _moment(minute: int) -> datetime:
     return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)
 
 
-def _text(epoch: int, number: int) -> str:
+def _text(epoch: int | str, number: int) -> str:
     return hashlib.sha256(f"{epoch} {number}".encode()).hexdigest()
 
 
@@ -171,7 +172,7 @@ def at_the_end(spark: str) -> dict[str, Any]:
     return {
         "updated": _digest(updated_after(2)),
         "aggregated": _digest(aggregated_after(2)),
-        "daily": [[each] for each in range(30)],
+        "daily": _digest([[each, _text("daily", each)] for each in range(180)]),
         "buckets": sorted([each % 4, each * 10 + newest[each % 4]] for each in range(8)),
         "league": [[each] for each in range(EDGES[2], EDGES[3])],
         "narrow": [[5], *([[5_000_000_000]] * 2 if _widens(spark) else [])],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
 from pyspark.errors import PySparkException
 
 from airflow_cairn.spark.execution.failure_kinds import is_incurable
@@ -28,3 +31,10 @@ def test_one_that_the_function_did_without_is_not() -> None:
 
 def test_what_the_driver_itself_imports_in_vain_is_python_to_say() -> None:
     assert missing_package(ModuleNotFoundError("No module named 'orjson'")) is None
+
+
+def test_a_worker_that_has_only_the_client_has_no_py4j(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("py4j", "py4j.protocol"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "has no module orjson" in str(missing_package(PySparkException(MISSING)))
+    assert missing_package(ValueError("of the application")) is None
