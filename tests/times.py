@@ -52,7 +52,7 @@ def _timed(case: ElementTree.Element) -> Timed:
 
 
 def lane_times(report: Report) -> dict[str, tuple[int, float]]:
-    """Give the number of tests and the seconds of each lane (tests/lanes.py); the lanes run beside each other."""
+    """Give the number of tests and the seconds of each lane (tests/lanes.py), on one worker or on two that share it."""
     split = defaultdict[str, list[Timed]](list)
     for test in report.tests:
         split[lanes.of(test.nodeid)].append(test)
