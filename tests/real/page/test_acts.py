@@ -1,0 +1,271 @@
+"""All that a person may have a job do, by REST and by the page in a real Chromium, and the refusal of each.
+
+The app is served in process, with a stand-in of Airflow's own API; the tests' world plays the stages in the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.plugin.interventions.of_runs import run_of
+from scripts.harness.wait import wait_until
+from tests.real.page.test_browser import served
+from tests.support.browser import Browser, open_browser
+from tests.support.world.savepoints import TARGET
+from tests.support.world.world import CONFIG, JOB, World
+from tests.unit.plugin.page.stand_in import ADMIN, VIEWER, StandIn, one_job
+
+pytestmark = pytest.mark.timeout(1200)  # on a machine as busy as can be
+
+SCRIPT = Path(__file__).with_name("acts.mjs")
+STAGE = "routes"
+COMPLETED = "COMPLETED"
+ONE = f"/dags/flights/jobs/{JOB}"
+BEGIN = frozenset({"checkpoint", "savepoint", "stop"})
+"""What begins an operation."""
+OF_PAGE = {"accept": "text/html", "sec-fetch-site": "same-origin"}
+"""What a browser says of a request that a page of Airflow's own address sends."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a person wants."""
+
+    kind: str
+    tab: str = ""
+    """The page of the job on which it is offered."""
+    checkpoint: int | None = None
+    stage: str = ""
+    drain: bool = False
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it is about, as REST has it."""
+        about: dict[str, Any] = {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
+        about |= {"stage": self.stage} if self.stage else {}
+        return about | ({"drain": True} if self.drain else {})
+
+    @property
+    def address(self) -> str:
+        """Its address, below the job's interventions."""
+        about = {name: "true" if value is True else value for name, value in self.about.items()}
+        return f"{self.kind}?{urlencode(about)}" if about else self.kind
+
+
+@dataclass(frozen=True)
+class People:
+    """One who may edit the DAG's runs and one who may look, each as a person and as a program."""
+
+    server: StandIn
+    world: World
+    browser: Browser
+    admin: httpx.Client
+    editor: httpx.Client
+    """The program of the admin."""
+    viewer: httpx.Client
+    reader: httpx.Client
+    """The program of the viewer."""
+    nobody: httpx.Client
+
+    def by_rest(self, act: Act) -> dict[str, Any]:
+        """Be refused all that is to be refused, then have a program do it; gives the answer."""
+        path, plan = self._planned(act)
+        self._refused(act, plan)
+        agreed = {**act.about, "agreed": plan["agreed"]}
+        agreed |= {"operation": plan["operation"]} if act.kind in BEGIN else {}
+        answers = [self.editor.post(path, json=agreed) for _ in range(2 if act.kind in BEGIN else 1)]
+        wanted = 202 if act.kind in BEGIN else 200
+        assert {each.status_code for each in answers} == {wanted}, [each.text for each in answers]
+        if act.kind in BEGIN:
+            place = answers[0].headers["location"].removeprefix("/cairn")
+            assert self.editor.get(place).json()["operation"] == plan["operation"]
+        return dict(answers[0].json())
+
+    def asked(self, act: Act) -> dict[str, Any]:
+        """Be refused all that is to be refused, then open what an admin is asked before it is done; gives that."""
+        _, plan = self._planned(act)
+        self._refused(act, plan)
+        refused = self.browser.ask("look", user=VIEWER, tab=act.tab, act=act.address)
+        assert refused["heading"] == "You may not do this"
+        self.browser.ask("look", user=ADMIN, tab=act.tab, act=act.address)
+        spoilt = self.browser.ask("press", user=ADMIN, spoilt=True)
+        assert (spoilt["heading"], "too old to be confirmed" in spoilt["text"]) == ("Nothing was done", True)
+        found = self.browser.ask("look", user=ADMIN, tab=act.tab, act=act.address)
+        assert all(effect in found["text"] for effect in plan["effects"]), (found, plan)
+        return found
+
+    def pressed(self) -> str:
+        """Have the admin press the button; gives the address of the page that comes, below the job's."""
+        return str(self.browser.ask("press", user=ADMIN, spoilt=False)["address"])
+
+    def by_page(self, act: Act) -> str:
+        """Have the admin do it by the page."""
+        self.asked(act)
+        return self.pressed()
+
+    def not_now(self, *acts: Act, status: int = 409) -> None:
+        """Be told that the job's state does not allow it, by REST and by the page."""
+        for act in acts:
+            before = self._seen()
+            path = f"{ONE}/interventions/{act.kind}"
+            sent = {**act.about, "agreed": "x" * 32}
+            for answer in (
+                self.editor.get(f"/api/v1{path}", params=act.about),
+                self.editor.post(f"/api/v1{path}", json=sent),
+                self.admin.get(path, params=act.about, headers=OF_PAGE),
+                self.admin.post(path, params=act.about, data={"confirmed": "x"}, headers=OF_PAGE),
+            ):
+                assert answer.status_code == status, (act, answer.request.method, answer.text)
+            assert self._seen() == before, act
+
+    def _planned(self, act: Act) -> tuple[str, dict[str, Any]]:
+        path = f"/api/v1{ONE}/interventions/{act.kind}"
+        plan = self.editor.get(path, params=act.about).raise_for_status().json()
+        assert (plan["kind"], plan["checkpoint"]) == (act.kind, act.checkpoint)
+        return path, plan
+
+    def _refused(self, act: Act, plan: dict[str, Any]) -> None:
+        """Be refused as a viewer, signed out, from another site, and with a confirmation of something else."""
+        before = self._seen()
+        page, rest = f"{ONE}/interventions/{act.kind}", f"/api/v1{ONE}/interventions/{act.kind}"
+        sent = {**act.about, "agreed": plan["agreed"]}
+        form = {"confirmed": "x", "operation": "of-no-form"}
+        for who, status in ((self.viewer, 403), (self.nobody, 401)):
+            assert who.get(page, params=act.about, headers=OF_PAGE).status_code == status
+            assert who.post(page, params=act.about, data=form, headers=OF_PAGE).status_code == status
+        for who, status in ((self.reader, 403), (self.nobody, 401)):
+            assert who.get(rest, params=act.about).status_code == status
+            assert who.post(rest, json=sent).status_code == status
+        for other in ({}, {"sec-fetch-site": "cross-site"}, {"origin": "http://elsewhere.test"}):
+            assert self.admin.post(page, params=act.about, data=form, headers=other).status_code == 403
+            assert self.admin.post(rest, json=sent, headers=other).status_code == 403, "a cookie alone"
+        assert self.admin.post(page, params=act.about, data=form, headers=OF_PAGE).status_code == 409
+        assert self.admin.post(page, params=act.about, headers=OF_PAGE).status_code == 409
+        assert self.editor.post(rest, json={**sent, "agreed": "0" * 32}).status_code == 409
+        assert self.editor.post(rest, json=act.about).status_code == 422
+        assert self._seen() == before
+
+    def _seen(self) -> tuple[int, int]:
+        """Give what changes with whatever is done: the head's revision, and how often the audit log has ours."""
+        return self.world.coordinator().head().revision, len(self.server.logged)
+
+    def ended(self, address: str) -> dict[str, Any]:
+        """Wait until an operation has ended, and see that it has not failed."""
+        found: dict[str, Any] = {}
+
+        def ended() -> bool:
+            found.update(self.editor.get(f"/api/v1{ONE}{address}").raise_for_status().json())
+            return bool(found["status"] == COMPLETED)
+
+        wait_until(ended, 600, f"{address} to end", details=lambda: f"{found}", interval=1)
+        assert found["failure"] is None, found
+        return found
+
+
+@pytest.fixture
+def people() -> Iterator[People]:
+    """The app with the job, and those who ask it, the persons in one browser."""
+    world = World(config=replace(CONFIG, retained=3, timeout=timedelta(hours=2), savepoint_target=TARGET))
+    world.clock.now_ms = system_runtime().now_ms()
+    server = one_job(world.memory)
+    with ExitStack() as stack:
+        base = stack.enter_context(served(server))
+
+        def client(**headers: str) -> httpx.Client:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            made = httpx.Client(base_url=f"{base}/cairn", headers=named, trust_env=False, timeout=300)
+            return stack.enter_context(made)
+
+        browser = stack.enter_context(open_browser(SCRIPT, base, "flights"))
+        for user in (ADMIN, VIEWER):
+            browser.ask("sign-in", user=user)
+        token = {"authorization": "Bearer x"}
+        yield People(
+            server,
+            world,
+            browser,
+            admin=client(x_user=ADMIN),
+            editor=client(x_user=ADMIN, **token),
+            viewer=client(x_user=VIEWER),
+            reader=client(x_user=VIEWER, **token),
+            nobody=client(),
+        )
+
+
+def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> None:
+    world, airflow, head = people.world, people.server.airflow, lambda: people.world.coordinator().head()
+    people.not_now(Act("savepoint"), Act("stop"), Act("resume"), Act("rewind"))
+    absent = [Act(kind, checkpoint=1, stage=stage) for kind, stage in (("give-up", ""), ("clear", STAGE))]
+    people.not_now(*absent, Act("dispose", checkpoint=1), Act("rewind", checkpoint=1), status=404)
+
+    # Checkpoint now: by REST, then by the page.
+    first = people.by_rest(Act("checkpoint"))
+    world.run_epoch(layout.epoch_name(first["run_id"]))
+    assert people.ended(f"/operations/{first['operation']}")["checkpoint"] == 1
+    run = run_of(people.asked(Act("checkpoint"))["operation"])
+    assert people.pressed() == f"/history?run={run}"
+    assert list(airflow.runs) == [first["run_id"], run]
+
+    # Give up an attempt, and clear the region of its stage.
+    epoch = layout.epoch_name(run)
+    people.not_now(Act("rewind", checkpoint=1))
+    for checkpoint in (2, 3):
+        world.trigger(epoch)
+        world.run_stage(epoch, "clean")
+        assert world.pending_id(epoch) == checkpoint
+        people.not_now(Act("clear", checkpoint=checkpoint, stage=STAGE))
+        give_up = Act("give-up", f"/checkpoints/{checkpoint}", checkpoint)
+        assert people.by_rest(give_up) if checkpoint == 2 else people.by_page(give_up) == ""
+        airflow.failed = [f"epoch.{STAGE}"]
+        clear = Act("clear", f"/checkpoints/{checkpoint}", checkpoint, STAGE)
+        assert people.by_rest(clear) if checkpoint == 2 else people.by_page(clear) == f"/checkpoints/{checkpoint}"
+        assert airflow.failed == []
+        assert f"asked for by {ADMIN}" in airflow.cleared[-1]["note"]
+    assert world.run_epoch(epoch) == 4
+    people.not_now(Act("give-up", checkpoint=4), status=404)
+    assert world.run_epoch("third") == 5
+
+    # Take savepoints, stop and go on.
+    one = people.ended(f"/operations/{people.by_rest(Act('savepoint'))['operation']}")
+    two = people.ended(people.by_page(Act("savepoint", "/savepoints")))
+    kept = people.ended(f"/operations/{people.by_rest(Act('stop'))['operation']}")
+    assert head().stopped is Stopped.SHUTDOWN
+    people.not_now(Act("checkpoint"), Act("stop"))
+    people.by_rest(Act("resume"))
+    assert head().stopped is None
+    last = people.ended(people.by_page(Act("stop", "/savepoints")))
+    assert head().stopped is Stopped.SHUTDOWN
+    assert people.by_page(Act("resume")) == ""
+    assert head().stopped is None
+    people.not_now(Act("resume"))
+
+    # Dispose of two, and go back twice.
+    ids = {each.uri: each.id for each in head().savepoints}
+    people.by_rest(Act("dispose", checkpoint=ids[one["location"]]))
+    assert people.by_page(Act("dispose", "/savepoints", ids[two["location"]])) == ""
+    people.not_now(Act("dispose", checkpoint=ids[one["location"]]), status=404)
+    assert {each.uri for each in head().savepoints} == {kept["location"], last["location"]}
+    people.not_now(Act("rewind", checkpoint=5))
+    people.by_rest(Act("rewind", checkpoint=4))
+    assert people.by_page(Act("rewind", "/checkpoints/1", 1)) == ""
+    assert head().latest_id() == 1
+
+    in_head = ("give-up", "give-up", "savepoint", "savepoint", "stop", "resume", "stop", "resume", "dispose", "dispose")
+    kinds = [(each.kind, each.actor) for each in head().interventions]
+    assert kinds == [(kind, ADMIN) for kind in (*in_head, "rewind", "rewind")]
+    wanted = {*in_head, "rewind", "checkpoint", "clear"}
+    logged = Counter((user, event) for user, _, event, _ in people.server.logged)
+    assert logged == {(ADMIN, f"cairn.{kind}"): 2 for kind in wanted}
