@@ -1,8 +1,11 @@
 """What it costs to append a day to a table, by how many days it has, and against Spark's own append.
 
 Run it as `.venv/bin/python -m bench.append [--json] [--rounds N] [--days N] [--rows N]`. Two jobs on local files have a
-table of 10 and of 1,000 days, a file each; a plain folder of Parquet has 10. All of their epochs were run, the long
-history's by drivers that write a small file instead of starting Spark. Then a day is appended to each in turn.
+table of 10 and of 1,000 days; a plain folder of Parquet has 10. All of their epochs were run, by drivers that write a
+small file each and merge small files as Spark would, without starting it. Then a day is appended to each in turn.
+
+A day has 2 million rows, in a file of 45 MB for each of two cores: larger than what Cairn takes for a small file
+(8 MiB), and not larger than what Spark gives to one task (128 MiB).
 
 The figures are medians over the rounds of the ratio within a round; beside each, as `…_spread`, the smallest and the
 largest.
@@ -14,15 +17,18 @@ largest.
   `plain_cpu_ratio`: CPU seconds.
 - `epoch_growth`: seconds of the whole epoch, the trigger's verification and the cleaning included.
 - `metadata_bytes`, `metadata_bytes_long`: mean bytes an epoch of acknowledgement, metadata, manifests and list.
-- `manifests`: of the long table at the end. `rounds`, `load`, `cores`.
+- `merged`: rounds of both histories in which an epoch has merged small files too. `seconds`, `cpu`: medians.
+- `manifests`, `files`: of the long table at the end. `rounds`, `load`, `cores`.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +43,8 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
     TableDocument,
 )
 from airflow_cairn.checkpoint.documents.attempt import Handover
-from airflow_cairn.spark.appending import manifests
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.appending import manifests, small_files
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import Written
 from tests.real.spark.pipeline import Pipeline, session_builder
@@ -59,6 +66,8 @@ class Append(Spent):
     """Seconds of the whole epoch."""
     size_bytes: int = 0
     metadata_bytes: int = 0
+    merged: bool = False
+    """Whether it has merged small files."""
 
 
 def _history(pipeline: Pipeline, days: int, data: bytes) -> None:
@@ -79,17 +88,34 @@ def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
         before = mine.outputs.get(f"table.{_NAME}")
     folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"table.{_NAME}")
     schema = before.output.schema if before else '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},{"name":"value","type":"double","nullable":true,"metadata":{}},{"name":"text","type":"string","nullable":true,"metadata":{}}]}'  # fmt: skip  # noqa: E501
-    path = f"{folder}part-00000-x.parquet"
-    answer = files.create_bytes(path, data)
-    assert isinstance(answer, Written)
-    new = StateHandle(f"table.{_NAME}", path, len(data), answer.etag)
+
+    def put(path: str, data: bytes) -> StateHandle:
+        answer = files.create_bytes(path, data)
+        assert isinstance(answer, Written)
+        return StateHandle(f"table.{_NAME}", path, len(data), answer.etag)
+
+    new = put(f"{folder}part-00000-x.parquet", data)
     output = Output("table", _NAME, folder, schema)
-    listed, count, size = manifests.Listing(files, output).write(manifests.before(files, before), [new])
+    listing = manifests.Listing(files, output)
+    draft = listing.draft(manifests.before(files, before), [new])
+    small, others = small_files.alike(draft.older)
+    merged = [put(f"{folder}part-00001-x.parquet", _as_one(files, small))] if small else []
+    listed, count, size = listing.write(draft, [*others, *merged])
     output = Output("table", _NAME, folder, schema, appended=Appended(count, size))
     return AckDocument(
         at.job, at.checkpoint, at.epoch, at.attempt, at.stage, at.token, run, 1, (output,),
-        subtasks=(SubtaskAck(0, (listed, new)),),
+        subtasks=(SubtaskAck(0, (listed, new, *merged)),),
     )  # fmt: skip
+
+
+def _as_one(files: JobFiles, small: Sequence[StateHandle]) -> bytes:
+    """Give a file with the rows of several."""
+    from pyarrow import BufferReader, concat_tables, parquet
+
+    tables = [parquet.read_table(BufferReader(files.get(each.path, max_bytes=1 << 24).data)) for each in small]
+    sink = io.BytesIO()
+    parquet.write_table(concat_tables(tables), sink)
+    return sink.getvalue()
 
 
 def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Append:
@@ -108,7 +134,8 @@ def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Append:
     whole = time.perf_counter() - began
     new = [found for found in pipeline.store.list(f"{pipeline.job}/") if found.key not in there]
     metadata_bytes = sum(found.size_bytes for found in new if not found.key.endswith(".parquet"))
-    return Append(spent.seconds, spent.cpu, whole, sum(found.size_bytes for found in new), metadata_bytes)
+    merged = any("/small." in found.key for found in new)
+    return Append(spent.seconds, spent.cpu, whole, sum(found.size_bytes for found in new), metadata_bytes, merged)
 
 
 def measure(rounds: int, days: int, rows: int) -> dict[str, object]:
@@ -160,7 +187,9 @@ def _measure(spark: SparkSession, folder: str, rounds: int, days: int, rows: int
         **ratio("epoch_growth", of("long", "epoch"), of("short", "epoch")),
         "metadata_bytes": round(statistics.mean(of("short", "metadata_bytes"))),
         "metadata_bytes_long": round(statistics.mean(of("long", "metadata_bytes"))),
+        "merged": int(sum(of("short", "merged") + of("long", "merged"))),
         "seconds": {which: round(statistics.median(of(which, "seconds")), 3) for which in spent},
+        "cpu": {which: round(statistics.median(of(which, "cpu")), 3) for which in spent},
         "days": days,
         "rows": rows,
         "manifests": len(listed.manifests),

@@ -368,13 +368,16 @@ class Writer:
         """Describe files that a listing shows, several at once: a request each, for the checksum (semantics W9).
 
         They are on the disk when this returns, so that what the acknowledgement names outlives a crash (semantics A5).
+        The disk writes them while they are hashed.
 
         Raises:
             UnsupportedStorageError: the store has no tags.
         """
-        self._files.store.sync(self._files.full(each.key) for each in found)
-        with ThreadPoolExecutor(_AT_ONCE, "cairn-describe") as pool:
-            return list(pool.map(lambda each: self._handle(output_id, each.key), found))
+        with ThreadPoolExecutor(_AT_ONCE + 1, "cairn-describe") as pool:
+            on_disk = pool.submit(self._files.store.sync, [self._files.full(each.key) for each in found])
+            handles = list(pool.map(lambda each: self._handle(output_id, each.key), found))
+            on_disk.result()
+        return handles
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files of this driver; what cannot be deleted is left to the cleaner, and logged."""

@@ -63,7 +63,7 @@ def test_later_writes_wait_for_the_content_and_the_name(store: LocalStore, synce
     assert synced == [f"{LAKE}/{HIDDEN}/t3", LAKE]
 
 
-def test_what_spark_wrote_is_on_the_disk_before_it_is_described(
+def test_what_spark_wrote_is_on_the_disk_once_it_is_described(
     store: LocalStore, synced: list[str], tmp_path: Path
 ) -> None:  # semantics A5
     store.create("flights/head.json", b"x")
@@ -99,3 +99,18 @@ def test_what_cannot_be_synced_is_an_error(store: LocalStore, monkeypatch: pytes
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(UnavailableError, match="Input/output error"):
         store.sync(["flights/a"])
+
+
+def test_what_spark_wrote_is_not_described_where_the_disk_fails(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics A5
+    store.create("flights/chk-0000000001/part-0", b"rows")
+
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    files = JobFiles(store, "flights")
+    writer = Writer(files, Handover("flights", 1, "e1", 1, "clean", "t", "flights", Slice()), "run", lambda: 0)
+    with pytest.raises(UnavailableError, match="Input/output error"):
+        writer.handles("state.totals", list(files.listing("chk-0000000001/")))
