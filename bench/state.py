@@ -1,20 +1,32 @@
 """What it costs to change a few rows of a keyed state, against Spark alone that merges and writes the whole.
 
-Run it as `.venv/bin/python -m bench.state [--json] [--keys N [N]] [--share S] [--epochs N] [--history N] [--fan-in N]`.
-In each epoch the same share of the keys changes. One job does it by `epoch.update`, one by `epoch.aggregate`, and plain
-Spark reads its folder, unites it with the changes, takes the newest row of each key and writes a new folder. The three
-take turns, in one session on local files. Before them come epochs of the two jobs alone (`--history`), which are not
-counted: with 60 of them, of 1 % each, the counted ones begin with many runs and write a new base once. The figures
-count that epoch, and those that merge runs, as often as they come.
+Run it as `.venv/bin/python -m bench.state [--json] [--keys N [N]] [--share S] [--epochs N] [--history N] [--fan-in N]
+[--store local|s3] [--only WAY …]`. In each epoch the same share of the keys changes. These ways take turns, in one
+session, on local files or on an S3 server:
+
+- `update`: a job does it by `epoch.update`. On S3 it has copies beside the server (task-local state).
+- `store`: the same without copies; on S3 alone, because local files are beside the server anyway.
+- `aggregate`: by `epoch.aggregate`.
+- `snapshot`: a job reads its state, takes the newest row of each key, and writes all by `epoch.snapshot`.
+- `plain`: Spark reads its folder, takes the newest row of each key, and writes a new folder. Always there.
+
+Before the epochs that are counted come others (`--history`), of all but the last two: with 60 of them, of 1 % each, the
+counted ones begin with many runs and write a new base once. The figures count that epoch, and those that merge runs, as
+often as they come.
 
 - `update_ratio`: seconds of a block that updates by those of plain Spark, epochs with a new base included;
   `update_cpu_ratio`: CPU seconds, with those of the JVM.
 - `update_run_ratio`, `update_merge_ratio`, `update_base_ratio`: of the epochs that wrote a run, of those that merged
   runs, and of those that wrote a new base; medians.
-- `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`.
+- `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`; `store_ratio`, `snapshot_ratio` and
+  so on: of those ways.
+- `by_snapshot_ratio`: seconds of the block that updates by those of the one that writes a snapshot.
 - `bytes_share`: bytes of data that an updating epoch writes, new bases included, by those of a whole snapshot.
-- `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end.
-- `base_every`: epochs from one new base to the next, by the bounds that a job has. `live_files`: of the state.
+- `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end;
+  `read_all_store_ratio`: without copies.
+- `base_every`: epochs from one new base to the next, by the bounds that a job has.
+- `live_files`: of the updated state, the most that a checkpoint named, of all epochs.
+- `restore_any`: whether the state of each of the `retained` checkpoints is what plain Spark had after that epoch.
 - `at_200_million_keys`: with two sizes (`--keys 500000 5000000`), what a straight line through both says of that many:
   bytes of a snapshot, seconds of an epoch, and a sentence. The figures beside it are of the second size.
 - `equal`: whether the updated state is what plain Spark has. `seconds`: medians. `load`, `cores`.
@@ -23,150 +35,120 @@ count that epoch, and those that merge runs, as often as they come.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
-from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
-from airflow_cairn.spark import state
+from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.spark import Epoch, state
+from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES
+from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored.outputs import of_checkpoint
+from airflow_cairn.storage import S3Options
+from scripts.harness.s3_server import S3Server
+from scripts.s3a_jars import s3a_jars
 from tests.real.spark.pipeline import Pipeline, session_builder
 
 from .measuring.results import machine, tell
 from .measuring.spark_cost import Spent, measured
+from .measuring.state_figures import Kind, Round, at_200_million, bytes_share, cycle, ratios
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_cairn.spark.stored.outputs import File
 
 _NAME, _STAGE = "totals", "routes"
 _MERGE = {"value": "max", "text": "max", "share": "max"}
 _COLUMNS = ("key", *_MERGE)
 _READS = 5
-_EXTRAPOLATED = 200_000_000
-
-
-Kind = Literal["run", "merge", "base"]
-"""What an epoch wrote: its run, several runs as one, or a new base."""
+_RETAINED = 3
+"""Checkpoints, each of which is restored in the end."""
+_COPIES_BYTES = 16 << 30
+WAYS = ("update", "store", "aggregate", "snapshot")
 
 
 @dataclass(frozen=True)
-class Round:
-    """One epoch of one way to keep a state, and plain Spark in its turn."""
+class Place:
+    """Where all is stored."""
 
-    mine: Spent
-    plain: Spent
-    size_bytes: int = 0
-    """Of the files of data that the epoch left."""
-    kind: Kind = "run"
-
-
-def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool = False) -> dict[Kind, int]:
-    """Give how many epochs of each kind there are from one new base to the next, by the bounds of a job (semantics K3).
-
-    Args:
-        snapshot_bytes: of a base.
-        run_bytes: of an epoch's run.
-        share: of the keys, how many change in an epoch, drawn anew each time; a merged run has each key once.
-        partials: whether the runs are partial aggregates.
-    """
-    counts: dict[Kind, int] = {"run": 0, "merge": 0, "base": 1}
-    live: dict[int, int] = {}
-    """By number, the epochs that a run stands for."""
-    for number in range(1, runs.MAX_EPOCHS + 1):
-        live[number] = 1
-        there = [StateHandle("", "", snapshot_bytes, "")]
-        for run, epochs in live.items():
-            keys = epochs if share >= 1 else (1 - (1 - share) ** epochs) / share
-            there.append(StateHandle("", "", int(run_bytes * keys), "", run=run))
-        if runs.is_due(there, partials=partials):
-            break
-        together = runs.to_merge(there, partials=partials)
-        counts["merge" if together else "run"] += 1
-        if together:
-            live[number] = sum(live.pop(run) for run in together)
-    return counts
+    url: str
+    """Of a folder; of the pipelines' storage."""
+    spark_url: str
+    s3: S3Options | None = None
+    copies: Path | None = None
 
 
-def amortised(rounds: Sequence[Round], value: Iterable[float], counts: Mapping[Kind, int]) -> float:
-    """Give the mean of an epoch where so many of each kind come one after the other.
+class _Copied(Pipeline):
+    """A pipeline whose server keeps copies of its state (semantics V3)."""
 
-    Of each kind the median of what was measured counts.
+    copies: Path
 
-    Raises:
-        ValueError: a kind was not measured.
-    """
-    of = medians(rounds, value)
-    if missing := [kind for kind, count in counts.items() if count and kind not in of]:
-        raise ValueError(f"no epoch wrote a {missing[0]}: give other --epochs, --history or --fan-in")
-    return sum(of[kind] * count for kind, count in counts.items() if count) / sum(counts.values())
+    def conf(self, submit: Submit) -> dict[str, str]:
+        return {**super().conf(submit), LOCAL_STATE: str(self.copies), LOCAL_STATE_BYTES: str(_COPIES_BYTES)}
 
 
-def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float]:
-    """Give the median of each kind of epoch that there was."""
-    found: dict[Kind, list[float]] = {}
-    for each, one in zip(rounds, value, strict=True):
-        found.setdefault(each.kind, []).append(one)
-    return {kind: statistics.median(values) for kind, values in found.items()}
+@contextmanager
+def _place(folder: Path, store: str) -> Iterator[tuple[Place, Mapping[str, str]]]:
+    """Give where to store all, and the conf by which Spark gets there."""
+    if store == "local":
+        yield Place(f"file://{folder}", f"file://{folder}"), {}
+        return
+    copies = folder / "copies"
+    copies.mkdir(mode=0o700)
+    with S3Server(folder / "server") as server, mock.patch.dict(os.environ, server.env):
+        options = S3Options(
+            endpoint_url=server.endpoint_url,
+            region=server.region,
+            access_key=server.access_key,
+            secret_key=server.secret_key,
+        )
+        bucket = server.create_bucket("state")
+        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(server.endpoint_url, server.region)}
+        yield Place(f"s3://{bucket}/jobs", f"s3a://{bucket}", options, copies), conf
 
 
-def ratios(name: str, rounds: Sequence[Round], counts: Mapping[Kind, int]) -> dict[str, object]:
-    """Give the figures of one way."""
-    seconds = [each.mine.seconds / each.plain.seconds for each in rounds]
-    cpu = [each.mine.cpu / each.plain.cpu for each in rounds]
-    return {
-        f"{name}_ratio": round(amortised(rounds, seconds, counts), 3),
-        f"{name}_cpu_ratio": round(amortised(rounds, cpu, counts), 3),
-        **{f"{name}_{kind}_ratio": round(one, 3) for kind, one in sorted(medians(rounds, seconds).items())},
-    }
-
-
-def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int]) -> float:
-    """Give the bytes of an epoch by those of a snapshot."""
-    return amortised(rounds, [each.size_bytes for each in rounds], counts) / snapshot_bytes
-
-
-def at_200_million(small: Mapping[str, Any], large: Mapping[str, Any]) -> dict[str, object]:
-    """Give what two measured sizes say of 200 million keys, if all goes on as from the first to the second.
-
-    A straight line says nothing of what begins only beyond both: runs that are not broadcast any more, more cores.
-    """
-
-    def there(one: float, other: float) -> float:
-        step: float = (other - one) / (large["keys"] - small["keys"])
-        return max(0.0, other + step * (_EXTRAPOLATED - int(large["keys"])))
-
-    seconds = {name: round(there(small["seconds"][name], large["seconds"][name]), 1) for name in large["seconds"]}
-    snapshot = there(small["snapshot_bytes"], large["snapshot_bytes"])
-    words = (
-        f"If all goes on as from {small['keys']:,} to {large['keys']:,} keys, with 200 million keys on these cores an "
-        f"epoch updates {large['changed'] / large['keys']:.1%} of them in {seconds['update']:,.0f} s and writes "
-        f"{large['bytes_share'] * snapshot / 1e9:.1f} GB in the mean; plain Spark takes {seconds['plain']:,.0f} s and "
-        f"writes {snapshot / 1e9:.1f} GB."
-    )
-    return {"snapshot_bytes": int(snapshot), "seconds": seconds, "words": words}
-
-
-def measure(keys: int, share: float, epochs: int, history: int, fan_in: int) -> dict[str, object]:
-    """Let the three take turns; give the figures."""
-    spark = session_builder().config("spark.driver.memory", "3g").getOrCreate()
-    try:
-        with tempfile.TemporaryDirectory(prefix="cairn-state-") as folder:
-            return _Bench(spark, f"file://{folder}", keys, share, fan_in).run(epochs, history)
-    finally:
-        spark.stop()
+def measure(
+    keys: int, share: float, epochs: int, history: int, fan_in: int, store: str, only: Sequence[str]
+) -> dict[str, object]:
+    """Let the ways take turns; give the figures."""
+    with tempfile.TemporaryDirectory(prefix="cairn-state-") as folder, _place(Path(folder), store) as (place, conf):
+        spark = session_builder().config("spark.driver.memory", "3g").config(map={**conf}).getOrCreate()
+        try:
+            ways = [each for each in only if each != "store" or place.s3 is not None]
+            return {**_Bench(spark, place, keys, share, fan_in, ways).run(epochs, history), "store": store}
+        finally:
+            spark.stop()
 
 
 class _Bench:
-    def __init__(self, spark: SparkSession, folder: str, keys: int, share: float, fan_in: int) -> None:
-        self._spark, self._folder, self._keys, self._fan_in = spark, folder, keys, fan_in
+    def __init__(
+        self, spark: SparkSession, place: Place, keys: int, share: float, fan_in: int, ways: Sequence[str]
+    ) -> None:
+        self._spark, self._place, self._keys, self._fan_in = spark, place, keys, fan_in
         self._count = max(1, int(keys * share))
-        self._plain = f"{folder}/plain-0"
-        self._jobs = {name: Pipeline(f"{folder}/{name}", spark) for name in ("update", "aggregate")}
+        self._plain = f"{place.spark_url}/plain-0"
+        self._jobs = {name: self._pipeline(name) for name in ways}
         self._files = {name: self._sizes(name) for name in self._jobs}
+        self._most_live = 0
+        self._epoch_of: dict[int, int] = {}
+        """By checkpoint of the job that updates, its epoch's number."""
+
+    def _pipeline(self, name: str) -> Pipeline:
+        kind = _Copied if name == "update" and self._place.copies is not None else Pipeline
+        made = kind(f"{self._place.url}/{name}", self._spark, retained=_RETAINED, s3=self._place.s3)
+        if isinstance(made, _Copied):
+            assert self._place.copies is not None
+            made.copies = self._place.copies
+        return made
 
     def run(self, epochs: int, history: int) -> dict[str, object]:
         first = self._rows(self._spark.range(self._keys).withColumnRenamed("id", "key"), 0)
@@ -177,8 +159,10 @@ class _Bench:
         snapshot = sum(self._sizes("update").values())
         for number in range(1, history + 1):
             for name in self._jobs:
-                self._epoch(name, number, self._changed(number))
-        self._merge(1, history)
+                if name != "snapshot":
+                    self._epoch(name, number, self._changed(number))
+        if history:
+            self._merge(1, history)
         found: dict[str, list[Round]] = {name: [] for name in self._jobs}
         for number in range(history + 1, history + epochs + 1):
             plain = measured(self._spark, partial(self._merge, number, number))
@@ -188,54 +172,91 @@ class _Bench:
         return self._figures(found, snapshot, history + epochs + 1)
 
     def _figures(self, found: dict[str, list[Round]], snapshot: int, number: int) -> dict[str, object]:
-        counts = {}
+        counts: dict[str, dict[Kind, int]] = {}
         for name, rounds in found.items():
             of_runs = [each.size_bytes for each in rounds if each.kind == "run"]
-            written, share = int(statistics.median(of_runs)) if of_runs else 0, self._count / self._keys
+            share = self._count / self._keys
+            # Where each epoch writes a base, its run has gone.
+            written = int(statistics.median(of_runs) if of_runs else share * snapshot)
             with mock.patch.object(runs, "FAN_IN", self._fan_in):
                 counts[name] = cycle(snapshot, written, share, partials=name == "aggregate")
-        files = [each for each in self._jobs["update"].listing() if each.endswith(".parquet")]
-        pipeline = self._jobs["update"]
-        mine = state(self._spark, pipeline.storage, pipeline.job, _STAGE, _NAME).select(*_COLUMNS)
-        plain = self._spark.read.parquet(self._plain)
-        equal = not mine.exceptAll(plain).count() and not plain.exceptAll(mine).count()
+        if "snapshot" in counts:
+            counts["snapshot"] = {"base": 1}
+        updates = found["update"]
         seconds = {name: round(statistics.median(each.mine.seconds for each in found[name]), 3) for name in found}
-        seconds["plain"] = round(statistics.median(each.plain.seconds for each in found["update"]), 3)
+        seconds["plain"] = round(statistics.median(each.plain.seconds for each in updates), 3)
+        figures: dict[str, object] = {}
+        for name, rounds in found.items():
+            figures |= ratios(name, rounds, counts[name])
+        if "snapshot" in found:
+            pairs = zip(updates, found["snapshot"], strict=True)
+            against = [replace(one, plain=other.mine) for one, other in pairs]
+            figures |= ratios("by_snapshot", against, counts["update"])
+        equal, restores = self._is_equal(None, self._plain), self._restores_any()
+        read = {f"read_all_{name}_ratio": self._read_all(name, number) for name in ("update", "store") if name in found}
         return {
-            **ratios("update", found["update"], counts["update"]),
-            **ratios("aggregate", found["aggregate"], counts["aggregate"]),
-            "bytes_share": round(bytes_share(found["update"], snapshot, counts["update"]), 4),
-            "read_all_ratio": round(self._read_all(number), 3),
-            "runs": len({each.rpartition("/")[0] for each in files if "/state." not in each}),
+            **figures,
+            "bytes_share": round(bytes_share(updates, snapshot, counts["update"]), 4),
+            **{name.replace("_update", ""): round(each, 3) for name, each in read.items()},
+            "runs": len({file.handle.run for file in self._live() if file.handle.run}),
             "base_every": {name: sum(each.values()) for name, each in counts.items()},
-            "live_files": len(files),
+            "live_files": self._most_live,
+            "restore_any": restores,
+            "retained": _RETAINED,
             "equal": equal,
             "seconds": seconds,
             "snapshot_bytes": snapshot,
             "keys": self._keys,
             "changed": self._count,
-            "epochs": len(found["update"]),
+            "epochs": len(updates),
             "fan_in": self._fan_in,
             **machine(),
         }
+
+    def _is_equal(self, checkpoint: int | None, plain: str) -> bool:
+        pipeline = self._jobs["update"]
+        found = state(self._spark, pipeline.storage, pipeline.job, _STAGE, _NAME, checkpoint=checkpoint, s3=pipeline.s3)
+        mine, wanted = found.select(*_COLUMNS), self._spark.read.parquet(plain)
+        return not mine.exceptAll(wanted).count() and not wanted.exceptAll(mine).count()
+
+    def _restores_any(self) -> bool:
+        """Tell whether each retained checkpoint has what plain Spark had, of those after which it wrote a folder."""
+        retained = [each.id for each in self._jobs["update"].coordinator.head().completed][-_RETAINED:]
+        plain = f"{self._place.spark_url}/plain-"
+        known = [each for each in retained if each in self._epoch_of]
+        return bool(known) and all(self._is_equal(each, f"{plain}{self._epoch_of[each]}") for each in known)
+
+    def _live(self) -> list[File]:
+        """Give the files of the updated state that the newest checkpoint names."""
+        coordinator = self._jobs["update"].coordinator
+        entry = coordinator.head().completed[-1]
+        [mine] = of_checkpoint(coordinator.files, entry.metadata, lambda _: True)
+        return mine.outputs[f"state.{_NAME}"].files
 
     def _rows(self, keys: DataFrame, number: int) -> DataFrame:
         return keys.selectExpr("key", f"{number}L AS value", "md5(CAST(key AS STRING)) AS text", "key / 7 AS share")
 
     def _changed(self, number: int) -> DataFrame:
         """Give the rows of one epoch; `value` grows, so that the newest of a key is the largest too."""
+        if self._count == self._keys:
+            return self._rows(self._spark.range(self._keys).withColumnRenamed("id", "key"), number)
         keys = self._spark.range(self._count).selectExpr(f"pmod(xxhash64(id, {number}L), {self._keys}L) AS key")
         return self._rows(keys.distinct(), number)
 
     def _merge(self, first: int, last: int) -> None:
         """Have plain Spark take in the rows of some epochs."""
+        rows = self._newest(self._spark.read.parquet(self._plain), first, last)
+        self._plain = f"{self._place.spark_url}/plain-{last}"
+        rows.write.parquet(self._plain)
+
+    def _newest(self, before: DataFrame, first: int, last: int) -> DataFrame:
+        """Give the newest row of each key, of rows and of what some epochs change in them."""
         from pyspark.sql import functions as F
 
-        rows = self._spark.read.parquet(self._plain).withColumn("epoch", F.lit(0))
+        rows = before.withColumn("epoch", F.lit(0))
         for number in range(first, last + 1):
             rows = rows.unionByName(self._changed(number).withColumn("epoch", F.lit(number)))
-        self._plain = f"{self._folder}/plain-{last}"
-        rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE)).write.parquet(self._plain)
+        return rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE))
 
     def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, Kind]:
         """Run one epoch; gives what its block took, the bytes of data that it left, and what it wrote."""
@@ -245,15 +266,15 @@ class _Bench:
 
         def block() -> None:
             with epoch:
-                if name == "update":
-                    epoch.update(_NAME, changed, key="key")
-                else:
-                    epoch.aggregate(_NAME, changed, "key", merge=_MERGE)
+                self._write(name, epoch, number, changed)
 
         with mock.patch.object(runs, "FAN_IN", self._fan_in):
             spent = measured(self._spark, block)
         new = {key: size for key, size in self._sizes(name).items() if key not in self._files[name]}
-        pipeline.complete(run_id)
+        checkpoint = pipeline.complete(run_id)
+        if name == "update":
+            self._epoch_of[checkpoint] = number
+            self._most_live = max(self._most_live, len(self._live()))
         self._files[name] = self._sizes(name)
         kind: Kind = "base" if any("/state." in key for key in new) else "run"
         if any("/merged." in key for key in new):
@@ -261,8 +282,17 @@ class _Bench:
         # The run that went into a merged one, or into a new base, was written too, and deleted.
         return spent, sum(new.values()), kind
 
-    def _read_all(self, number: int) -> float:
-        pipeline, found = self._jobs["update"], []
+    def _write(self, name: str, epoch: Epoch, number: int, changed: DataFrame) -> None:
+        if name == "aggregate":
+            epoch.aggregate(_NAME, changed, "key", merge=_MERGE)
+        elif name == "snapshot":
+            before = epoch.state(_NAME)
+            epoch.snapshot(_NAME, changed if before is None else self._newest(before, number, number), "key")
+        else:
+            epoch.update(_NAME, changed, key="key")
+
+    def _read_all(self, name: str, number: int) -> float:
+        pipeline, found = self._jobs[name], []
         pipeline.trigger(f"epoch {number}")
         with pipeline.epoch(f"epoch {number}") as epoch:
             for _ in range(_READS):
@@ -292,18 +322,24 @@ def main() -> None:
     )
     parser.add_argument("--share", type=float, default=0.01, help="of the keys, how many change in an epoch")
     parser.add_argument("--epochs", type=int, default=24)
-    parser.add_argument("--history", type=int, default=60, help="epochs before those that are counted, at least 1")
+    parser.add_argument("--history", type=int, default=60, help="epochs before those that are counted")
     parser.add_argument(
         "--fan-in", type=int, default=runs.FAN_IN, help="runs of updates that become one; a large number: none do"
     )
+    parser.add_argument("--store", choices=("local", "s3"), default="local", help="where all is stored")
+    parser.add_argument(
+        "--only", nargs="+", choices=WAYS, default=WAYS, help="ways beside plain Spark; update is always there"
+    )
     options = parser.parse_args()
-    if options.history < 1:
-        parser.error(f"--history is to be at least 1, and is {options.history}")
+    if options.history < 0:
+        parser.error(f"--history is to be at least 0, and is {options.history}")
     if options.fan_in < 2:
         parser.error(f"--fan-in is to be at least 2, and is {options.fan_in}")
     if len(options.keys) > 2 or sorted(set(options.keys)) != options.keys or options.keys[0] < 1:
         parser.error(f"--keys is to be one size, or two, the smaller one first, and is {options.keys}")
-    sizes = [measure(each, options.share, options.epochs, options.history, options.fan_in) for each in options.keys]
+    ways = [each for each in WAYS if each == "update" or each in options.only]
+    more = (options.share, options.epochs, options.history, options.fan_in, options.store, ways)
+    sizes = [measure(each, *more) for each in options.keys]
     further = {"at_200_million_keys": at_200_million(*sizes)} if len(sizes) == 2 else {}
     tell({**sizes[-1], **further}, as_json=options.json)
 

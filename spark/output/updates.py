@@ -1,7 +1,8 @@
 """A keyed state changed by what is new in it: one run an epoch, and a new base when the runs have grown (K2, K3).
 
 A small state is written whole, as a new base. Of a larger one the run is written first. Then, if the runs have become
-too many or too large, base and runs are written as a new base, in the same epoch. Two rows of one key in an update
+too many or too large, base and runs are written as a new base, in the same epoch; after a run as large as that, in the
+next one, with its changes. Two rows of one key in an update
 would leave the key's value to chance: the write fails. Nothing counts before the stage's acknowledgement names it: a
 driver that dies in between leaves files for the cleaner, and the state is what the restored checkpoint says.
 """
@@ -230,9 +231,11 @@ def write(
         # Else the base, which no update of a large state reads, would be the copy that was used longest ago, and the
         # first to go.
         touch_base(local, before)
-    if before is None or once.is_small([file.handle for file in before.files]):
+    aggregated = update.merge is not None
+    there = [] if before is None else [file.handle for file in before.files]
+    if before is None or once.is_small(there) or runs.is_due(there, partials=aggregated):
         return _whole(update, files, writer, written, local, lasting)
-    number = runs.next_number(file.handle for file in before.files)
+    number = runs.next_number(there)
     if update.merge is None:
         output, key = before.output, update.key
         rows = runs.numbered(runs.rows_of(update.changed, update.deletes), number)
@@ -243,9 +246,10 @@ def write(
         planned = writer.plan_run(output, update.changed, number)
     run = _written_once(update, planned, writer, written)
     after = Stored(output, [*before.files, *run.files])
-    handles, aggregated = [file.handle for file in after.files], update.merge is not None
+    handles = [file.handle for file in after.files]
     together = runs.to_merge(handles, partials=aggregated)
-    if runs.is_due(handles, partials=aggregated) or (together and _needs_its_base(output)):
+    is_due = runs.is_due(handles, partials=aggregated) and not runs.is_put_off(handles)
+    if is_due or (together and _needs_its_base(output)):
         # After the merge: a row that has ended still hides the older one of its key.
         merged = lasting(frame(update.spark, files, after, local=local))
         after = written(writer.plan("state", update.name, merged, update.key, update.merge))

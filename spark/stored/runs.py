@@ -7,7 +7,8 @@ metadata says of each file which run it belongs to; 0 is the base. Of a key the 
 Runs of updates are merged in tiers: a run whose number is divisible by 8 is written together with the 7 before it, as
 one run with its number, one that is divisible by 64 with all since the last such one, and so on. So few runs are live,
 and their numbers and sizes alone say what is merged: nothing is kept of it anywhere. Partial aggregates are merged 64
-at a time. What has half the bytes of which a new base is made is not merged: the base comes soon.
+at a time. What has half the bytes of which a new base is made is not merged: the base comes soon. Where the newest run
+alone has as much, the next epoch writes the base, and its own changes into it.
 
 The number is a text of fixed length, so that it orders as it reads. Spark compiles a number into the code that it
 generates, for each epoch anew; a text it passes by reference.
@@ -77,6 +78,17 @@ def is_due(handles: Sequence[StateHandle], *, partials: bool = False) -> bool:
         return True
     # Of a small state a new base costs no more than the merged run that is due anyway.
     return size > most and bool(to_merge(handles, partials=partials))
+
+
+def is_put_off(handles: Sequence[StateHandle]) -> bool:
+    """Tell whether the new base that `is_due` wants is left to the next epoch, because the newest run is large.
+
+    An epoch that changes most of a state has then written about as much as a snapshot; the next one writes base, runs
+    and its own changes as a new base in one query, and no run.
+    """
+    newest = _newest(handles)
+    size = sum(handle.size_bytes for handle in handles if handle.run == newest)
+    return newest < MAX_EPOCHS and size > max(SMALL_BYTES, _most_bytes(handles)) / 2
 
 
 def to_merge(handles: Sequence[StateHandle], *, partials: bool = False) -> frozenset[int]:

@@ -8,7 +8,8 @@ import pytest
 
 from airflow_cairn.spark.stored import runs
 from bench.measuring.spark_cost import Spent, ratio
-from bench.state import Kind, Round, amortised, at_200_million, bytes_share, cycle, main, ratios
+from bench.measuring.state_figures import Kind, Round, amortised, at_200_million, bytes_share, cycle, ratios
+from bench.state import main
 
 
 def one(seconds: float, size_bytes: int, kind: Kind = "run") -> Round:
@@ -49,7 +50,8 @@ def test_ratios_are_of_turns_and_medians() -> None:
         (0.01, False, {"run": 68, "merge": 9, "base": 1}),
         (0.01, True, {"run": 75, "merge": 0, "base": 1}),
         (0.1, False, {"run": 7, "merge": 0, "base": 1}),
-        (1.0, False, {"run": 0, "merge": 0, "base": 1}),
+        (0.5, False, {"run": 2, "merge": 0, "base": 1}),
+        (1.0, False, {"run": 1, "merge": 0, "base": 1}),
         (0.0001, True, {"run": 504, "merge": 7, "base": 1}),
     ],
 )

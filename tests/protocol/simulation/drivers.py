@@ -24,6 +24,7 @@ from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks, hook_documents, metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.stored import once
 from airflow_cairn.storage import ConditionFailed, DocumentError, GoneError
 from tests.protocol.simulation import growing
 from tests.support.world import grown_state
@@ -104,9 +105,11 @@ class Driver:
                 self._handles.append(self._lookup[1])
         if it.stage == growing.STAGE and self._job.plan.kind.grown:
             changed = growing.changes(self._folded, new)
-            for output, handles in grown_state.grow(_put_file, self._files, it, self._run, changed):
-                self._outputs.append(output)
-                self._handles.extend(handles)
+            put = growing.of_all_sizes(_put_file)
+            for grown in grown_state.grow(put, self._files, it, self._run, changed, once.is_small):
+                self._outputs.append(grown.output)
+                self._handles.extend(grown.handles)
+                self._job.auditor.states.grown[growing.done(grown)] += 1
         values: dict[str, Json] = {"read": {uid: execution.token for uid, execution in it.upstream.items()}}
         if it.at_least_once:
             values["reads"] = {uid: [list(pair) for pair in pairs] for uid, pairs in self._reads.items()}

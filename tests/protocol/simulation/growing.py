@@ -3,6 +3,9 @@
 Of the updated state one key changes in each epoch. Another one is set by every fifth epoch, deleted two epochs later,
 and not there for three. So a run that is lost, or counts in another order, shows; and so does a delete that is lost.
 The other state counts the epochs, so a run that counts twice shows.
+
+Files are filled up to sizes that are drawn by their names, so that all bounds in bytes are reached. These are small
+here.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.documents import layout
@@ -19,10 +23,10 @@ from airflow_cairn.checkpoint.rows.merged import DELETED
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.output.writer import Writer
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.stored.outputs import subtasks
 from tests.support.world import grown_state
-from tests.support.world.grown_state import COUNTED, UPDATED, Rows
+from tests.support.world.grown_state import COUNTED, UPDATED, Grown, PutFile, Rows
 
 if TYPE_CHECKING:
     from tests.protocol.simulation.processes import Job
@@ -34,6 +38,9 @@ KEYS, LIVES = 5, 2
 
 LEASE_MS = 4_000
 """A compaction is soon given up, also one that is only slow."""
+
+SIZES = {"state": (0, 350, 3000, 3000), "run": (0, 0, 300, 2500), "merged": (0, 500)}
+"""Bytes that the files of a base, a run and a merged run have at least, as they are drawn."""
 
 Value = dict[str, list[tuple[str, Any]]]
 
@@ -60,12 +67,58 @@ def held(files: JobFiles, handles: list[StateHandle]) -> Value:
     return {name: sorted(grown_state.value_of(files, name, mine[name])) for name in NAMES}
 
 
-def happened(folded: list[str], handles: list[StateHandle]) -> Counter[str]:
-    """Tell what has become of the runs of a checkpoint's states, with these epochs in them."""
-    grown = {each.output for each in handles if each.run}
+def of_all_sizes(put_file: PutFile) -> PutFile:
+    """Have files filled up."""
+    return lambda files, output_id, path, data: put_file(files, output_id, path, _filled(path, data))
+
+
+def _filled(path: str, data: bytes) -> bytes:
+    sizes = SIZES[path.split("/")[-2].partition(".")[0]]
+    return data.ljust(sizes[crc32(path.encode()) % len(sizes)])
+
+
+def done(grown: Grown) -> str:
+    """Tell what a driver has written of a state, and by which bound."""
+    beside, partials = grown.beside, grown.output.name == COUNTED
+    if not beside:
+        return "whole"
+    fan_in = runs.FAN_IN_PARTIALS if partials else runs.FAN_IN
+    newest = max(each.run for each in beside)
+    left = {each.run for each in grown.handles}
+    if left == {0}:
+        if runs.is_put_off(beside):
+            return "a base: that was put off"
+        size = sum(each.size_bytes for each in beside if each.run)
+        if newest >= runs.MAX_EPOCHS:
+            return "a base: epochs"
+        return "a base: bytes" if size > runs.SMALL_BYTES else "a base: in place of a merge"
+    gone = {each.run for each in beside} - left
+    if not gone and runs.is_due(beside, partials=partials):
+        return "a run: the base is put off"
+    if not gone:
+        return "a run" if newest % fan_in else "a run: the merge is left to the base"
+    return "a merge" if min(gone) > newest - fan_in else "a merge: of a higher tier"
+
+
+DONE = (
+    "whole",
+    "a run",
+    "a run: the base is put off",
+    "a run: the merge is left to the base",
+    "a merge",
+    "a merge: of a higher tier",
+    "a base: that was put off",
+    "a base: epochs",
+    "a base: bytes",
+    "a base: in place of a merge",
+)
+"""All that `done` tells."""
+
+
+def happened(handles: list[StateHandle]) -> Counter[str]:
+    """Tell what has become of the runs of a checkpoint's states."""
     return Counter(
-        runs=bool(grown),
-        based=len(folded) > len(NAMES) > len(grown),
+        runs=any(each.run for each in handles),
         merged=any("/merged." in each.path for each in handles),
         adopted=any(layout.compaction_of(each.path) is not None for each in handles),
     )
@@ -93,7 +146,7 @@ def _write(compactor: Any, writer: Writer, candidate: Any, width: int) -> tuple[
     stored = candidate.stored
     rows = compacted(compactor._files, stored.output.name, [file.handle for file in stored.files])
     output = replace(stored.output, folder=writer.folder_of(stored.output.id))
-    base = writer.create(output, "part-0", json.dumps(rows).encode())
+    base = writer.create(output, "part-0", _filled(f"{output.folder}part-0", json.dumps(rows).encode()))
     return output, tuple(SubtaskAck(index, each) for index, each in subtasks([base], width)), 0
 
 
@@ -104,6 +157,7 @@ IN_PLACE = (
     (runs, "FAN_IN", 2),
     (runs, "FAN_IN_PARTIALS", 3),
     (runs, "MAX_EPOCHS", 5),
-    (runs, "MAX_SHARE", 100),
+    (runs, "SMALL_BYTES", 700),
+    (once, "WHOLE_BYTES", 300),
 )
-"""What stands for what else needs Spark or many epochs; runs are merged, and bases written, every few epochs."""
+"""What stands for what else needs Spark, many epochs or many bytes: runs are merged, and bases written, soon."""

@@ -58,6 +58,11 @@ def _beside_its_parts(original: Any) -> Any:
     return lambda handles, parts, one: [*original(handles, parts, one), parts[0]]
 
 
+@plant("a state that is written whole forgets what is deleted", grown_state, "changed_at_once", _grows)
+def _whole_over_a_delete(original: Any) -> Any:
+    return lambda name, value, changed: original(name, value, [row for row in changed if not row.get(DELETED)])
+
+
 @plant("a compaction goes over a delete", growing, "compacted", _grows)
 def _compacted_over_a_delete(original: Any) -> Any:
     def compacted(files: Any, name: str, handles: Any) -> Any:

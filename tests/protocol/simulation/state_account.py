@@ -35,7 +35,8 @@ class StateAccount:
         self.owed_edges = 0
         """How often a stage had completed before an upstream that it reads."""
         self.grown: Counter[str] = Counter()
-        """How many checkpoints had runs, merged ones, a new base, an adopted compaction; how many were given up."""
+        """How many checkpoints had runs, merged ones, an adopted compaction; how many compactions were given up; and
+        how often drivers did what (`growing.DONE`)."""
 
     def completed(self, entry: CompletedEntry, document: PendingDocument, held: Held) -> None:
         """Look at a checkpoint that has just completed."""
@@ -63,7 +64,7 @@ class StateAccount:
         """See that states that grow hold each epoch once, and in order (semantics K1, K2, K3, K7)."""
         if self._kind.grown:
             folded = held.folded.get(growing.STAGE, [])
-            self.grown += growing.happened(folded, held.grown)
+            self.grown += growing.happened(held.grown)
             wanted = growing.expected(folded)
             found = growing.held(self._auditor.files, held.grown)
             self._check(found == wanted, "a run is lost, doubled or out of order (K1, K2)", (entry.id, found, wanted))

@@ -10,23 +10,25 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import DataFrame, SparkSession
 
-_SMALL = {
-    "parquet.block.size": 32 * 1024,
-    "parquet.block.size.row.check.min": 100,
-    "parquet.page.size.row.check.min": 100,
-}
+_BLOCK = "parquet.block.size"
+_CHECKED = ("parquet.block.size.row.check.min", "parquet.page.size.row.check.min")
 
 
 @contextmanager
-def small(spark: SparkSession) -> Iterator[None]:
-    """Write row groups of 32 KiB for a while."""
+def small(spark: SparkSession, *, rows: int = 100) -> Iterator[None]:
+    """Write row groups of 32 KiB for a while.
+
+    Args:
+        spark: the session.
+        rows: after how many Parquet looks at the size first.
+    """
     hadoop: Any = spark._jsc
-    for name, value in _SMALL.items():
+    for name, value in {_BLOCK: 32 * 1024, **dict.fromkeys(_CHECKED, rows)}.items():
         hadoop.hadoopConfiguration().setInt(name, value)
     try:
         yield
     finally:
-        for name in _SMALL:
+        for name in (_BLOCK, *_CHECKED):
             hadoop.hadoopConfiguration().unset(name)
 
 
@@ -48,7 +50,13 @@ def rows_at_most(footers: Sequence[FileMetaData], column: int, wanted: range) ->
 
 
 def scanned(frame: DataFrame) -> int:
-    """Give how many rows Spark's scan handed on, before any filter, when the frame was collected."""
+    """Give how many rows Spark's scans of files handed on, before any filter, when the frame was collected.
+
+    Where it has joins, the session may not be adaptive: the plan that ran is then another one.
+    """
     executed: Any = frame._jdf.queryExecution()
-    leaves = executed.executedPlan().collectLeaves()
-    return sum(leaves.apply(n).metrics().apply("numOutputRows").value() for n in range(leaves.length()))
+    plan = executed.executedPlan().collectLeaves()
+    leaves = [plan.apply(n) for n in range(plan.length())]
+    scans = [each for each in leaves if each.nodeName().startswith("Scan parquet")]
+    assert scans, [each.nodeName() for each in leaves]
+    return sum(each.metrics().apply("numOutputRows").value() for each in scans)

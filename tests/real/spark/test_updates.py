@@ -216,6 +216,31 @@ def test_a_small_state_is_written_whole(
     assert all(verified.whole for verified in pipeline.coordinator.verify())
 
 
+def test_after_a_run_as_large_as_the_base_the_next_epoch_writes_all_at_once(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K2, K3
+    """So an epoch that changes most of a state writes about as much as a snapshot, and none writes a run and a base."""
+    monkeypatch.setattr(runs, "SMALL_BYTES", 0)
+    folders = []
+    for number in range(4):
+        changed = counts(spark, ("a", number), ("b", number), (f"new {number}", number))
+        before = set(files_of(pipeline))
+        update(pipeline, f"r{number}", changed, keys(spark, f"new {number - 1}") if number else None)
+        assert now(pipeline) == [("a", number), ("b", number), (f"new {number}", number)]
+        [added] = set(files_of(pipeline)) - before
+        folders.append(added.split("/")[-2])
+    assert folders == ["state.totals", "run.totals", "state.totals", "run.totals"]
+    assert len(files_of(pipeline)) == 2
+    pipeline.trigger("r4")
+    twice = pipeline.epoch("r4")
+    with pytest.raises(InvalidStateError, match="a key is more than once in one update"), twice:
+        twice.update("totals", counts(spark, ("a", 4), ("a", 5)), key="route")
+    with pipeline.epoch("r4") as epoch:
+        epoch.update("totals", counts(spark, ("a", 4)), key="route")
+    pipeline.complete("r4")
+    assert now(pipeline) == [("a", 4), ("b", 3), ("new 3", 3)]
+
+
 def compacted(pipeline: Pipeline, name: str | None = "totals") -> list[str]:
     """Compact the states; gives what became of each."""
     assert pipeline.spark is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.documents import layout
@@ -27,6 +27,17 @@ Rows = list[dict[str, Any]]
 PutFile = Callable[[JobFiles, str, str, bytes], StateHandle]
 """Writes a file of an output, by its `Output.id` and its path."""
 
+
+class Grown(NamedTuple):
+    """What a driver has written of a state."""
+
+    output: Output
+    handles: list[StateHandle]
+    """That it acknowledges."""
+    beside: list[StateHandle]
+    """Base and runs before any were merged, its own one too, if it wrote one; none of a state that is new or small."""
+
+
 JOB = "flights"
 UPDATED, AGGREGATED, COUNTED = "newest", "epochs", "count"
 """The first is updated, the others are aggregated. The second has a new base in each epoch, the others by the bounds
@@ -41,9 +52,14 @@ def changes(before: list[str], new: list[str]) -> dict[str, Rows]:
 
 
 def grow(
-    put_file: PutFile, files: JobFiles, handover: Handover, run: str, changed: Mapping[str, Rows]
-) -> Iterator[tuple[Output, list[StateHandle]]]:
-    """Do what a driver does that updates and aggregates states; gives what it acknowledges of each.
+    put_file: PutFile,
+    files: JobFiles,
+    handover: Handover,
+    run: str,
+    changed: Mapping[str, Rows],
+    is_small: Callable[[Sequence[StateHandle]], bool] = lambda _: False,
+) -> Iterator[Grown]:
+    """Do what a driver does that updates and aggregates states.
 
     Args:
         put_file: writes a file.
@@ -51,40 +67,54 @@ def grow(
         handover: what the driver is told.
         run: its own token.
         changed: by state, what the epoch changes.
+        is_small: whether a state with these files is written whole.
     """
     there = restored(files, handover)
     for name, rows in changed.items():
-        yield _grown(put_file, files, handover, run, name, rows, there.get(f"state.{name}"))
+
+        def put(kind: str, rows: Rows, name: str = name) -> StateHandle:
+            at = handover
+            folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"{kind}.{name}")
+            return put_file(files, f"state.{name}", f"{folder}part-0", json.dumps(rows).encode())
+
+        stored = there.get(f"state.{name}")
+        handles = [file.handle for file in stored.files] if stored else []
+        due = name != AGGREGATED and runs.is_due(handles, partials=name == COUNTED)
+        if stored is None or is_small(handles) or due:
+            base = put("state", changed_at_once(name, value_of(files, name, handles) if handles else [], rows))
+            yield Grown(Output("state", name, base.path.removesuffix("part-0")), [base], handles if due else [])
+        else:
+            yield _grown(put, files, name, rows, stored)
 
 
-def _grown(
-    put_file: PutFile, files: JobFiles, at: Handover, run: str, name: str, changed: Rows, there: Stored | None
-) -> tuple[Output, list[StateHandle]]:
-    output_id = f"state.{name}"
+def changed_at_once(name: str, value: Sequence[tuple[str, Any]], changed: Rows) -> Rows:
+    """Give the rows of a state that is written whole when it changes."""
+    if name != UPDATED:
+        return [{"k": "all", "v": sum(v for _, v in value) + sum(row["v"] for row in changed)}]
+    rows = dict(value) | {row["k"]: row["v"] for row in changed}
+    gone = {row["k"] for row in changed if row[DELETED]}
+    return [{"k": k, "v": v} for k, v in rows.items() if k not in gone]
 
-    def put(kind: str, rows: Rows) -> StateHandle:
-        folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"{kind}.{name}")
-        return put_file(files, output_id, f"{folder}part-0", json.dumps(rows).encode())
 
-    if there is None:
-        base = put("state", [row for row in changed if not row.get(DELETED)])
-        return Output("state", name, base.path.removesuffix("part-0")), [base]
+def _grown(put: Callable[[str, Rows], StateHandle], files: JobFiles, name: str, changed: Rows, there: Stored) -> Grown:
     handles = [file.handle for file in there.files]
     added = replace(put("run", changed), run=runs.next_number(handles))
     handles.append(added)
     partials = name == COUNTED
-    if name != AGGREGATED and not runs.is_due(handles, partials=partials):
+    is_due = runs.is_due(handles, partials=partials) and not runs.is_put_off(handles)
+    if name != AGGREGATED and not is_due:
         together = runs.to_merge(handles, partials=partials)
         if not together:
-            return there.output, handles
+            return Grown(there.output, handles, handles)
         parts = [each for each in handles if each.run in together]
         rows = folded(files, name, parts) if partials else as_one(files, parts)
         one = replace(put("merged", rows), run=max(together))
         files.delete([added.path])
-        return there.output, merged_away(handles, parts, one)
+        return Grown(there.output, merged_away(handles, parts, one), handles)
     base = put("state", folded(files, name, handles))
     files.delete([added.path])
-    return replace(there.output, folder=base.path.removesuffix("part-0")), acknowledged(base, handles)
+    output = replace(there.output, folder=base.path.removesuffix("part-0"))
+    return Grown(output, acknowledged(base, handles), handles)
 
 
 def as_one(files: JobFiles, parts: Sequence[StateHandle]) -> Rows:

@@ -311,7 +311,7 @@ class World:
                 outputs.append(log)
                 handles.extend(listed)
                 changed = grown_state.changes(before, new)
-                for output, named in grown_state.grow(self.put_file, files, handover, run, changed):
+                for output, named, _ in grown_state.grow(self.put_file, files, handover, run, changed):
                     outputs.append(output)
                     handles.extend(named)
         if handover.stage == "airports":

@@ -74,6 +74,25 @@ def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: boo
 
 
 @pytest.mark.parametrize(
+    ("files", "put_off"),
+    [
+        ([file(0, 100 * MIB), file(1, 76 * MIB)], True),
+        ([file(0, 100 * MIB), file(1, 38 * MIB), file(2, 37 * MIB + MIB)], True),
+        ([file(0, 100 * MIB), file(1, 70 * MIB), file(2, 37 * MIB)], False),
+        ([file(0, 1), file(1, 3 * MIB), file(2, 2 * MIB)], False),
+        ([file(0, 100 * MIB), file(LAST, 76 * MIB)], False),
+    ],
+    ids=["alone", "the second", "one that is not so large", "small", "512 epochs"],
+)
+def test_a_new_base_is_left_to_the_next_epoch_after_a_large_run(
+    files: list[StateHandle], put_off: bool
+) -> None:  # semantics K3
+    assert runs.is_due(files)
+    assert runs.is_put_off(files) is put_off
+    assert not put_off or not runs.to_merge(files), "and it is not merged meanwhile"
+
+
+@pytest.mark.parametrize(
     ("numbers", "together"),
     [
         ([], []),

@@ -1,0 +1,120 @@
+"""The arithmetic of `bench.state`: how often which kind of epoch comes, and what that makes of what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
+from airflow_cairn.spark.stored import runs
+
+from .spark_cost import Spent
+
+_EXTRAPOLATED = 200_000_000
+
+
+Kind = Literal["run", "merge", "base"]
+"""What an epoch wrote: its run, several runs as one, or a new base."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One epoch of one way to keep a state, and plain Spark in its turn."""
+
+    mine: Spent
+    plain: Spent
+    size_bytes: int = 0
+    """Of the files of data that the epoch left."""
+    kind: Kind = "run"
+
+
+def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool = False) -> dict[Kind, int]:
+    """Give how many epochs of each kind there are from one new base to the next, by the bounds of a job (semantics K3).
+
+    Args:
+        snapshot_bytes: of a base.
+        run_bytes: of an epoch's run.
+        share: of the keys, how many change in an epoch, drawn anew each time; a merged run has each key once.
+        partials: whether the runs are partial aggregates.
+    """
+    counts: dict[Kind, int] = {"run": 0, "merge": 0, "base": 1}
+    live: dict[int, int] = {}
+    """By number, the epochs that a run stands for."""
+    due = False
+    for number in range(1, runs.MAX_EPOCHS + 1):
+        if due:  # the base was put off: this epoch writes it, and no run
+            break
+        live[number] = 1
+        there = [StateHandle("", "", snapshot_bytes, "")]
+        for run, epochs in live.items():
+            keys = epochs if share >= 1 else (1 - (1 - share) ** epochs) / share
+            there.append(StateHandle("", "", int(run_bytes * keys), "", run=run))
+        due = runs.is_due(there, partials=partials)
+        if due and not runs.is_put_off(there):
+            break
+        together = runs.to_merge(there, partials=partials)
+        counts["merge" if together else "run"] += 1
+        if together:
+            live[number] = sum(live.pop(run) for run in together)
+    return counts
+
+
+def amortised(rounds: Sequence[Round], value: Iterable[float], counts: Mapping[Kind, int]) -> float:
+    """Give the mean of an epoch where so many of each kind come one after the other.
+
+    Of each kind the median of what was measured counts.
+
+    Raises:
+        ValueError: a kind was not measured.
+    """
+    of = medians(rounds, value)
+    if missing := [kind for kind, count in counts.items() if count and kind not in of]:
+        raise ValueError(f"no epoch wrote a {missing[0]}: give other --epochs, --history or --fan-in")
+    return sum(of[kind] * count for kind, count in counts.items() if count) / sum(counts.values())
+
+
+def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float]:
+    """Give the median of each kind of epoch that there was."""
+    found: dict[Kind, list[float]] = {}
+    for each, one in zip(rounds, value, strict=True):
+        found.setdefault(each.kind, []).append(one)
+    return {kind: statistics.median(values) for kind, values in found.items()}
+
+
+def ratios(name: str, rounds: Sequence[Round], counts: Mapping[Kind, int]) -> dict[str, object]:
+    """Give the figures of one way."""
+    seconds = [each.mine.seconds / each.plain.seconds for each in rounds]
+    cpu = [each.mine.cpu / each.plain.cpu for each in rounds]
+    return {
+        f"{name}_ratio": round(amortised(rounds, seconds, counts), 3),
+        f"{name}_cpu_ratio": round(amortised(rounds, cpu, counts), 3),
+        **{f"{name}_{kind}_ratio": round(one, 3) for kind, one in sorted(medians(rounds, seconds).items())},
+    }
+
+
+def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int]) -> float:
+    """Give the bytes of an epoch by those of a snapshot."""
+    return amortised(rounds, [each.size_bytes for each in rounds], counts) / snapshot_bytes
+
+
+def at_200_million(small: Mapping[str, Any], large: Mapping[str, Any]) -> dict[str, object]:
+    """Give what two measured sizes say of 200 million keys, if all goes on as from the first to the second.
+
+    A straight line says nothing of what begins only beyond both: runs that are not broadcast any more, more cores.
+    """
+
+    def there(one: float, other: float) -> float:
+        step: float = (other - one) / (large["keys"] - small["keys"])
+        return max(0.0, other + step * (_EXTRAPOLATED - int(large["keys"])))
+
+    seconds = {name: round(there(small["seconds"][name], large["seconds"][name]), 1) for name in large["seconds"]}
+    snapshot = there(small["snapshot_bytes"], large["snapshot_bytes"])
+    words = (
+        f"If all goes on as from {small['keys']:,} to {large['keys']:,} keys, with 200 million keys on these cores an "
+        f"epoch updates {large['changed'] / large['keys']:.1%} of them in {seconds['update']:,.0f} s and writes "
+        f"{large['bytes_share'] * snapshot / 1e9:.1f} GB in the mean; plain Spark takes {seconds['plain']:,.0f} s and "
+        f"writes {snapshot / 1e9:.1f} GB."
+    )
+    return {"snapshot_bytes": int(snapshot), "seconds": seconds, "words": words}
