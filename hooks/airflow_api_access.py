@@ -14,7 +14,7 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 SCHEMES = ("http", "https")
 USED = frozenset({"token", "verify"})

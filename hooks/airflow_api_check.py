@@ -11,7 +11,7 @@ from airflow.sdk.execution_time import task_runner
 from ..checkpoint.errors import InvalidConfigError
 from .airflow_api_access import access_of
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> None:

@@ -17,7 +17,7 @@ from airflow.sdk.log import mask_secret
 from ..checkpoint.errors import InvalidConfigError
 from ..storage import S3Options
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 USED = frozenset(
     {

@@ -21,9 +21,10 @@ from ..checkpoint.errors import InvalidConfigError
 from ..spark.application import Application
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
+from .driver_output import driver_output
 from .spark_submit import OTHER_IDENTITY
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 CONN_TYPE = "spark_connect"
 """The connection type of the provider's own hook."""
@@ -81,6 +82,8 @@ class Ended:
     """Its exit status; a signal as Python gives it, negative."""
     problem: Problem | None = None
     """Why no application ran; None where one did, or nothing was said."""
+    cause: str = ""
+    """The line of its output that says why it failed; empty if no line does."""
 
 
 class ConnectClient:
@@ -109,16 +112,16 @@ class ConnectClient:
         problem: Problem | None = None
         process = self._process = self._started()
         assert process.stdout is not None
-        with process.stdout as output:
+        with process.stdout as lines, driver_output() as output:
             try:
-                for line in output:
+                for line in lines:
                     said, application = Problem.in_line(line), Application.in_line(line)
                     if said is not None:
                         problem = said
                     elif application is not None:
                         self.on_application(application)
                     else:
-                        log.info("%s", line.rstrip())
+                        output.line(line)
                 status = process.wait()
             except BaseException:
                 # The task's time is over: Airflow calls `on_kill` only after this.
@@ -126,7 +129,7 @@ class ConnectClient:
                 raise
         if status < 0:
             self._release()
-        return Ended(status, problem)
+        return Ended(status, problem, output.cause(self._environment))
 
     def end(self) -> None:
         """Have it end: it takes its session along, so that the server stops too."""

@@ -11,6 +11,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from ..spark.application import Application
 from .class_archive import class_archive_conf
+from .driver_output import DriverOutput, driver_output
 from .redaction import redaction_conf
 from .spark_site import SparkSite
 
@@ -33,6 +34,32 @@ YARN_DEFAULTS = {"spark.yarn.maxAppAttempts": "1"}
 otherwise behind the back of Airflow's retries (measured). A failure is to reach the task, which restores first."""
 
 
+class _PassedOn:
+    """The provider's log while it reads the driver's lines: it strips their indentation, which tells a trace."""
+
+    def __init__(self, output: DriverOutput, log: Any) -> None:
+        self._output = output
+        self._log = log
+        self._read = ""
+
+    def each_of(self, lines: Iterator[str]) -> Iterator[str]:
+        """Pass on each line, and give it to the provider, which looks for ids of drivers in it."""
+        for line in lines:
+            self._read = line.strip()
+            self._output.line(line)
+            yield line
+
+    def __getattr__(self, name: str) -> Any:
+        """Give the rest of the log: Airflow's signal to end has the hook log in the middle of a line."""
+        return getattr(self._log, name)
+
+    def info(self, text: str, *values: object) -> None:
+        """Pass on what the provider says itself, and not the line that it repeats."""
+        said = text % values if values else text
+        if said != self._read:
+            self._output.line(said)
+
+
 class EpochSubmitHook(SparkSubmitHook):
     """The provider's hook, with more conf and a secret environment for the one process that it starts.
 
@@ -43,6 +70,8 @@ class EpochSubmitHook(SparkSubmitHook):
     _secrets: Mapping[str, str]
     _on_application: Callable[[Application], None]
     _process_environment: dict[str, str]
+    cause: str = ""
+    """The line of the driver's output that says why it failed; empty if no line does."""
 
     @classmethod
     def taking_over(
@@ -102,13 +131,6 @@ class EpochSubmitHook(SparkSubmitHook):
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
 
-    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        super()._process_spark_submit_log(self._without_announcement(itr))
-        id_on_cluster = self._yarn_application_id or self._kubernetes_application_id
-        if id_on_cluster and self.deploys_to_cluster:
-            # Whether it writes an event log is the cluster's setting; who names a history server has switched it on.
-            self._on_application(Application(id_on_cluster, logged=True, attempt="1" if self._is_yarn else ""))
-
     def _without_announcement(self, lines: Iterator[Any]) -> Iterator[Any]:
         for line in lines:
             application = Application.in_line(line)
@@ -125,6 +147,26 @@ class EpochSubmitHook(SparkSubmitHook):
         """
         self._make_environment()
         return self._build_spark_submit_command(application), self._process_environment
+
+    @property
+    def _submit_log_tail(self) -> str:
+        """Nothing: the provider would repeat up to 500 lines of the log in its error, unfolded, below the cause."""
+        return ""
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        """Read what `spark-submit` prints, as the provider does; see `driver_output` for what the log then shows."""
+        with driver_output() as output:
+            own = self.log
+            passed_on = self._log = _PassedOn(output, own)
+            try:
+                super()._process_spark_submit_log(passed_on.each_of(self._without_announcement(itr)))
+            finally:
+                self._log = own
+                self.cause = output.cause({**self._process_environment, **self._secrets})
+        id_on_cluster = self._yarn_application_id or self._kubernetes_application_id
+        if id_on_cluster and self.deploys_to_cluster:
+            # Whether it writes an event log is the cluster's setting; who names a history server has switched it on.
+            self._on_application(Application(id_on_cluster, logged=True, attempt="1" if self._is_yarn else ""))
 
     def _make_environment(self) -> None:
         hands_over = bool(self._secrets) and not self.deploys_to_cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -19,6 +20,8 @@ from ..tasks.health.examine import examine_worker
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+log = logging.getLogger("airflow_cairn")
 
 FailOn = Literal["error", "warning", "never"]
 _FAIL_ON = get_args(FailOn)
@@ -112,9 +115,9 @@ class CairnDoctorOperator(BaseOperator):
         )
         for each in found.sorted():
             text = "%s %s: %s: %s. Why it matters: %s. To mend it: %s"
-            self.log.info(text, each.severity.upper(), each.name, each.subject, each.what, each.why, each.mend)
+            log.info(text, each.severity.upper(), each.name, each.subject, each.what, each.why, each.mend)
         for name, reason in found.skipped.items():
-            self.log.info("not checked: %s: %s", name, reason)
+            log.info("not checked: %s: %s", name, reason)
         bad = [each for each in found.sorted() if self.fail_on == "warning" or each.severity is Severity.ERROR]
         if bad and self.fail_on != "never":
             raise UnhealthyError(

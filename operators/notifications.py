@@ -17,7 +17,7 @@ from ..storage.names import check_name, shorten
 if TYPE_CHECKING:
     from ..checkpoint.extensions.committables import CheckpointNotice
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 Notifier = Callable[[Any], object]
 """One of Airflow's notifiers, or a function of the context, as of `on_failure_callback`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from .stage.curable import WHERE_A_RETRY_MAY_CURE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+log = logging.getLogger("airflow_cairn")
 
 
 class RestoreLatestCheckpointOperator(BaseOperator):
@@ -97,11 +100,11 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         finally:
             close_all(hooks)
         for damage in choice.damages:
-            self.log.warning("not restored, because it is damaged: %s", damage)
+            log.warning("not restored, because it is damaged: %s", damage)
         if choice.pointer is None:
-            self.log.info("job %s: no completed checkpoint, the next epoch starts empty", settings.job)
+            log.info("job %s: no completed checkpoint, the next epoch starts empty", settings.job)
         else:
-            self.log.info("job %s: the next epoch starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
+            log.info("job %s: the next epoch starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
         return {
             "job": settings.job,
             "storage": str(settings.storage),

@@ -10,7 +10,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from .timetable import CheckpointTimetable
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 _ICON = "cairn/static/icon.svg"
 _OF_DAG = "cairn/dags/{DAG_ID}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..checkpoint import Coordinator
     from ..checkpoint.documents.entries import SavepointEntry
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 SOONEST = timedelta(seconds=10)
 """After this long at the earliest a stop is tried again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
     from ..checkpoint import Coordinator
     from ..checkpoint.documents.entries import EndedEntry
+
+log = logging.getLogger("airflow_cairn")
 
 
 COME_BACK_AFTER = timedelta(seconds=10)
@@ -276,10 +279,10 @@ class CheckpointSensor(BaseSensorOperator):
             if isinstance(progress, EpochCompleted):
                 return self._completed(coordinator, settings, progress, ti)
         except UnavailableError as error:
-            self.log.warning("the storage cannot be reached, asking again: %s", error)
+            log.warning("the storage cannot be reached, asking again: %s", error)
             return None
         if goes_on(progress):
-            self.log.info("%s", describe(progress))
+            log.info("%s", describe(progress))
             return None
         if isinstance(progress, Ready):
             return None
@@ -329,7 +332,7 @@ class CheckpointSensor(BaseSensorOperator):
             raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER)
 
     def _come_back(self, error: AirflowApiError) -> NoReturn:
-        self.log.warning("what has to run again cannot be cleared now, asking again: %s", error)
+        log.warning("what has to run again cannot be cleared now, asking again: %s", error)
         raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
 
     def _completed(
@@ -346,7 +349,7 @@ class CheckpointSensor(BaseSensorOperator):
         """
         if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
             # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
-            self.log.info("%s", already_completed(coordinator, settings.storage, completed))
+            log.info("%s", already_completed(coordinator, settings.storage, completed))
         result = outcome.result_of(coordinator, completed, ti.run_id)
         try:
             tell(coordinator, self.listeners)

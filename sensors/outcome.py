@@ -17,7 +17,7 @@ from ..storage.uris import StorageUri
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from .output.background import BackgroundSnapshotError
 from .output.writer import Writer
 from .stored.outputs import Stored, subtasks
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 _HEADER_BYTES = MAX_MARKER_BYTES // 2
 """What outputs and values of an acknowledgement may take; the rest is for the list of its further parts."""

@@ -37,7 +37,7 @@ from .stored.outputs import File, Stored
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 JOB = "bootstrap"
 """Used in place of the job, and of the epoch, that the savepoint was taken of."""

@@ -40,7 +40,7 @@ from .stored.outputs import StageContents, Stored, frame, of_checkpoint, subtask
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 LEASE_MS = 6 * 3600 * 1000
 """How long a compaction may be unfinished until another one gives it up."""

@@ -20,7 +20,7 @@ from ..storage.printable import printable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 _EXAMPLES = 3
 _VALUE = 40

@@ -35,6 +35,7 @@ from .epoch_event_time import EpochEventTime
 from .event_time.event_time import EventTime, Parts, check_free
 from .event_time.ttl import StateTtl
 from .execution.fence import Fence
+from .execution.log_lines import print_log_lines
 from .handover import conf
 from .input import hook_answers, keyed
 from .input.backlog import Backlog
@@ -125,6 +126,7 @@ class Epoch(EpochEventTime):
         made = _MADE_HERE.get()
         if made is not None:
             return made
+        print_log_lines()
         spark = session(spark)
         handed = conf.parse(lambda key: spark.conf.get(key, None))
         announce(spark)

@@ -19,7 +19,7 @@ from .errors import GoneError, StorageError, UnsupportedStorageError
 from .names import RESERVED, check_name
 from .port import Blob, ConditionFailed, ObjectStore, WriteResult, Written
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 RACERS = 16
 ROUNDS = 2

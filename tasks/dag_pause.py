@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def dag_is_paused(ti: Any) -> bool:

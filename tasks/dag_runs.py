@@ -11,7 +11,7 @@ from ..checkpoint.decisions.ownership import RunState
 from ..checkpoint.documents.attempt import Owner
 from .deployment import deployment
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 ENDED = frozenset({"success", "failed"})
 """States of a DAG run in which no task works on its epoch any more."""

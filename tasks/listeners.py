@@ -13,7 +13,7 @@ from .entry_points import listeners_of
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:

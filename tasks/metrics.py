@@ -17,7 +17,7 @@ from ..checkpoint.reasons import Reason, Status
 from ..checkpoint.views import happened
 from ..hooks.versions import metrics as airflow_metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 class Kind(StrEnum):

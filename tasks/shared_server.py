@@ -32,7 +32,7 @@ from .job_settings import JobSettings
 if TYPE_CHECKING:
     from ..checkpoint.coordinator import Coordinator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 LOOK_S = 1.0
 """Between two looks at a server that starts."""

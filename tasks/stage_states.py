@@ -82,7 +82,7 @@ def _name(task: TaskRef) -> str:
     return task.task_id if task.map_index < 0 else f"{task.task_id}[{task.map_index}]"
 
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 SKIPPED = "skipped"
 """Airflow's state of such a task."""

@@ -24,7 +24,7 @@ from .clearing import SUCCESS, Where, compare_and_clear
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def start_again(

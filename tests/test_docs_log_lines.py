@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from scripts.setup.base import ROOT
 
 _LAYERS = ("operators", "sensors", "triggers", "tasks", "hooks", "spark", "checkpoint", "storage")
+_LOGGERS = ("logging.getLogger('airflow_cairn')", "logging.getLogger('spark')", "logging.getLogger()")
+"""Cairn's, what a driver prints, and the root, whose handlers are asked."""
 _CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 _FILLED_IN = re.compile(r"%[-.\d]*[a-z]")
 _VARIABLE = re.compile(r"…|\b\d+\b|\broutes\b|·|\battempt 2\b|\bopened\b|(?<=from) checkpoint")
@@ -66,6 +68,24 @@ def test_every_warning_is_in_the_runbook() -> None:
     assert len(found) > 40
     missing = [f"{where}: {text}" for where, text in found if text not in said]
     assert not missing, "\n".join(missing)
+
+
+def test_every_line_has_the_source_that_the_runbook_names() -> None:
+    """So that one source in Airflow's log viewer shows Cairn's lines and no others."""
+    layers = (*_LAYERS, "plugin", "cli", "testing")
+    others = [
+        f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
+        for layer in layers
+        for path in sorted((ROOT / layer).rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and (
+            (ast.unparse(call.func) == "logging.getLogger" and ast.unparse(call) not in _LOGGERS)
+            or re.fullmatch(r"self\.log\.(debug|info|warning|error|exception|log)", ast.unparse(call.func))
+        )
+    ]
+    assert others == []
+    assert "`airflow_cairn`" in (ROOT / "docs" / "operations.md").read_text()
 
 
 def test_every_error_says_what_to_do() -> None:

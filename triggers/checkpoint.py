@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
@@ -17,6 +18,8 @@ from .polling import PollingTrigger
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
+
+log = logging.getLogger("airflow_cairn")
 
 READY = "ready"
 AGAIN = "again"
@@ -110,7 +113,7 @@ class CheckpointTrigger(PollingTrigger):
                     yield TriggerEvent({**event_of(progress), "status": AGAIN})
                     return
                 if progress != seen:
-                    self.log.info("%s", describe(progress))
+                    log.info("%s", describe(progress))
                 seen = progress
             await self.wait(self.pause_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,8 @@ from .news import JobNews
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
+
+log = logging.getLogger("airflow_cairn")
 
 ERROR = "error"
 
@@ -91,12 +94,12 @@ class PollingTrigger(BaseTrigger):
         try:
             found, revision = await asyncio.to_thread(self._look, at)
         except UnavailableError as error:
-            self.log.warning("the storage cannot be reached, asking again in %.3g s: %s", self.pause_s, error)
+            log.warning("the storage cannot be reached, asking again in %.3g s: %s", self.pause_s, error)
             return None
         except CairnError as error:
             return _error(str(error), error.kind)
         except Exception as error:
-            self.log.exception("the triggerer could not read the checkpoint")
+            log.exception("the triggerer could not read the checkpoint")
             return _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
         if self._listening().tell(revision):
             self._news_at = asyncio.get_running_loop().time()

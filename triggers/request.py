@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from .polling import PollingTrigger
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
+
+log = logging.getLogger("airflow_cairn")
 
 ASK = "ask"
 
@@ -98,7 +101,7 @@ class RequestTrigger(PollingTrigger):
             if found is None:
                 continue
             if seen != (found.reason, found.position):
-                self.log.info("%s", describe(found))
+                log.info("%s", describe(found))
             seen = (found.reason, found.position)
             if found.left_ms is not None:
                 pause = min(found.left_ms / 1000, self.recheck_interval)

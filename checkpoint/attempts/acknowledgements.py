@@ -22,7 +22,7 @@ from ..reasons import DECLINES, AckAnswer
 from ..store import acks, completed_epochs, metadata_file
 from ..store.head_store import Decision, changed
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from ..store import completed_epochs
 from ..store.head_store import Decision, changed
 from .opening import Opener, Opening, cause_of
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument, Output,
 from ..errors import InvalidStateError
 from ..store.job_files import JobFiles, encode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ..documents.text import one_line
 from ..errors import InvalidConfigError, MasterHookError
 from ..validation import check_named
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 

@@ -17,7 +17,7 @@ from .files import REQUEST
 from .live_folder import check_no_job
 from .savepoint_format import METADATA
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def claimed(head: Head, folder: ObjectStore) -> ImportRecord | None:

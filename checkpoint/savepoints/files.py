@@ -20,7 +20,7 @@ from ..errors import DocumentError, SavepointRefusedError
 from ..store.job_files import JobFiles
 from .savepoint_format import METADATA
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 REQUEST = "_request"
 """The key of what says whose folder it is."""

@@ -40,7 +40,7 @@ from .live_folder import check_no_job
 from .start_plan import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan
 from .target import is_in_job
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 class Importing(UseCase):

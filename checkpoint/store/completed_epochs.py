@@ -36,7 +36,7 @@ def keep(old: Head, new: Head) -> Head:
     return remembering(new, forgotten(old, new))
 
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 MAX_NOTED = 100
 """Epochs in the head's own list; one more makes a segment of the oldest of them."""

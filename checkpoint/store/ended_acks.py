@@ -17,7 +17,7 @@ from ..reasons import Status
 from . import acks, attempt_documents
 from .job_files import JobFiles
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def counted(files: JobFiles, old: Head, new: Head) -> Head:

@@ -15,7 +15,7 @@ from ..documents.head import Head
 from ..errors import DocumentError
 from .job_files import JobFiles
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def completed_later(files: JobFiles, head: Head) -> dict[int, str | None]:

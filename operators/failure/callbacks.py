@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...checkpoint import Coordinator
     from ...storage.uris import StorageUri
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def restore_latest_checkpoint(context: Context) -> None:

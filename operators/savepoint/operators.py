@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from ...checkpoint import Coordinator
+
+log = logging.getLogger("airflow_cairn")
 
 _TENTHS = 10
 """How often the log says how far the copying is."""
@@ -182,12 +185,12 @@ class SavepointOperator(BaseOperator):
         settings = rendered_settings(self)
         request = self.request_for(context, renew=renew)
         with naming_connections(**_conn_ids(self)):
-            entry = settings.coordinator().savepoint(request, self._opened, _Tenths(self.log.info))
+            entry = settings.coordinator().savepoint(request, self._opened, _Tenths(log.info))
         if not entry.ended:
             self._wait(entry, settings.coordinator())
         if entry.status is Status.FAILED:
             raise failed(entry, settings.job)
-        self.log.info(
+        log.info(
             "savepoint %d of job %s: %s, %d files, %d bytes, up to epoch %s",
             entry.id,
             settings.job,
@@ -197,7 +200,7 @@ class SavepointOperator(BaseOperator):
             run_text(layout.run_id_of(entry.epoch), entry.window),
         )
         if entry.owing:
-            self.log.info("it holds what these stages have still to read: %s", ", ".join(entry.owing))
+            log.info("it holds what these stages have still to read: %s", ", ".join(entry.owing))
         return {
             "savepoint": entry.uri,
             "id": entry.id,
@@ -212,7 +215,7 @@ class SavepointOperator(BaseOperator):
         return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store()
 
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
-        self.log.info("the savepoint %s waits for %s", entry.uri, coordinator.awaited_by(entry))
+        log.info("the savepoint %s waits for %s", entry.uri, coordinator.awaited_by(entry))
         if not self.deferrable:
             raise AirflowRescheduleException(datetime.now(UTC) + timedelta(seconds=self.poll_interval))
         assert self.storage is not None
@@ -359,14 +362,14 @@ class DisposeSavepointOperator(BaseOperator):
             else:
                 disposed, kept = self._one(store, self.savepoint, context), {}
         for uri, why in kept.items():
-            self.log.warning("kept: %s: %s", uri, why)
+            log.warning("kept: %s: %s", uri, why)
         left = [f"{each.uri}: {failure.key}: {failure.reason}" for each in disposed for failure in each.failures]
         if left:
             raise SavepointFailedError(f"not everything could be deleted; the next try goes on with it: {left[0]}")
         for each in disposed:
-            self.log.info("deleted: %s, %d files, %d bytes", each.uri, each.files, each.size_bytes)
+            log.info("deleted: %s, %d files, %d bytes", each.uri, each.files, each.size_bytes)
             for why in each.against:
-                self.log.warning("although %s", why)
+                log.warning("although %s", why)
         return {"disposed": [each.uri for each in disposed], "kept": kept}
 
     def _one(self, store: ObjectStore, uri: str, context: Context) -> list[disposal.Disposal]:
@@ -380,7 +383,7 @@ class DisposeSavepointOperator(BaseOperator):
         except NoSavepointError:
             if context["ti"].try_number <= 1:
                 raise
-            self.log.info("there is no savepoint any more: %s", uri)
+            log.info("there is no savepoint any more: %s", uri)
             return []
 
     def _opened(self, uri: str) -> ObjectStore:

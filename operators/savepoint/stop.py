@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from ...checkpoint import Coordinator
+
+log = logging.getLogger("airflow_cairn")
 
 
 LAST_RUN_S = 60.0
@@ -102,15 +105,15 @@ class StopWithSavepointOperator(SavepointOperator):
         with settings.naming_connection():
             stopped = settings.coordinator().head().stopped is Stopped.SHUTDOWN
         if not stopped:
-            self.log.info("the job was resumed since: its DAG is left as it is")
+            log.info("the job was resumed since: its DAG is left as it is")
         elif self.airflow_api_conn_id is None:
-            self.log.info("the job has stopped; pause its DAG manually")
+            log.info("the job has stopped; pause its DAG manually")
         else:
             self._pause(self.airflow_api_conn_id, found["savepoint"])
         return {**found, "stopped": stopped}
 
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
-        self.log.info("the job %s is being stopped: no other run begins than the one that is waited for", self.job)
+        log.info("the job %s is being stopped: no other run begins than the one that is waited for", self.job)
         if not entry.waits:
             # A task that has the listeners may tell them here; the sensor of the run does so, too.
             tell_if_possible(coordinator, self.listeners)
@@ -119,7 +122,7 @@ class StopWithSavepointOperator(SavepointOperator):
             run_id = run_id_of(entry.epoch)
             with AirflowApiHook(self.airflow_api_conn_id) as api:
                 if api.start_run(self._dag_id, run_id, system_runtime().now_ms()):
-                    self.log.info("the job's last run has been made: %s of %s", run_id, self._dag_id)
+                    log.info("the job's last run has been made: %s of %s", run_id, self._dag_id)
                 elif api.is_over(self._dag_id, run_id):
                     self._give_up(entry, coordinator, run_id)
             recheck_interval = LAST_RUN_S
@@ -141,7 +144,7 @@ class StopWithSavepointOperator(SavepointOperator):
                 f"the job has stopped, and its savepoint is kept; but its DAG is not paused: {error.message}",
                 **{**error.fields, "dag": self._dag_id, "savepoint": savepoint},
             ) from error
-        self.log.info("the job has stopped, and the DAG %s is paused", self._dag_id)
+        log.info("the job has stopped, and the DAG %s is paused", self._dag_id)
 
     @property
     def _dag_id(self) -> str:

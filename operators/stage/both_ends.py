@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ...checkpoint import Coordinator
     from ..graph.declaration import StageOperator, TriggerOperator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 RESULT = "return_value"
 """The key of a task's result."""

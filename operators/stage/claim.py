@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ...checkpoint import Coordinator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 @dataclass(frozen=True, slots=True)

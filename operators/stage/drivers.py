@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...checkpoint.documents.attempt import Handover
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 LAST_DRIVER = "cairn_driver"
 """The key of that entry. Its value: the execution's token and the driver's id."""

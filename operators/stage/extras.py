@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...checkpoint.documents.attempt import Handover
     from ...checkpoint.documents.head import Head
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 @dataclass(frozen=True, slots=True)

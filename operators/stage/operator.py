@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from .both_ends import complete_if_last
 from .claim import StageClaim
 from .drivers import DurableSubmit, StageDrivers
 from .extras import Extras, extras_of, say_what_is_restored
-from .outcome import StageIncurableError, StageRun, left_out
+from .outcome import StageFailedError, StageIncurableError, StageRun, failed_prefix, left_out
 from .over_connect import check_options, client_of, run_client, run_on_shared
 from .overtaken_epoch import come_back_if_overtaken
 from .secrets import check_author_settings
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ...spark.application import Application
+
+log = logging.getLogger("airflow_cairn")
 
 
 _TEXTS = (
@@ -168,7 +171,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         """
         self._check_author_settings()
         if (problem := conflict()) is not None:
-            self.log.warning("%s", problem)
+            log.warning("%s", problem)
         ti = self._ti = context["ti"]
         uid = stage_uid(self.uid, ti.map_index)
         settings = rendered_settings(self)
@@ -187,19 +190,22 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             else:
                 say_what_is_restored(coordinator.head(), answer.handover)
                 drivers.end_those_before(answer.handover.token)
-                self.log.info("%s: submitting", run.title)
+                log.info("%s: submitting", run.title)
                 self._submit(context, drivers, settings, answer, run)
             run.check_acknowledged()
         except CheckpointError as error:
             kept = left_out(coordinator, claim.epoch, uid)
             if kept is not None:
                 raise AirflowSkipException(kept) from error
+            if isinstance(error, StageFailedError):
+                why = error.message.removeprefix(failed_prefix(uid))
+                log.error("%s: failed: %s", run.title, why)  # noqa: TRY400 - Airflow logs the trace, below the cause
             if isinstance(error, StageIncurableError):
                 # semantics F4: Airflow retries nothing that fails so, and the callback reports it as final.
                 raise AirflowFailException(str(error)) from error
             come_back_if_overtaken(coordinator, answer.handover, error)
             raise
-        self.log.info("%s: acknowledged", run.title)
+        log.info("%s: acknowledged", run.title)
         complete_if_last(coordinator, claim.epoch, uid)
         stop_if_paused(coordinator, ti)
         return {
@@ -244,7 +250,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         if self._hook is None:
             return
         if self._run is not None and self._run.taken_over():
-            self.log.info("%s: another try of this task waits for its driver, which goes on", self._run.title)
+            log.info("%s: another try of this task waits for its driver, which goes on", self._run.title)
             return
         super().on_kill()
 
@@ -274,7 +280,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 self._check_failed(drivers, run, error)
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
                 missing = hook.missing_application(str(self.application)) if hook else None
-                raise run.failure(hook.returncode if hook else None, str(error), missing) from error
+                cause = hook.cause if hook else ""
+                raise run.failure(hook.returncode if hook else None, str(error), missing, cause=cause) from error
 
     def _keep_client(self, client: ConnectClient) -> None:
         self._client = client
@@ -284,7 +291,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         """Have the page lead to the application while it runs; at the task's end Airflow asks `SparkLink` again."""
         self.spark_place = SparkPlace(application, self._conn_id)
         address = self.spark_place.now()
-        self.log.info("Spark application %s%s", application.id, f": {address}" if address else "")
+        log.info("Spark application %s%s", application.id, f": {address}" if address else "")
         if address and self._ti is not None:
             self._ti.xcom_push(SparkLink().xcom_key, address)
 
@@ -296,7 +303,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             driver = drivers.driver_of(token)
             self._hook = super()._get_hook()
             point_at(self._hook, driver)
-            self.log.info("%s: waiting for driver %s, which an earlier try submitted", run.title, driver)
+            log.info("%s: waiting for driver %s, which an earlier try submitted", run.title, driver)
             self.poll_until_complete(driver, context)
         except Exception as error:
             self._check_failed(drivers, run, error)

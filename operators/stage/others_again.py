@@ -16,7 +16,7 @@ from ...tasks.clearing import SUCCESS, Where, compare_and_clear, idle, note_of
 from ...tasks.stage_states import states_of
 from .overtaken_epoch import COME_BACK_AFTER
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 RUNNING = "running"
 """Airflow's state of a task whose process is on."""

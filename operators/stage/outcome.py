@@ -64,6 +64,7 @@ class StageRun:
         report: str = "",
         missing: str | None = None,
         *,
+        cause: str = "",
         program: str = "spark-submit",
         server: str = "",
     ) -> StageFailedError:
@@ -74,6 +75,7 @@ class StageRun:
             report: what the provider says about it; where spark-submit itself ended well, in cluster mode, it tells
                 what became of the application on the cluster.
             missing: the application's file, if it is known not to be there.
+            cause: the line of its output that says why it failed, if one does.
             program: what ran the application.
             server: nonce of the job's Spark server, if that is gone.
         """
@@ -82,7 +84,7 @@ class StageRun:
             return self._error(prefix + declined.detail, incurable=declined.incurable, server=server)
         if missing is not None:
             return self._error(f"{prefix}the application {missing} does not exist on this worker", incurable=True)
-        return self._error(prefix + _ending(program, returncode, report), server=server)
+        return self._error(prefix + _ending(program, returncode, report, cause), server=server)
 
     def refused(self, why: str, *, incurable: bool) -> StageFailedError:
         """Say why no application ran.
@@ -148,7 +150,7 @@ def failed_prefix(stage: str) -> str:
     return f"stage {stage} failed: "
 
 
-def _ending(program: str, returncode: int | None, report: str) -> str:
+def _ending(program: str, returncode: int | None, report: str, cause: str) -> str:
     if returncode is None:
         return f"{program} did not run to its end and gave no reason"
     if returncode == 0 and report:
@@ -157,4 +159,6 @@ def _ending(program: str, returncode: int | None, report: str) -> str:
     signal = -returncode if returncode < 0 else returncode - 128
     if returncode < 0 or 128 < returncode < 160:
         return f"{program} was killed by signal {signal} and gave no reason"
+    if cause:
+        return f"{program} ended with status {returncode}: {cause}"
     return f"{program} ended with status {returncode} and gave no reason; the task's log holds its output"

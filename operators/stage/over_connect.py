@@ -24,7 +24,7 @@ from .outcome import StageRun
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 PROGRAM = "the Spark Connect client"
 
@@ -87,7 +87,7 @@ def run_client(client: ConnectClient, run: StageRun) -> None:
     if ended.problem is not None:
         raise run.refused(ended.problem.message, incurable=ended.problem.incurable)
     if ended.status != 0:
-        raise run.failure(ended.status, program=PROGRAM)
+        raise run.failure(ended.status, cause=ended.cause, program=PROGRAM)
 
 
 def run_on_shared(
@@ -127,7 +127,7 @@ def run_on_shared(
         if not lives:
             tell_end(nonce)
         if problem is None:
-            raise run.failure(ended.status, program=PROGRAM, server="" if lives else nonce)
+            raise run.failure(ended.status, cause=ended.cause, program=PROGRAM, server="" if lives else nonce)
         if last or not problem.of_server or (lives and not problem.incurable):
             raise run.refused(problem.message, incurable=problem.incurable and not problem.of_server)
         if lives:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...checkpoint.documents.attempt import Handover
     from ...hooks.clear_body import TaskRef
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 COME_BACK_AFTER = timedelta(seconds=10)
 """At the earliest; Airflow does not start the task before its upstreams have succeeded.

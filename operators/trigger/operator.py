@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ...checkpoint import Coordinator
+
+log = logging.getLogger("airflow_cairn")
 
 DECLINED_KEY = "cairn_declined"
 """XCom key of the last answer that was no checkpoint: reason, detail, position, retry_at."""
@@ -276,7 +279,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         """
         # The run's first task says it: before a driver starts, which would fail in ways that do not name the cause.
         if (problem := conflict()) is not None:
-            self.log.warning("%s", problem)
+            log.warning("%s", problem)
         return self.trigger(context, context["ti"].xcom_push)
 
     def trigger(self, context: Context, push: Push) -> dict[str, Any]:
@@ -317,7 +320,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         why = why_failed(event, "a place")
         if why is not None:
             raise TriggerDeclinedError(why, job=self.job, kind=event.get("kind"))
-        self.log.info("%s", event.get("detail"))
+        log.info("%s", event.get("detail"))
 
     @property
     def inherits_from_empty_operator(self) -> bool:
@@ -388,7 +391,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         result = self._triggered(answer, settings, ti.run_id)
         with settings.naming_connection():
             if coordinator.ask_hooks(answer.pending, hooks):
-                self.log.info("the master hooks have answered: %s", ", ".join(request.hooks))
+                log.info("the master hooks have answered: %s", ", ".join(request.hooks))
         return result
 
     def _ask(self, coordinator: Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol) -> TriggerAnswer:
@@ -407,13 +410,13 @@ class TriggerCheckpointOperator(TriggerOperator):
         if coordinator.head().stopped is not Stopped.PAUSED:
             return answer
         if not start_unless_paused(coordinator, ti):
-            self.log.info("%s: %s", answer.reason, answer.detail)
+            log.info("%s: %s", answer.reason, answer.detail)
             raise AirflowRescheduleException(timezone.utcnow())
         return ask()
 
     def _wait(self, settings: JobSettings, request: TriggerRequest, answer: Declined, retry_at: datetime) -> NoReturn:
         """Leave the worker until it is time to ask again (semantics T2, T3)."""
-        self.log.info("%s: %s; looking again by %s", answer.reason, answer.detail, retry_at.isoformat())
+        log.info("%s: %s; looking again by %s", answer.reason, answer.detail, retry_at.isoformat())
         if not self.deferrable:
             raise AirflowRescheduleException(retry_at)
         turn = turn_of(request)
@@ -443,11 +446,11 @@ class TriggerCheckpointOperator(TriggerOperator):
     def _triggered(self, answer: Triggered, settings: JobSettings, run_id: str) -> dict[str, Any]:
         pending = answer.pending
         for line in answer.log:
-            self.log.info("%s", line)
+            log.info("%s", line)
         title = f"checkpoint {pending.checkpoint} · epoch {run_id} · attempt {pending.attempt}"
         for damage in answer.damages:
-            self.log.warning("not restored, because it is damaged: %s", damage)
-        self.log.info(
+            log.warning("not restored, because it is damaged: %s", damage)
+        log.info(
             "%s: %s, waits for %s; input: %s",
             title,
             "triggered" if answer.created else "was triggered before",
@@ -456,7 +459,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         )
         restored_from = pending.restore.checkpoint if pending.restore else None
         start = f"starts from checkpoint {restored_from}" if restored_from else "starts empty: no checkpoint yet"
-        self.log.info("%s: %s", title, start)
+        log.info("%s: %s", title, start)
         return {
             "job": settings.job,
             "storage": str(settings.storage),

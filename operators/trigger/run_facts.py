@@ -17,7 +17,7 @@ from ...storage.port import ObjectStore
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 PERIODIC_RUNS = frozenset({"scheduled", "backfill", "asset_triggered"})
 """Types of DAG runs that no person asked for one by one (semantics T3)."""

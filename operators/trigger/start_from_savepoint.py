@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...checkpoint import Coordinator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 CONF_KEY = "cairn"
 """Of a DAG run's conf: what is meant for Cairn."""

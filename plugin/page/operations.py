@@ -33,7 +33,7 @@ from ..interventions.of_savepoints import REQUEST
 from ..interventions.plan import RunKind
 from .declared_jobs import DeclaredJob
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 AT_ONCE = 2
 """Savepoints whose files one process copies at the same time; others wait for a place."""

@@ -15,7 +15,7 @@ from ...storage.errors import CairnError, ErrorKind
 from ...storage.printable import printable
 from ..interventions.plan import InterventionRefusedError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 class JobNotKnownError(Exception):

@@ -29,7 +29,7 @@ from .watermark import INPUTS, STAGE, UNKNOWN, StageWatermark
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 RESERVED = "_cairn_"
 """States and values that begin so are Cairn's own."""

@@ -18,7 +18,7 @@ from ...checkpoint.reasons import Status
 from ...checkpoint.store import acks
 from ...storage.errors import CairnError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 LOOK_EVERY_MS = 10_000
 """Writes that follow a look within this time do not look again, so that a block of many small ones costs no more."""

@@ -22,7 +22,7 @@ from .transport import JobTags, job_tags
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 RECHECK_S = 0.2
 """How often jobs are cancelled again."""

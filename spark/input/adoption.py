@@ -14,7 +14,7 @@ from ...checkpoint.store.file_check import FileCheck
 from ...checkpoint.store.job_files import JobFiles
 from ..stored.outputs import File, Stored
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 def adopted(files: JobFiles, stage: str, outputs: dict[str, Stored]) -> dict[str, Stored]:

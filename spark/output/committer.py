@@ -28,7 +28,7 @@ from ..execution.transport import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
 PROTOCOL = "spark.sql.sources.commitProtocolClass"

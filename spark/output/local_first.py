@@ -24,7 +24,7 @@ from ..stored.outputs import File
 from . import empty_files
 from .data_files import part_of
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 _AT_ONCE = 8
 """Files that are uploaded at once."""

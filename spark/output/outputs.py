@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 
 class Outputs:

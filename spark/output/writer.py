@@ -35,7 +35,7 @@ from .data_files import part_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 _SUCCESS = "_SUCCESS"
 _AT_ONCE = 8

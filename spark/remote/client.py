@@ -26,6 +26,7 @@ from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
 from ..execution.end_signal import END_SIGNAL
 from ..execution.job_server import JOB_SERVER
+from ..execution.log_lines import print_log_lines
 from .channel import ConnectChannel, channel_builder, check_version
 from .server import ConnectServer
 from .server_task import SESSION_TIMEOUT_S
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from ..epoch import Epoch
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 NOT_RUN = 78
 """Exit status where no application ran; a line of the output says why."""
@@ -69,6 +70,7 @@ def main(environ: dict[str, str] | None = None) -> int:
     """
     environ = dict(os.environ) if environ is None else environ
     signal.signal(signal.SIGTERM, END_SIGNAL.handle)
+    print_log_lines()
     try:
         submission = Submission.from_json(environ.get(VARIABLE))
         os.environ.pop(VARIABLE, None)

@@ -14,7 +14,7 @@ from ...storage.uris import parse_storage_uri
 from ..stored.local_state import locked
 from .server_task import LOCAL_STATE, ServerTask
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 _HOW_OBJECTS_ARE_WRITTEN = (
     "encryption.algorithm",

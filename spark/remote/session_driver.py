@@ -35,7 +35,7 @@ from .tls_end import TlsEnd
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 LOOK_S = 5.0
 """Between two looks."""

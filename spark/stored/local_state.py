@@ -31,7 +31,7 @@ from ...storage.errors import StorageError
 from ...storage.local.files import chunks, tag_of
 from ...storage.uris import parse_storage_uri
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 COPIES = 2
 """Of each state: the one that was restored, and the one that was written."""

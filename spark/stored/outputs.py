@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 _READ_OPTIONS = {
     # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.

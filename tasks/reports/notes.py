@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...checkpoint.documents.attempt import PendingDocument
     from ...checkpoint.documents.entries import EndedEntry
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 MAX_CAUSE = 300
 """Characters of a cause in a note; the job's history has all of it."""

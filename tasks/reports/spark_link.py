@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ...spark.application import Application
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("airflow_cairn")
 
 EXTRA = "history_server"
 """The connection's extra that holds the address of Spark's history server."""

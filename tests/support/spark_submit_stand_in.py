@@ -47,6 +47,9 @@ def main() -> int:
     if what == "fail":
         print("Traceback: something went wrong")
         return 3
+    if what == "raise":
+        print('Traceback (most recent call last):\n  File "app.py", line 1\nValueError: the seventh row is bad')
+        return 1
     if "spark.test.ui" in conf:
         print(Application("app-1", conf["spark.test.ui"], logged=True).line())
     handed = parse(conf.get)

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.hooks import spark_connect
+from airflow_cairn.hooks import driver_output
 from airflow_cairn.operators import SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.sessions import session_id
@@ -139,11 +139,11 @@ def test_a_task_whose_time_is_over_ends_its_client(
     class TimeIsOverError(BaseException):
         """As Airflow's own: no Exception."""
 
-    def info(text: str, *values: object) -> None:
+    def log(level: int, text: str, *values: object) -> None:
         if "it stands" in text % values:
             raise TimeIsOverError
 
-    monkeypatch.setattr(spark_connect.log, "info", info)
+    monkeypatch.setattr(driver_output.spark, "log", log)
     job.trigger(RUN)
     with pytest.raises(TimeIsOverError):
         stage(job, application, application_args=["stand"]).execute(context(Ti(run_id=RUN)))

@@ -261,6 +261,7 @@ def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
     ("do", "text"),
     [
         ("fail", "stage routes failed: spark-submit ended with status 3 and gave no reason"),
+        ("raise", "stage routes failed: spark-submit ended with status 1: ValueError: the seventh row is bad"),
         ("die", "stage routes failed: spark-submit was killed by signal 9 and gave no reason"),
         ("decline", "stage routes failed: AnalysisException: no such column"),
         ("decline quietly", "stage routes declined: AnalysisException: no such column"),
@@ -276,6 +277,28 @@ def test_how_applications_fail(job: Job, submitted: Submitted, do: str, text: st
         stage(job, do).execute(context(Ti(run_id=RUN)))
     assert text in str(caught.value)
     assert caught.value.fields == {"job": "flights", "checkpoint": 1, "attempt": 1}
+
+
+def test_the_log_of_a_failure_ends_with_its_cause(
+    job: Job, submitted: Submitted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a line of Cairn's, and Spark's log is not said again in the error."""
+    caplog.set_level("INFO")
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError) as caught:
+        stage(job, "raise").execute(context(Ti(run_id=RUN)))
+    said = [(each.name, each.levelname, each.getMessage()) for each in caplog.records]
+    title = f"checkpoint 1 · epoch {RUN} · attempt 1 · stage routes"
+    cause = "spark-submit ended with status 1: ValueError: the seventh row is bad"
+    assert said[-1] == ("airflow_cairn", "ERROR", f"{title}: failed: {cause}")
+    assert [each for each in said if each[0] == "spark"] == [
+        ("spark", "INFO", "::group::Trace"),
+        ("spark", "INFO", "Traceback (most recent call last):"),
+        ("spark", "INFO", '  File "app.py", line 1'),
+        ("spark", "INFO", "::endgroup::"),
+        ("spark", "ERROR", "ValueError: the seventh row is bad"),
+    ]
+    assert "Last spark-submit output" not in str(caught.value.__cause__)
 
 
 @pytest.mark.parametrize(
