@@ -1,4 +1,4 @@
-"""Rows of a state out of its files, by pyarrow; neither Spark nor Java runs."""
+"""Rows of a state or a published table out of its files, by pyarrow; neither Spark nor Java runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
-from typing import Any
+from typing import Any, Literal
 
 from ...storage.errors import DocumentError
 from ..documents.acknowledgement import Output, StateHandle
@@ -22,6 +22,8 @@ from ..validation import did_you_mean
 from .budget import ReadBudget
 from .merged import merged
 
+RowsKind = Literal["state", "table"]
+
 _MANY = 4096
 """Rows that are read at once of a state that has runs."""
 _READ_BYTES = 1024 * 1024
@@ -30,7 +32,7 @@ _READ_BYTES = 1024 * 1024
 
 @dataclass(slots=True)
 class StoredState:
-    """A state of one checkpoint, with its files by subtask."""
+    """A state or a table of one checkpoint, with its files by subtask."""
 
     output: Output
     files: list[tuple[int, StateHandle]] = field(default_factory=list)
@@ -54,23 +56,31 @@ def pyarrow_parquet(reader: str) -> Any:
     return pyarrow.parquet
 
 
-def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str) -> StoredState:
-    """Find a state and its files; reads all of the metadata, so that it is known to be whole.
+def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str, kind: RowsKind = "state") -> StoredState:
+    """Find a state or a table and its files; reads all of the metadata, so that it is known to be whole.
+
+    Args:
+        files: the job's.
+        entry: the checkpoint.
+        stage: the stage that wrote it.
+        name: its name.
+        kind: what it is.
 
     Raises:
-        NoCheckpointError: the checkpoint holds no such stage or state.
+        NoCheckpointError: the checkpoint holds no such stage, or the stage no such state or table.
     """
     there: dict[str, list[str]] = {}
     found: StoredState | None = None
     inside = False
-    for line in metadata_file.read(files, entry.metadata):
+    lines = metadata_file.read(files, entry.metadata)
+    for line in metadata_file.flattened(files, lines) if kind == "table" else lines:
         if isinstance(line, HandleLine):
             if inside and found is not None and line.handle.output == found.output.id:
                 found.files.append((line.subtask, line.handle))
             continue
         inside = isinstance(line, StageLine) and line.stage == stage
         if isinstance(line, StageLine):
-            states = {output.name: output for output in line.outputs if output.kind == "state"}
+            states = {output.name: output for output in line.outputs if output.kind == kind}
             there[line.stage] = list(states)
             if inside and name in states:
                 found = StoredState(states[name])
@@ -80,11 +90,11 @@ def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str) ->
     if stage not in there:
         said = f"the checkpoint has no stage {stage!r}{did_you_mean(stage, there)}"
         raise NoCheckpointError(said, **where, stages=", ".join(there))
+    others = ". Lists, files and values are no tables: see cairn show" if kind == "state" else ""
     raise NoCheckpointError(
-        f"the stage {stage!r} has no state {name!r}. Lists, files and values are no tables: see cairn show"
-        f"{did_you_mean(name, there[stage])}",
+        f"the stage {stage!r} has no {kind} {name!r}{others}{did_you_mean(name, there[stage])}",
         **where,
-        states=", ".join(there[stage]) or "none",
+        **{f"{kind}s": ", ".join(there[stage]) or "none"},
     )
 
 
@@ -92,10 +102,10 @@ def columns_of(output: Output) -> list[str]:
     """Give the names of the author's columns.
 
     Raises:
-        DocumentError: the state has no schema.
+        DocumentError: there is no schema.
     """
     if output.schema is None:
-        raise DocumentError("the state has no schema", output=output.id, folder=output.folder)
+        raise DocumentError(f"the {output.kind} has no schema", output=output.id, folder=output.folder)
     return [each["name"] for each in plain_schema(output.schema)["fields"]]
 
 
@@ -112,7 +122,7 @@ def rows_of(
     Args:
         parquet: pyarrow's reader.
         files: the job's.
-        found: the state.
+        found: the state or table.
         at_once: how many rows of a state without runs are read at once.
         names: the columns to read, the key among them; None for all.
         budget: what may be read; None for all.
@@ -145,7 +155,11 @@ def rows_of(
             raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
 
     rows_ = merged(handles, names, found.output.key, read, budget)
-    yield from ({name: _plain(row[name]) for name in names} for row in rows_)
+    if found.output.kind == "table":
+        # A column that was added to it is not in the files before that.
+        yield from ({name: _plain(row.get(name)) for name in names} for row in rows_)
+    else:
+        yield from ({name: _plain(row[name]) for name in names} for row in rows_)
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The first rows of a state for people to look at in a page: few, short, and without secrets (semantics O1).
+"""The first rows of a state or a published table for people to look at in a page: few, short, no secrets (O1).
 
 A page may be asked for by many, from a process that all need. So rows, columns, the text of a value, the bytes that are
 read and the keys that are in memory are bounded, whatever the state holds.
@@ -18,14 +18,14 @@ from ..secrets.masking import MASK, masked
 from ..secrets.names import names_a_secret
 from ..store.job_files import JobFiles
 from .budget import ReadBudget, TooMuchToReadError
-from .reading import columns_of, find_state, pyarrow_parquet, rows_of
+from .reading import RowsKind, columns_of, find_state, pyarrow_parquet, rows_of
 
 ROWS = 20
 COLUMNS = 50
 CELL = 200
 """Characters of a value."""
 READ_BYTES = 16 * 1024 * 1024
-"""Of the state's files."""
+"""Of the files."""
 KEYS = 100_000
 """Of the state's runs, which are read before the first row is known."""
 _LOOKED_AT = 20_000
@@ -34,11 +34,12 @@ _LOOKED_AT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """The first rows of a state of one checkpoint."""
+    """The first rows of a state or a table of one checkpoint."""
 
     checkpoint: int
     stage: str
     name: str
+    kind: RowsKind
     columns: tuple[str, ...]
     more_columns: int
     """Columns that are not shown."""
@@ -55,6 +56,7 @@ class FirstRows:
             "checkpoint": self.checkpoint,
             "stage": self.stage,
             "name": self.name,
+            "kind": self.kind,
             "columns": list(self.columns),
             "more_columns": self.more_columns,
             "rows": rows,
@@ -63,23 +65,26 @@ class FirstRows:
         }
 
 
-def first_rows(files: JobFiles, head: Head, checkpoint: int, stage: str, name: str) -> FirstRows:
-    """Read the first rows of a state of a retained checkpoint.
+def first_rows(
+    files: JobFiles, head: Head, checkpoint: int, stage: str, name: str, kind: RowsKind = "state"
+) -> FirstRows:
+    """Read the first rows of a state or a table of a retained checkpoint.
 
     Args:
         files: the job's.
         head: the job's.
         checkpoint: its id.
-        stage: the stage that keeps the state.
-        name: the state's.
+        stage: the stage that wrote it.
+        name: its name.
+        kind: what it is.
 
     Raises:
-        NoCheckpointError: it is not retained, or holds no such state.
+        NoCheckpointError: it is not retained, or holds no such state or table.
         InvalidConfigError: pyarrow is not installed, or only Spark can merge the state.
         DocumentError: the metadata or a file is broken.
     """
     parquet = pyarrow_parquet("this page")
-    found = find_state(files, head.retained(checkpoint), stage, name)
+    found = find_state(files, head.retained(checkpoint), stage, name, kind)
     names = columns_of(found.output)
     columns = names[:COLUMNS]
     wanted = [each for each in names if each in columns or each in found.output.key]
@@ -87,7 +92,7 @@ def first_rows(files: JobFiles, head: Head, checkpoint: int, stage: str, name: s
     there, read_in_part = _within(rows_of(parquet, files, found, ROWS + 1, wanted, budget))
     rows = tuple(tuple(_shown(each, row[each]) for each in columns) for row in there[:ROWS])
     more = len(names) - len(columns)
-    return FirstRows(checkpoint, stage, name, tuple(columns), more, rows, len(there) > ROWS, read_in_part)
+    return FirstRows(checkpoint, stage, name, kind, tuple(columns), more, rows, len(there) > ROWS, read_in_part)
 
 
 def _within(rows: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:

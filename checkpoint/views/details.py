@@ -125,6 +125,13 @@ class CheckpointDetails:
         return sum(stage.acked_subtasks for stage in self.stages)
 
     @property
+    def acknowledged_since(self) -> int:
+        """Stages that have acknowledged since it failed: an execution that the next attempt keeps goes on (F2)."""
+        if self.row.status is not Status.FAILED:
+            return 0
+        return max(sum(stage.acknowledged for stage in self.stages) - self.row.acks, 0)
+
+    @property
     def expected_subtasks(self) -> int | None:
         """Subtasks that have to; None while a stage's number is not known."""
         known = [stage.parallelism for stage in self.stages if stage.parallelism is not None]

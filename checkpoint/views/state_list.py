@@ -47,6 +47,10 @@ class StateRow:
     """Of a list state: how it is given out."""
     files: int = 0
     size_bytes: int = 0
+    partition_by: tuple[str, ...] = ()
+    """Columns by which the rows of a table are kept apart."""
+    partitions: int = 0
+    """How many different values of them there are."""
     folder: str = ""
     """Relative to the job's prefix; an older checkpoint's if the stage left it unchanged. Empty where it has none."""
 
@@ -95,6 +99,7 @@ def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:
 
 def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
     found: dict[tuple[str, str], StateRow] = {}
+    partitions: dict[tuple[str, str], set[str]] = {}
     stage: str | None = None
     for line in metadata_file.flattened(files, metadata_file.read(files, entry.metadata)):
         if isinstance(line, StageLine):
@@ -109,14 +114,27 @@ def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
             row = found[stage, line.handle.output]
             size_bytes = row.size_bytes + line.handle.size_bytes
             found[stage, line.handle.output] = replace(row, files=row.files + 1, size_bytes=size_bytes)
-    return list(found.values())
+            if row.partition_by:
+                partitions.setdefault((stage, line.handle.output), set()).add(line.handle.partition)
+    return [replace(row, partitions=len(partitions.get(which, ()))) for which, row in found.items()]
 
 
 def row_of(stage: str, output: Output) -> StateRow:
     """Give an output as a row, without the files that it has."""
     columns = _columns(output.schema) if output.schema else ()
     mode = str(output.mode) if output.mode else None
-    return StateRow(stage, output.kind, output.name, columns, output.key, output.key_groups, mode, folder=output.folder)
+    by = output.appended.partition_by if output.appended else ()
+    return StateRow(
+        stage,
+        output.kind,
+        output.name,
+        columns,
+        output.key,
+        output.key_groups,
+        mode,
+        partition_by=by,
+        folder=output.folder,
+    )
 
 
 def _columns(schema: str) -> tuple[Column, ...]:

@@ -67,7 +67,8 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
         yield from text.labelled("input (UTC)", row.input.window.short, columns)
     took = f", took {wording.duration(row.duration_ms)}" if row.duration_ms is not None else ""
     yield f"  triggered      {wording.moment(row.triggered_at_ms)}{took}"
-    yield f"  acknowledged   {row.acks} of {row.stages} stages{_subtasks(found)}"
+    since = f" when it failed, {found.acknowledged_since} since then" if found.acknowledged_since else ""
+    yield f"  acknowledged   {row.acks} of {row.stages} stages{since}{_subtasks(found)}"
     if found.slowest:
         yield from text.labelled(
             "slowest", f"{found.slowest.stage}, {wording.duration(found.slowest.end_to_end_ms)}", columns

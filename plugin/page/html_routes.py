@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ...checkpoint import system_runtime
 from ...checkpoint.reasons import Status
+from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.rows.shown import KEYS, READ_BYTES
 from ...checkpoint.secrets.masking import masked
 from ...checkpoint.views.checkpoint_list import CheckpointRow
@@ -183,9 +184,14 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     # Who may only look sees what a state is, and not what is in it.
     @made.get(f"{one}/checkpoints/{{checkpoint}}/rows", dependencies=[Depends(server.may_edit)])
     async def rows(
-        request: Request, checkpoint: int, stage: Text, name: Text, job: DeclaredJob = Depends(jobs.find)
+        request: Request,
+        checkpoint: int,
+        stage: Text,
+        name: Text,
+        kind: RowsKind = "state",
+        job: DeclaredJob = Depends(jobs.find),
     ) -> Response:
-        found = await jobs.reader.rows(job, checkpoint, stage, name)
+        found = await jobs.reader.rows(job, checkpoint, stage, name, kind)
         return html(request, "rows.html", job=job, tab="state", found=found, most_bytes=READ_BYTES, most_keys=KEYS)
 
     @made.get(f"{one}/failovers", dependencies=may_read)

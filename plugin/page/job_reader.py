@@ -14,6 +14,7 @@ from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.health.of_one_job import ExaminedJob, examine_job
+from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.rows.shown import FirstRows, first_rows
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
@@ -110,17 +111,17 @@ class JobReader:
         look = partial(states, checkpoint=checkpoint)
         return await self._look(job, ("states", checkpoint), look, _revision)
 
-    async def rows(self, job: DeclaredJob, checkpoint: int, stage: str, name: str) -> FirstRows:
-        """Give the first rows of a state of a retained checkpoint.
+    async def rows(self, job: DeclaredJob, checkpoint: int, stage: str, name: str, kind: RowsKind) -> FirstRows:
+        """Give the first rows of a state or a table of a retained checkpoint.
 
         Raises:
             RowsNotShownError: pyarrow is not installed, or only Spark can merge the state.
-            NoCheckpointError: it is not retained, or holds no such state.
+            NoCheckpointError: it is not retained, or holds no such state or table.
             CairnError: the storage, the job's head or a file of the state cannot be read.
             TimeoutError: the store has not answered in time.
         """
-        look = partial(_rows, checkpoint=checkpoint, stage=stage, name=name)
-        return await self._look(job, ("rows", checkpoint, stage, name), look, _revision, apart=True)
+        look = partial(_rows, checkpoint=checkpoint, stage=stage, name=name, kind=kind)
+        return await self._look(job, ("rows", checkpoint, stage, name, kind), look, _revision, apart=True)
 
     async def files(self, job: DeclaredJob, checkpoint: int, stage: str | None, first: int, limit: int) -> FilePage:
         """Give some files of a retained checkpoint, each checked.
@@ -245,9 +246,9 @@ class JobReader:
         return known
 
 
-def _rows(coordinator: Coordinator, checkpoint: int, stage: str, name: str) -> FirstRows:
+def _rows(coordinator: Coordinator, checkpoint: int, stage: str, name: str, kind: RowsKind) -> FirstRows:
     try:
-        return coordinator.observe(lambda head: first_rows(coordinator.files, head, checkpoint, stage, name))
+        return coordinator.observe(lambda head: first_rows(coordinator.files, head, checkpoint, stage, name, kind))
     except InvalidConfigError as error:
         raise RowsNotShownError(str(error)) from error
 

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse
 
 from ...checkpoint import system_runtime
 from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.views.savepoint_list import savepoint_json
 from .answers import API, document
 from .declared_jobs import DeclaredJob
@@ -78,14 +79,18 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     @made.get(
         f"{one}/checkpoints/{{checkpoint}}/rows",
-        summary="The first rows of a state",
+        summary="The first rows of a state or a published table",
         # Who may only look sees what a state is, and not what is in it.
         dependencies=[Depends(server.may_edit)],
     )
     async def rows(
-        checkpoint: int, stage: Required, name: Required, job: DeclaredJob = Depends(jobs.find)
+        checkpoint: int,
+        stage: Required,
+        name: Required,
+        kind: RowsKind = "state",
+        job: DeclaredJob = Depends(jobs.find),
     ) -> JSONResponse:
-        return document(job, (await jobs.reader.rows(job, checkpoint, stage, name)).as_json())
+        return document(job, (await jobs.reader.rows(job, checkpoint, stage, name, kind)).as_json())
 
     @made.get(f"{one}/savepoints", summary="The savepoints that it remembers, newest first", dependencies=may_read)
     async def savepoints(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:

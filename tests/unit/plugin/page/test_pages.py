@@ -107,6 +107,17 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     assert "kept from 3" in seen
 
 
+def test_what_acknowledged_after_a_checkpoint_had_failed_is_counted_apart(busy: World) -> None:
+    """An execution that the next attempt keeps goes on: the count is of the moment of the failure, the marks of now."""
+    failed = busy.coordinator().head().history[-1]
+    path = f"{ONE}/checkpoints/{failed.id}"
+    seen = words(Page(one_job(busy.memory)).get(path).text)
+    assert f"acknowledged {failed.acks} of {failed.stages} stages slowest" in seen
+    busy.run_stage("c", "airports")
+    said = f"acknowledged {failed.acks} of {failed.stages} stages when it failed, and 1 since then, whose work the next"
+    assert said in words(Page(one_job(busy.memory)).get(path).text)
+
+
 def test_a_check_that_failed_and_only_warns_is_shown(busy: World) -> None:
     world = World()
     world.trigger("a")

@@ -11,15 +11,21 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.rows import shown
 from airflow_cairn.checkpoint.rows.merged import DELETED
+from airflow_cairn.checkpoint.rows.reading import find_state
 from airflow_cairn.checkpoint.rows.shown import CELL, COLUMNS, ROWS, _shown
 from airflow_cairn.cli.output import state_rows
 from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.world.world import JOB, World
+from tests.support.acking import RUN, ack_of
+from tests.support.world import grown_table
+from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import WrappedStore
-from tests.unit.cli.test_state import STAGE, job, keep, parquet
+from tests.unit.cli.test_state import SCHEMA, STAGE, job, keep, parquet
 from tests.unit.plugin.page.stand_in import NARROW, PATIENCE_S, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
 
@@ -43,6 +49,66 @@ def test_the_page_of_the_states_leads_to_their_first_rows() -> None:
     found = page.get(API).json()
     assert (found["columns"], found["rows"]) == (["k", "v"], [{"k": "A-B", "v": 1}, {"k": "B-C", "v": None}])
     assert (found["more"], found["more_columns"], found["read_in_part"]) == (False, 0, False)
+
+
+def with_table() -> World:
+    """Give a job with a published table: by day, and the second day has a column that was added."""
+    world = job()
+    world.trigger("a")
+    at = world.submit("a", STAGE).handover
+    folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "table.daily")
+    handles = []
+    for number, columns in enumerate(({"k": ["A-B"]}, {"k": ["B-C", "C-D"], "v": ["late", None]})):
+        data = parquet({**columns})
+        written = world.files.create_bytes(f"{folder}part-{number}", data)
+        assert isinstance(written, Written)
+        handles.append(
+            StateHandle("table.daily", f"{folder}part-{number}", len(data), written.etag, partition=f"day-{number % 2}")
+        )
+    size = sum(each.size_bytes for each in handles)
+    output = Output("table", "daily", folder, SCHEMA, appended=Appended(2, size, ("k",)))
+    world.coordinator().acknowledge(ack_of(at, [SubtaskAck(0, tuple(handles))], outputs=(output,)))
+    world.coordinator().complete(world.pending_id("a"))
+    return world
+
+
+def test_a_published_table_is_shown_with_its_partitions_and_first_rows() -> None:
+    page = Page(one_job(with_table().memory))
+    path = f"{ONE}/checkpoints/1/rows?stage={STAGE}&name=daily&kind=table"
+    found = page.get(f"{ONE}/state").text
+    assert path.replace("&", "&amp;") in found
+    assert "cairn state" not in found
+    seen = words(found)
+    assert "It holds no state." in seen
+    assert "Published tables Name Stage Partitioned by Partitions Files Size daily clean k 2 2 " in seen
+    seen = words(page.get(path).text)
+    assert "First rows of daily, of clean in checkpoint 1" in seen
+    assert "k v A-B null B-C late C-D null" in seen
+    assert f'airflow_cairn.spark.table(spark, "{STORAGE}", "{JOB}", "daily")' in seen
+    answer = page.get(f"/api/v1{path}").json()
+    assert (answer["kind"], answer["rows"][0]) == ("table", {"k": "A-B", "v": None})
+    assert page.get(path, user=VIEWER).status_code == 403
+    assert (
+        "has no table &#39;dayly&#39;; did you mean &#39;daily&#39;?" in page.get(path.replace("daily", "dayly")).text
+    )
+    assert page.get(path.replace("kind=table", "kind=list")).status_code == 422
+    states = page.get(f"/api/v1{ONE}/checkpoints/1/states").json()["states"]
+    assert [(each["partition_by"], each["partitions"]) for each in states] == [(["k"], 2)]
+
+
+def test_the_table_of_an_appending_job_has_the_files_of_all_its_epochs() -> None:
+    """They are named by a list, and not by the checkpoint's own lines."""
+    world = World(config=CONFIG)
+    world.appends = True
+    for epoch in ("a", "b", "c"):
+        world.run_epoch(epoch)
+    head = world.coordinator().head()
+    found = find_state(world.files, head.completed[-1], "report", grown_table.NAME, "table")
+    assert [json.loads(world.files.get(each.path, max_bytes=10_000).data) for _, each in found.files] == [
+        ["a"],
+        ["b"],
+        ["c"],
+    ]
 
 
 def test_who_may_only_read_runs_sees_no_rows() -> None:
