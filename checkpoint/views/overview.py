@@ -202,6 +202,8 @@ def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
     left_ms = each.expires_at_ms - now_ms
     since = wording.duration(max(0, now_ms - row.triggered_at_ms))
     text = f"Checkpoint {row.id} waits for {shown}; it was triggered {since} ago."
+    if each.found.cause:
+        text += f" The attempt before it ended: {each.found.cause.rstrip('.')}."
     if row.restarts:
         text += f" Its epoch has had {wording.restart(row.restarts, row.restarts_left)}."
     if each.restart_at_ms > now_ms:

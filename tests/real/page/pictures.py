@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow_cairn.checkpoint import FixedDelayRestart, TriggerRequest, system_runtime
 from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, AckMetrics
+from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice
 from airflow_cairn.checkpoint.reasons import RequestKind, Status
 from scripts.setup.base import ROOT
 from tests.real.page.test_browser import ONE, SCRIPT, SignedIn, served
@@ -31,10 +33,17 @@ MOST_BYTES = 150_000
 
 
 class OnSchedule(World):
-    """A job whose runs are made by a schedule."""
+    """A job whose runs are made by a schedule, and whose drivers start, run and write for some seconds."""
 
     def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
         return replace(super().request(epoch, owner), kind=RequestKind.PERIODIC)
+
+    def write(self, handover: Handover, **more: Any) -> AckDocument:
+        entry = self.coordinator().head().pending[0]
+        since = self.clock.now_ms - entry.triggered_at_ms
+        took = min(since, 1000 * (20 + 5 * len(handover.stage)))
+        metrics = AckMetrics(since - took + 4_000, took - 6_000, 2_000, end_to_end_ms=since)
+        return replace(super().write(handover, **more), metrics=metrics)
 
 
 def pictured(storage: str) -> World:

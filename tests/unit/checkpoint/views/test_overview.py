@@ -40,7 +40,7 @@ def test_what_is_waited_for_is_a_note(busy: World) -> None:
         Alarm(
             "note",
             "Checkpoint 4 waits for `routes`, `airports`, `report`; it was triggered 3m 00s ago. "
-            "Its epoch has had 1 restart, 2 left.",
+            "The attempt before it ended: routes: ValueError: bad row. Its epoch has had 1 restart, 2 left.",
             run_id="c",
             stages=("routes", "airports", "report"),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -39,6 +40,7 @@ def test_the_overview_says_what_is_waited_for(busy: World) -> None:
     assert "clean kept from 3" in seen
     assert "routes waited for" in seen
     assert "Checkpoint 4 waits for routes , airports , report ; it was triggered" in seen
+    assert "The attempt before it ended: routes: ValueError: bad row. Its epoch has had 1 restart" in seen
     assert "Its epoch has had 1 restart, 2 left." in seen
     assert "completed 2" in seen
 
@@ -97,7 +99,7 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     assert "retained yes: it can be restored" in seen
     assert "state totals" in seen
     assert f"cairn show {JOB} 2 --storage {STORAGE}" in seen
-    assert f"What next Nothing: it completed. cairn verify {JOB} 2 --storage {STORAGE} checks" in seen
+    assert f"What next: Nothing: it completed. cairn verify {JOB} 2 --storage {STORAGE} checks" in seen
     seen = words(page.get(f"{ONE}/checkpoints/3").text)
     assert f"Nothing: checkpoint 4 is the newest of the same DAG run. cairn show {JOB} 4 --storage {STORAGE}" in seen
     assert "reason JOB_FAILOVER_REGION detail routes: ValueError: bad row" in seen
@@ -139,7 +141,13 @@ def test_the_summary_has_durations_and_reasons(busy: World) -> None:
 
 def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) -> None:
     seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
-    assert "2026-01-03 to 2026-01-04 1 routes: ValueError: bad row routes 1/4 7.0 s" in seen
+    assert "2026-01-03 to 2026-01-04 1 routes: ValueError: bad row routes 1/4 7.0 s –" in seen
+    busy.clock.advance(timedelta(seconds=21))
+    for stage in ("routes", "airports", "report"):
+        busy.run_stage("c", stage)
+    busy.coordinator().complete(busy.pending_id("c"))
+    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
+    assert "routes: ValueError: bad row routes 1/4 7.0 s 21.0 s" in seen
     assert "2 " in seen.split("Restores")[1]
     assert "None of the last 0 checkpoints." in words(Page(one_job(MemoryStore())).get(f"{ONE}/failovers").text)
 
