@@ -143,6 +143,13 @@ async function plain() {
   return { rows, heading: (await page.textContent("h2")).trim(), address: new URL(page.url()).pathname };
 }
 
+// How high a picture is that cuts no line of the page in two.
+function whole(most) {
+  if (document.body.scrollHeight + 16 <= most) return document.body.scrollHeight + 16;
+  const ends = [...document.querySelectorAll("main tr, main li, main p, main dd, main h3")].map((each) => each.getBoundingClientRect().bottom + scrollY);
+  return Math.ceil(Math.max(...ends.filter((end) => end < most))) + 1;
+}
+
 // Pictures of pages for the documentation, on a narrow and on a wide screen, in both colour schemes.
 async function pictures([folder, ...pages]) {
   const files = [];
@@ -154,8 +161,8 @@ async function pictures([folder, ...pages]) {
       for (const colorScheme of ["light", "dark"]) {
         await page.emulateMedia({ colorScheme });
         files.push(`page-${name}-${width}-${colorScheme}.png`);
-        const [height, most] = [await page.evaluate(() => document.body.scrollHeight + 16), width === 375 ? 1400 : 900];
-        await page.screenshot({ path: `${folder}/${files.at(-1)}`, fullPage: true, clip: { x: 0, y: 0, width, height: Math.min(height, most) } });
+        const height = await page.evaluate(whole, width === 375 ? 1400 : 880);
+        await page.screenshot({ path: `${folder}/${files.at(-1)}`, fullPage: true, clip: { x: 0, y: 0, width, height } });
       }
     }
     await page.close();
