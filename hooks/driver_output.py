@@ -84,7 +84,7 @@ class DriverOutput:
         own = _OF_CAIRN.match(text)
         of_spark = _OF_SPARK.match(text)
         if own is not None:
-            self._show(cairn, logging.getLevelName(own["level"]), own["text"])
+            self._show(cairn, logging.getLevelNamesMapping()[own["level"]], own["text"])
         elif of_spark is not None:
             level = _LEVELS.get(of_spark["level"] or of_spark["structured"])
             if level is None:

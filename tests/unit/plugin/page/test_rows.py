@@ -58,8 +58,9 @@ def with_table() -> World:
     at = world.submit("a", STAGE).handover
     folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "table.daily")
     handles = []
-    for number, columns in enumerate(({"k": ["A-B"]}, {"k": ["B-C", "C-D"], "v": ["late", None]})):
-        data = parquet({**columns})
+    days: list[dict[str, list[Any]]] = [{"k": ["A-B"]}, {"k": ["B-C", "C-D"], "v": ["late", None]}]
+    for number, columns in enumerate(days):
+        data = parquet(columns)
         written = world.files.create_bytes(f"{folder}part-{number}", data)
         assert isinstance(written, Written)
         handles.append(
