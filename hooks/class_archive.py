@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .spark_site import SparkSite
+from .drivers.spark_site import SparkSite
 
 FILE = "cairn-classes.jsa"
 """The archive, in the home of Spark."""

@@ -23,7 +23,7 @@ from ..spark.remote.server_on_cluster import check_login, cluster_conf, handing_
 from ..spark.remote.server_task import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
 from ..storage.errors import ErrorKind
 from .class_archive import EXTRA
-from .spark_site import SparkSite
+from .drivers.spark_site import SparkSite
 from .spark_submit import EpochSubmitHook
 
 _PROGRAM = "from airflow_cairn.spark.remote.session_driver import main\n\nraise SystemExit(main({task!r}))\n"

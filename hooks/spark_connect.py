@@ -21,7 +21,7 @@ from ..checkpoint.errors import InvalidConfigError
 from ..spark.application import Application
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
-from .driver_output import driver_output
+from .drivers.driver_output import driver_output
 from .spark_submit import OTHER_IDENTITY
 
 log = logging.getLogger("airflow_cairn")

@@ -11,9 +11,9 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from ..spark.application import Application
 from .class_archive import class_archive_conf
-from .driver_output import DriverOutput, driver_output
-from .redaction import redaction_conf
-from .spark_site import SparkSite
+from .drivers.driver_output import DriverOutput, driver_output
+from .drivers.redaction import redaction_conf
+from .drivers.spark_site import SparkSite
 
 OTHER_IDENTITY = frozenset(
     {

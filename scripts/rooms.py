@@ -44,7 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "epoch",
         "remote",
     ),
-    "hooks": ("versions", "*"),
+    "hooks": ("versions drivers", "*"),
     "tasks": ("*", "health", "reports"),
     "plugin": ("provider_info windows drawings", "timetable interventions", "page", "cairn_plugin"),
     "operators": ("graph", "stage", "failure trigger restore doctor notifications", "savepoint", "group"),

@@ -188,6 +188,7 @@ _UPWARDS = {
     "storage/local/x.py": "from ..s3.store import S3Store",
     "storage/s3/x.py": "from ..probe import probe",
     "hooks/versions/x.py": "from ..clear_body import TaskRef",
+    "hooks/drivers/x.py": "from ..clear_body import TaskRef",
     "checkpoint/secrets/x.py": "from ..documents import head",
     "checkpoint/documents/x.py": "from ..store import acks",
     "checkpoint/failures/x.py": "from ..decisions import queue",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ...hooks.spark_site import SparkSite
+from ...hooks.drivers.spark_site import SparkSite
 
 _JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _OF_PYTHON = "import sys; print('%d.%d' % sys.version_info[:2])"

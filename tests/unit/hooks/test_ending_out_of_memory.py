@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cairn.hooks.drivers.spark_site import SparkSite
 from airflow_cairn.hooks.session_server import ending_out_of_memory
-from airflow_cairn.hooks.spark_site import SparkSite
 
 OPTIONS = "spark.driver.extraJavaOptions"
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.hooks import driver_output
+from airflow_cairn.hooks.drivers import driver_output
 from airflow_cairn.operators import SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.sessions import session_id

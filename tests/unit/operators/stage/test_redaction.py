@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.hooks.redaction import OURS, REGEX, redaction_conf
-from airflow_cairn.hooks.spark_site import SparkSite, properties
+from airflow_cairn.hooks.drivers.redaction import OURS, REGEX, redaction_conf
+from airflow_cairn.hooks.drivers.spark_site import SparkSite, properties
 
 
 def defaults(folder: Path, text: str) -> Path:

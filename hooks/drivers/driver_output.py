@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ..checkpoint.secrets.masking import masked
-from ..spark.execution.error_text import MAX_LENGTH
-from ..storage.printable import printable
+from ...checkpoint.secrets.masking import masked
+from ...spark.execution.error_text import MAX_LENGTH
+from ...storage.printable import printable
 
 cairn = logging.getLogger("airflow_cairn")
 spark = logging.getLogger("spark")
