@@ -87,7 +87,10 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc]
         return self._lane_of.setdefault(node, (OTHERS, QUICK)[len(self._lane_of) % 2])
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Let the worker with the Airflow end after it: its session, and with it the Airflow, would last on."""
-        if AIRFLOW in self.assigned_work[node] and not node.shutting_down:
+        """Let the worker with the Airflow end after it: its session, and with it the Airflow, would last on.
+
+        The only worker there is goes on.
+        """
+        if AIRFLOW in self.assigned_work[node] and len(self.nodes) > 1 and not node.shutting_down:
             node.shutdown()
         super()._reschedule(node)

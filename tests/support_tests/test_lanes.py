@@ -55,27 +55,42 @@ WAITS, TAKEN_OVER = "tests/docs/test_blocks.py", "tests/real/spark/test_epochs.p
 """The first test of one module ends only when another worker has taken another module of its lane."""
 
 
+def run(folder: Path, workers: int) -> list[list[str]]:
+    """Run the files' tests; gives of each its id, its worker, and how much the two give way."""
+    notes, session = folder / "notes", folder / "session"
+    notes.touch()
+    session.write_text("/autogroup-7 nice 3\n")
+    for name, count in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        waits = (
+            "others_side_by_side" if workers > 1 and name == WAITS and number == 0 else "" for number in range(count)
+        )
+        path.write_text("\n".join(f"def test_{number}(note, {wait}): pass" for number, wait in enumerate(waits)))
+    places = {"root": str(ROOT), "notes": str(notes), "session": str(session), "taken_over": TAKEN_OVER}
+    (folder / "conftest.py").write_text(FROM_TESTS.format(**places))
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    options = ["-q", "-p", "no:cacheprovider", "-n", str(workers), "--dist", "loadscope"]
+    command = [sys.executable, "-m", "pytest", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert session.read_text() == "3", "it is as it was"
+    ran = [line.split() for line in notes.read_text().splitlines()]
+    assert len(ran) == len({nodeid for nodeid, *_ in ran}) == sum(FILES.values())
+    return ran
+
+
+@pytest.mark.large
+@pytest.mark.timeout(1800)
+def test_one_worker_runs_all_lanes(tmp_path: Path) -> None:
+    assert {worker for _, worker, *_ in run(tmp_path, 1)} == {"gw0"}
+
+
 @pytest.mark.large
 @pytest.mark.timeout(1800)
 def test_three_lanes(tmp_path: Path) -> None:
     """Every test runs once; the Airflow has a worker of its own, which goes first, and the others help each other."""
-    notes, session = tmp_path / "notes", tmp_path / "session"
-    notes.touch()
-    session.write_text("/autogroup-7 nice 3\n")
-    for name, count in FILES.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        waits = ("others_side_by_side" if name == WAITS and number == 0 else "" for number in range(count))
-        path.write_text("\n".join(f"def test_{number}(note, {wait}): pass" for number, wait in enumerate(waits)))
-    places = {"root": str(ROOT), "notes": str(notes), "session": str(session), "taken_over": TAKEN_OVER}
-    (tmp_path / "conftest.py").write_text(FROM_TESTS.format(**places))
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "3", "--dist", "loadscope"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1500, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    ran = [line.split() for line in notes.read_text().splitlines()]
-    assert len(ran) == len({nodeid for nodeid, *_ in ran}) == sum(FILES.values())
-
+    ran = run(tmp_path, 3)
     here = os.getpriority(os.PRIO_PROCESS, 0)
     workers, priorities = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for nodeid, worker, *niceness in ran:
@@ -87,4 +102,3 @@ def test_three_lanes(tmp_path: Path) -> None:
     lower = max(here, lanes.NICENESS)
     first, others = f"{here} {lanes.NICENESS}", f"{lower} {lanes.NICENESS}"
     assert priorities == {lanes.AIRFLOW: {first}, lanes.OTHERS: {others}, lanes.QUICK: {others}}
-    assert session.read_text() == "3", "it is as it was"
