@@ -144,7 +144,7 @@ def frame(
         # As Spark gives what it reads from files: whatever was written, all columns may be null.
         return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
-    base, added = ([file for file in ordered if bool(file.handle.run) == later] for later in (False, True))
+    added = [file for file in ordered if file.handle.run]
     part = _Part(spark, schema, groups, touched)
     if added and stored.output.merge:
         try:
@@ -152,19 +152,19 @@ def frame(
             merges.check(stored.output.name, schema, stored.output.key, stored.output.merge)
         except InvalidStateError as error:
             raise DocumentError(error.message, output=stored.output.id, folder=stored.output.folder) from error
-        everything = part.read(urls(files, stored, ordered, local))
-        return merges.merged(everything, schema, stored.output.key, stored.output.merge)
-    whole = part.read(urls(files, stored, base, local)) if base else None
-    if whole is not None and not added:
-        return whole
+    found = urls(files, stored, ordered, local)
+    if added and stored.output.merge:
+        return merges.merged(part.read(found), schema, stored.output.key, stored.output.merge)
+    if not added:
+        return part.read(found)
     if not stored.output.key:
         raise DocumentError("the output has runs and no key", output=stored.output.id, folder=stored.output.folder)
+    own = runs.own_columns()
     return runs.newest_wins(
-        whole,
-        part.read(urls(files, stored, added, local), runs.own_columns()),
+        part.read(found, own),
+        part.read([url for file, url in zip(ordered, found, strict=True) if file.handle.run], own),
         schema.names,
-        stored.output.key,
-        runs=len({file.handle.run for file in added}),
+        runs.Key.of(stored.output.key, schema),
         size_bytes=sum(file.handle.size_bytes for file in added),
     )
 
@@ -231,7 +231,8 @@ def as_one_run(spark: SparkSession, files: JobFiles, stored: Stored, local: Loca
         return merges.merged(part.read(ordered), schema, output.key, output.merge)
     number = max(file.handle.run for file in stored.files)
     size = sum(file.handle.size_bytes for file in stored.files)
-    return runs.as_one(part.read(ordered, runs.own_columns()), output.key, number, size_bytes=size)
+    rows, key = part.read(ordered, runs.own_columns()), runs.Key.of(output.key, schema)
+    return runs.as_one(rows, key, number, size_bytes=size)
 
 
 def data_files(files: JobFiles, stored: Stored) -> Stored:

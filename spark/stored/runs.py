@@ -17,6 +17,7 @@ generates, for each epoch anew; a text it passes by reference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from . import key_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
 DELETED = "_cairn_deleted"
 """The stored column of a run that marks a key as deleted."""
@@ -54,6 +55,7 @@ _BROADCAST_KEYS = 1_000_000
 _DIGITS = 10
 _NEWER = "_cairn_newer"
 """The number of a run, where it is compared with another."""
+_WHOLE_NUMBERS = frozenset({"byte", "short", "integer", "long"})
 _RANGED = ("byte", "short", "integer", "long", "string", "date")
 """Types of a key column whose least and greatest value narrow what is read."""
 
@@ -152,16 +154,16 @@ def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
 
 
-def as_one(log: DataFrame, key: Sequence[str], number: int, *, size_bytes: int) -> DataFrame:
+def as_one(log: DataFrame, key: Key, number: int, *, size_bytes: int) -> DataFrame:
     """Give the rows of several runs as those of one: of each key the newest, which may say that it is deleted.
 
     Args:
         log: the rows of the runs, with the columns of the state and the two of a run.
-        key: the columns of the key.
+        key: of the state.
         number: of the run that they become, that of the newest of them.
         size_bytes: of their files.
     """
-    return numbered(_newest_rows(log, _numbers(log, key, size_bytes), key), number)
+    return numbered(_newest_rows(log, log, key, size_bytes), number)
 
 
 def numbered(df: DataFrame, number: int) -> DataFrame:
@@ -171,51 +173,73 @@ def numbered(df: DataFrame, number: int) -> DataFrame:
     return df.withColumn(NUMBER, F.lit(f"{number:0{_DIGITS}}"))
 
 
-def newest_wins(
-    base: DataFrame | None, log: DataFrame, columns: Sequence[str], key: Sequence[str], *, runs: int, size_bytes: int
-) -> DataFrame:
+def newest_wins(rows: DataFrame, log: DataFrame, columns: Sequence[str], key: Key, *, size_bytes: int) -> DataFrame:
     """Merge a base with the rows of its runs.
 
+    Base and runs are read by one scan: of a union Spark would copy each row, the many of the base too.
+
     Args:
-        base: with the columns of the state; None where it has no rows.
-        log: with those and the two of a run.
+        rows: of base and runs, with the columns of the state and the two of a run, which a base does not fill.
+        log: the same rows without those of the base.
         columns: of the state, in their order.
-        key: those of the key.
-        runs: how many there are in `log`.
-        size_bytes: of their files.
+        key: that of the state.
+        size_bytes: of the files of the runs.
     """
     from pyspark.sql import functions as F
 
+    newest = _newest_rows(rows, log, key, size_bytes)
     wanted = [F.col(key_groups.quoted(column)) for column in columns]
-    newer = _numbers(log, key, size_bytes)
-    newest = _newest_rows(log, newer, key) if runs > 1 else log
-    there = newest.where(~F.col(DELETED)).select(*wanted)
-    if base is None:
-        return there
-    return base.join(newer, same_key(key), "left_anti").select(*wanted).union(there)
+    return newest.where(~F.coalesce(F.col(DELETED), F.lit(False))).select(*wanted)
 
 
-def _numbers(log: DataFrame, key: Sequence[str], size_bytes: int) -> DataFrame:
-    """Give the keys of runs with the numbers of these, to be compared with rows: they go to each executor."""
-    from pyspark.sql import functions as F
-
-    found = log.select(*key_groups.renamed(key), F.col(NUMBER).alias(_NEWER))
-    return F.broadcast(found) if size_bytes <= _BROADCAST_BYTES else found
-
-
-def _newest_rows(log: DataFrame, newer: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Leave out the rows of runs whose key is in a newer run.
+def _newest_rows(rows: DataFrame, log: DataFrame, key: Key, size_bytes: int) -> DataFrame:
+    """Leave out the rows whose key is in a newer run; the keys of the runs go to each executor.
 
     An aggregation would sort all rows of the runs: Spark keeps texts and structs in no hash table.
     """
     from pyspark.sql import functions as F
 
-    return log.join(newer, same_key(key) & (F.col(_NEWER) > F.col(NUMBER)), "left_anti")
+    newer = log.select(*key_groups.renamed(key.columns), F.col(NUMBER).alias(_NEWER))
+    if size_bytes <= _BROADCAST_BYTES:
+        newer = F.broadcast(newer)
+    older = F.coalesce(F.col(NUMBER), F.lit("")) < F.col(_NEWER)
+    return rows.join(newer, key.is_same() & older, "left_anti")
 
 
 def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:
     """Give the key columns under names that no column of a state has."""
     return df.select(*key_groups.renamed(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key of a state.
+
+    Args:
+        columns: its names.
+        is_number: whether it is one column of whole numbers.
+    """
+
+    columns: tuple[str, ...]
+    is_number: bool
+
+    @classmethod
+    def of(cls, columns: Sequence[str], schema: StructType) -> Key:
+        """Make it; `schema` is the state's."""
+        kinds = {schema[column].dataType.typeName() for column in columns}
+        return cls(tuple(columns), len(columns) == 1 and kinds <= _WHOLE_NUMBERS)
+
+    def is_same(self) -> Column:
+        """Give the condition that a row has a key of `only_keys`; null is a key as any other."""
+        from pyspark.sql import functions as F
+
+        if not self.is_number:
+            return same_key(self.columns)
+        # Spark looks up one number faster than what it makes of `eqNullSafe`, a number and whether it is null. What is
+        # no equality is compared only where the numbers are equal.
+        one, other = F.col(key_groups.quoted(self.columns[0])), F.col(f"{key_groups.KEY}0")
+        both_or_none = (F.isnull(one) <= F.isnull(other)) & (F.isnull(one) >= F.isnull(other))
+        return (F.coalesce(one, F.lit(0)) == F.coalesce(other, F.lit(0))) & both_or_none
 
 
 def same_key(key: Sequence[str]) -> Column:
