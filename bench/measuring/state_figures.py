@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import once, runs
 
 from .spark_cost import Spent
 
@@ -40,6 +40,8 @@ def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool =
         partials: whether the runs are partial aggregates.
     """
     counts: dict[Kind, int] = {"run": 0, "merge": 0, "base": 1}
+    if once.is_small([StateHandle("", "", snapshot_bytes, "")]):
+        return counts
     live: dict[int, int] = {}
     """By number, the epochs that a run stands for."""
     due = False

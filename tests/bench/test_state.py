@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import once, runs
 from bench.measuring.spark_cost import Spent, ratio
 from bench.measuring.state_figures import Kind, Round, amortised, at_200_million, bytes_share, cycle, ratios
 from bench.state import main
@@ -59,6 +59,10 @@ def test_kinds_of_epochs_come_as_a_job_decides(share: float, partials: bool, cou
     """Of a state of 1000 MiB; partials that are soon in a new base are not merged before."""
     size = 1000 * runs.SMALL_BYTES
     assert cycle(size, int(share * size), share, partials=partials) == counts
+
+
+def test_a_small_state_is_written_whole_each_time() -> None:
+    assert cycle(once.WHOLE_BYTES, 10, 0.01) == {"run": 0, "merge": 0, "base": 1}
 
 
 def test_two_sizes_say_what_a_third_would_take() -> None:
