@@ -1,7 +1,7 @@
 """The tutorial, as a new user does it: its files are written, its commands typed in one shell, in the page's order.
 
+In an environment of its own, with nothing in it but what the page installs, and with nothing of this clone on the path.
 What a command prints is compared with what the page prints below it; a command without output there must end well.
-The whole page is typed in the suite's own environment, and up to the first run in a fresh one, with this clone's wheel.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ from scripts.harness.spark.start import OPTION, fast_conf
 from scripts.setup.base import ROOT
 from scripts.setup.java import ensure_java
 from scripts.setup.uv import ensure_uv
-from scripts.setup.venv import VENV
 from tests.support.wheel import built_wheel
 
 BLOCKS = [each for each in doc_blocks(ROOT) if each.kind is Kind.TUTORIAL]
 SAID = "said by command "
-_INSTALLS = ("python3 -m venv ", ". venv/", "pip install ")
-"""Left out where the test's own environment is used."""
-_PACKAGE = re.compile(r"pip install 'airflow-cairn(?P<extras>\[[a-z,]+\])'")
-"""In a fresh environment uv installs this clone's wheel, with the extras that the page asks for."""
+INSTALL = re.compile(r"pip install 'airflow-cairn(?P<extras>\[[a-z,]+\])'")
+"""The one line that is typed in other words: this clone's wheel, and uv, which links what its cache has."""
 _DIFFER = {
     r"\d\d\d\d-\d\d-\d\dT[\d…:.]+\d\d\.\d{6}(?:\+00:00)?": "RUN",
     r"\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ": "MOMENT",
@@ -55,7 +52,7 @@ def script_and_outputs(folder: Path, install: str = "") -> tuple[str, dict[str, 
 
     Args:
         folder: the home of the user.
-        install: what installs the package in a fresh environment, without the extras; empty: there is one.
+        install: what installs the package, without the extras that the page asks for.
 
     Returns:
         The script, and what the page prints below each command.
@@ -70,67 +67,45 @@ def script_and_outputs(folder: Path, install: str = "") -> tuple[str, dict[str, 
             continue
         for typed in block.text.removeprefix("$ ").split("\n$ "):
             command, _, output = typed.partition("\n")
-            package = _PACKAGE.fullmatch(command)
-            if package and install:
-                line = f"{install}{shlex.quote(package['extras'])}"
-                # Online, uv keeps one more copy of PySpark, 2 GB, each time: so first from what its cache has.
+            name = f"{len(outputs)}: {command}"
+            if installs := INSTALL.fullmatch(command):
+                line = f"{install}{shlex.quote(installs['extras'])}"
+                # Online uv keeps one more copy of PySpark, 2 GB, each time; so first from what its cache has, in 2 s.
                 command = f"{line} --offline || {line}"
-            if install or not command.startswith(_INSTALLS):
-                name = f"{len(outputs)}: {command}"
-                script += [f"echo; echo {shlex.quote(SAID + name)}", command]
-                outputs[name] = output.replace("/home/ada", str(folder))
+            script += [f"echo; echo {shlex.quote(SAID + name)}", command]
+            outputs[name] = output.replace("/home/ada", str(folder))
     return "\n".join(script), outputs
-
-
-def typed(script: str, home: Path, programs: Path) -> dict[str, str]:
-    """Let bash run a script as a user with this home and these programs; give what each command printed."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CAIRN", "SPARK"))}
-    java = ensure_java()
-    foreign = [each for each in os.environ["PATH"].split(os.pathsep) if not Path(each).is_relative_to(ROOT)]
-    env |= {
-        "HOME": str(home),
-        "COLUMNS": "100",  # as the page shows it; where it is narrower, tables leave columns out
-        "PATH": os.pathsep.join([str(programs), str(java / "bin"), *foreign]),
-        "JAVA_HOME": str(java),
-        "JDK_JAVA_OPTIONS": fast_conf()[OPTION],
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    log = home / "terminal.log"
-    with RealProcess("tutorial", ["bash", "-c", script], log, env=env, cwd=home) as shell:
-        shell.reap()
-    printed = log.read_text()
-    assert shell.returncode == 0, printed[-20_000:]
-    return dict(part.split("\n", 1) for part in printed.split(f"\n{SAID}")[1:])
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)  # seven drivers, each with a JVM, and Airflow's start three times
 def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
-    script, wanted = script_and_outputs(tmp_path)
-    said = typed(script, tmp_path, VENV / "bin")
-    assert said.keys() == wanted.keys()
-    for command, output in wanted.items():
-        if output:
-            assert same_each_time(said[command]) == same_each_time(output), f"{command}\n{said[command]}"
-
-
-@pytest.mark.spark  # Java is there, and `make test-fast` need not wait for it
-@pytest.mark.timeout(900)
-def test_what_the_page_installs_is_all_that_its_files_need(tmp_path: Path) -> None:
-    """In an environment that it makes, its commands are typed up to the first run; then the DAG file is imported"""
     (tmp_path / "constraints.txt").write_text("\n".join(constraints()) + "\n")
     cache = subprocess.run([ensure_uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
     uv = [ensure_uv(), "pip", "install", "--no-config", "--quiet", "--cache-dir", cache]
     install = [*uv, "--constraint", tmp_path / "constraints.txt", built_wheel(tmp_path)]
-    script, _ = script_and_outputs(tmp_path, shlex.join(map(str, install)))
-    before, _, _ = script.partition("\nairflow dags test ")
-    checks = (
-        "python dags/visits.py; command -v cairn airflow spark-submit; python -c 'import pyarrow, airflow_cairn.spark'"
-    )
-    said = typed(f"{before}\n{checks}", tmp_path, Path(sys.base_prefix) / "bin")
-    programs = tmp_path / "cairn-tutorial" / "venv" / "bin"
-    *_, last = said.values()
-    assert last.split() == [str(programs / name) for name in ("cairn", "airflow", "spark-submit")]
+    script, wanted = script_and_outputs(tmp_path, shlex.join(map(str, install)))
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CAIRN", "SPARK"))}
+    java = ensure_java()
+    foreign = [each for each in os.environ["PATH"].split(os.pathsep) if not Path(each).is_relative_to(ROOT)]
+    env |= {
+        "HOME": str(tmp_path),
+        "COLUMNS": "100",  # as the page shows it; where it is narrower, tables leave columns out
+        "PATH": os.pathsep.join([str(Path(sys.base_prefix) / "bin"), str(java / "bin"), *foreign]),
+        "JAVA_HOME": str(java),
+        "JDK_JAVA_OPTIONS": fast_conf()[OPTION],
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    log = tmp_path / "terminal.log"
+    with RealProcess("tutorial", ["bash", "-c", script], log, env=env, cwd=tmp_path) as shell:
+        shell.reap()
+    printed = log.read_text()
+    said = dict(part.split("\n", 1) for part in printed.split(f"\n{SAID}")[1:])
+    assert shell.returncode == 0, printed[-20_000:]
+    assert said.keys() == wanted.keys()
+    for command, output in wanted.items():
+        if output:
+            assert same_each_time(said[command]) == same_each_time(output), f"{command}\n{said[command]}"
 
 
 def test_every_step_of_the_tutorial_has_an_output_to_compare() -> None:
