@@ -55,15 +55,15 @@ class SharedReads:
     Args:
         now: seconds that only grow.
         fresh_s: how long a value is given without another look.
-        patience_s: how long a request waits.
+        patience_s: how long a request waits; `PATIENCE_S`, as it is now, if None.
     """
 
     def __init__(
-        self, now: Callable[[], float] = monotonic, fresh_s: float = FRESH_S, patience_s: float = PATIENCE_S
+        self, now: Callable[[], float] = monotonic, fresh_s: float = FRESH_S, patience_s: float | None = None
     ) -> None:
         self._now = now
         self._fresh_s = fresh_s
-        self._patience_s = patience_s
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._lock = Lock()
         self._pools: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
         self._reads: OrderedDict[tuple[str, Hashable], _Read] = OrderedDict()

@@ -7,7 +7,7 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -52,6 +52,8 @@ class AirflowHome(Service):
         users: others than the admin, each with its role in Airflow's simple auth manager.
         database: a running server that gets a database for this Airflow; None for SQLite in the folder.
         programs: the folder with `airflow`, `python` and `spark-submit`; those of this project unless given.
+        only: those of the processes that are to run, in mode `components`.
+        prefix: below which the API server answers, as behind a proxy: empty or with a leading slash.
     """
 
     stop_grace_s: ClassVar[float] = 4.0
@@ -69,8 +71,12 @@ class AirflowHome(Service):
         users: Mapping[str, str] | None = None,
         database: PostgresServer | None = None,
         programs: Path = VENV / "bin",
+        only: Sequence[Component] = COMPONENTS,
+        prefix: str = "",
     ) -> None:
         super().__init__("airflow", home)
+        self._only = tuple(only)
+        self._prefix = prefix
         self._programs = programs
         self._database = database
         self.mode = mode
@@ -81,7 +87,9 @@ class AirflowHome(Service):
         self.started_in_s = 0.0
         """How long the last start took."""
         self._extra_env = dict(env or {})
-        wanted = settings_for(self.home, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism)
+        wanted = settings_for(
+            self.home, self.url, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism
+        )
         roles = {USERNAME: "admin", **(users or {})}
         who = {("core", "simple_auth_manager_users"): ",".join(f"{name}:{role}" for name, role in roles.items())}
         if database is not None:
@@ -102,7 +110,7 @@ class AirflowHome(Service):
     @property
     def url(self) -> str:
         """The address of the page and the API."""
-        return f"http://127.0.0.1:{self.ports.api}"
+        return f"http://127.0.0.1:{self.ports.api}{self._prefix}"
 
     @property
     def dags_folder(self) -> Path:
@@ -155,7 +163,7 @@ class AirflowHome(Service):
             ensure_database(self.home / "airflow.db", lambda: self.command("db", "migrate"))
         else:
             self.command("db", "migrate")
-        for name in ("standalone",) if self.mode == "standalone" else COMPONENTS:
+        for name in ("standalone",) if self.mode == "standalone" else self._only:
             self._run(name)
         serves = self._processes["standalone" if self.mode == "standalone" else "api-server"]
         serves.wait_until(lambda: "api-server" not in self._unhealthy(), timeout, "an API server that answers")
@@ -236,7 +244,7 @@ class AirflowHome(Service):
             health = self.api.health()
         except httpx.TransportError:
             return ["api-server"]
-        wanted = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        wanted = ["metadatabase", *(each.replace("-", "_") for each in self._only if each != "api-server")]
         return [name for name in wanted if health.get(name) != "healthy"]
 
     def wait_until_healthy(self, timeout: float = 300) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import Engine
 
+from airflow_cairn.plugin.page import shared_reads
 from scripts.harness.airflow_config import LOCAL_SETTINGS
 
 
@@ -20,3 +22,12 @@ def test_the_database_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     finally:
         event.remove(Engine, "connect", names["leave_writing_to_the_system"])
     assert names["__all__"] == []
+
+
+def test_the_pages_wait_for_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["airflow", "api-server"])
+    monkeypatch.setattr(shared_reads, "PATIENCE_S", shared_reads.PATIENCE_S)
+    names: dict[str, Any] = {}
+    exec(LOCAL_SETTINGS, names)
+    event.remove(Engine, "connect", names["leave_writing_to_the_system"])
+    assert shared_reads.SharedReads()._patience_s > 100

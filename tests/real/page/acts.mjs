@@ -1,6 +1,6 @@
-// People in Airflow's frame who have a job do something. `node acts.mjs BASE DAG` answers each line of its input, as JSON:
-// `sign-in` as USER; `look` as USER at TAB of the job, and follow the link to ACT; `press` the button of what USER looks at, with
-// the confirmation spoilt or not. An answer has the heading, the text and the address of the page that is there then.
+// People in Airflow's own UI who have a job do something on the page of its DAG. `node acts.mjs BASE DAG` answers each line of
+// its input, as JSON: `sign-in` USER PASSWORD; `look` as USER at TAB of the job, and follow the link to ACT; `press` the button of what USER looks
+// at, with the confirmation spoilt or not. Each answer has the heading, the text and the address of the page that is there then.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -18,12 +18,17 @@ const browser = await chromium.launch({
 });
 const frames = {}; // of the tab of each user
 
-async function signIn({ user }) {
-  const page = await (await browser.newContext({ extraHTTPHeaders: { "x-user": user } })).newPage();
+async function signIn({ user, password }) {
+  const page = await (await browser.newContext({ viewport: { width: 1400, height: 900 } })).newPage();
   page.setDefaultTimeout(240_000);
-  await page.goto(`${base}/`);
+  await page.goto(`${base}/dags/${dag}/plugin/checkpoints`);
+  await page.waitForURL((url) => url.pathname.includes("login"));
+  await page.fill("input[name=username]", user);
+  await page.fill("input[name=password]", password);
+  await page.keyboard.press("Enter");
+  await page.waitForURL((url) => !url.pathname.includes("login"));
+  await page.frameLocator("iframe").locator("main").waitFor();
   frames[user] = page.frame({ url: /\/cairn\// });
-  await frames[user].waitForSelector("main");
   return {};
 }
 

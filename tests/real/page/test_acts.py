@@ -1,10 +1,12 @@
-"""All that a person may have a job do, by REST and by the page in a real Chromium, and the refusal of each.
+"""The pages in Airflow's own UI, below a prefix: its tabs, and all that a person may have a job do, by REST too.
 
-The app is served in process, with a stand-in of Airflow's own API; the tests' world plays the stages in the store.
+The API server is a real one, below a prefix, and so are its users, database and UI. No other part of Airflow runs: the
+runs that people make stay queued, and the tests' world plays their stages in the store.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,21 +21,26 @@ import pytest
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.entries import InterventionKind, Stopped
 from airflow_cairn.plugin.interventions.of_runs import run_of
+from airflow_cairn.plugin.interventions.plan import RunKind
+from airflow_cairn.storage import open_store
+from scripts.harness.airflow_home import USERNAME, AirflowHome
 from scripts.harness.wait import wait_until
-from tests.real.page.test_browser import served
 from tests.support.browser import Browser, open_browser
-from tests.support.world.savepoints import TARGET
-from tests.support.world.world import CONFIG, JOB, World
-from tests.unit.plugin.page.stand_in import ADMIN, VIEWER, StandIn, one_job
+from tests.support.people import program, signed_in
+from tests.support.tabs import expected_in_the_ui, seen_in_the_ui
+from tests.support.world.world import CONFIG, World
 
 pytestmark = pytest.mark.timeout(1200)  # on a machine as busy as can be
 
-SCRIPT = Path(__file__).with_name("acts.mjs")
-STAGE = "routes"
+HERE = Path(__file__).parent
+LOOKS = "looks"
+PREFIX = "/team/airflow"
+DAG, STAGE = "flights", "routes"
 COMPLETED = "COMPLETED"
-ONE = f"/dags/flights/jobs/{JOB}"
+JOB = f"/dags/{DAG}/jobs/{DAG}"
+
 BEGIN = frozenset({"checkpoint", "savepoint", "stop"})
 """What begins an operation."""
 OF_PAGE = {"accept": "text/html", "sec-fetch-site": "same-origin"}
@@ -69,7 +76,7 @@ class Act:
 class People:
     """One who may edit the DAG's runs and one who may look, each as a person and as a program."""
 
-    server: StandIn
+    airflow: AirflowHome
     world: World
     browser: Browser
     admin: httpx.Client
@@ -90,7 +97,7 @@ class People:
         wanted = 202 if act.kind in BEGIN else 200
         assert {each.status_code for each in answers} == {wanted}, [each.text for each in answers]
         if act.kind in BEGIN:
-            place = answers[0].headers["location"].removeprefix("/cairn")
+            place = answers[0].headers["location"].removeprefix(f"{PREFIX}/cairn")
             assert self.editor.get(place).json()["operation"] == plan["operation"]
         return dict(answers[0].json())
 
@@ -98,18 +105,18 @@ class People:
         """Be refused all that is to be refused, then open what an admin is asked before it is done; gives that."""
         _, plan = self._planned(act)
         self._refused(act, plan)
-        refused = self.browser.ask("look", user=VIEWER, tab=act.tab, act=act.address)
+        refused = self.browser.ask("look", user=LOOKS, tab=act.tab, act=act.address)
         assert refused["heading"] == "You may not do this"
-        self.browser.ask("look", user=ADMIN, tab=act.tab, act=act.address)
-        spoilt = self.browser.ask("press", user=ADMIN, spoilt=True)
+        self.browser.ask("look", user=USERNAME, tab=act.tab, act=act.address)
+        spoilt = self.browser.ask("press", user=USERNAME, spoilt=True)
         assert (spoilt["heading"], "too old to be confirmed" in spoilt["text"]) == ("Nothing was done", True)
-        found = self.browser.ask("look", user=ADMIN, tab=act.tab, act=act.address)
+        found = self.browser.ask("look", user=USERNAME, tab=act.tab, act=act.address)
         assert all(effect in found["text"] for effect in plan["effects"]), (found, plan)
         return found
 
     def pressed(self) -> str:
         """Have the admin press the button; gives the address of the page that comes, below the job's."""
-        return str(self.browser.ask("press", user=ADMIN, spoilt=False)["address"])
+        return str(self.browser.ask("press", user=USERNAME, spoilt=False)["address"])
 
     def by_page(self, act: Act) -> str:
         """Have the admin do it by the page."""
@@ -120,7 +127,7 @@ class People:
         """Be told that the job's state does not allow it, by REST and by the page."""
         for act in acts:
             before = self._seen()
-            path = f"{ONE}/interventions/{act.kind}"
+            path = f"{JOB}/interventions/{act.kind}"
             sent = {**act.about, "agreed": "x" * 32}
             for answer in (
                 self.editor.get(f"/api/v1{path}", params=act.about),
@@ -132,7 +139,7 @@ class People:
             assert self._seen() == before, act
 
     def _planned(self, act: Act) -> tuple[str, dict[str, Any]]:
-        path = f"/api/v1{ONE}/interventions/{act.kind}"
+        path = f"/api/v1{JOB}/interventions/{act.kind}"
         plan = self.editor.get(path, params=act.about).raise_for_status().json()
         assert (plan["kind"], plan["checkpoint"]) == (act.kind, act.checkpoint)
         return path, plan
@@ -140,7 +147,7 @@ class People:
     def _refused(self, act: Act, plan: dict[str, Any]) -> None:
         """Be refused as a viewer, signed out, from another site, and with a confirmation of something else."""
         before = self._seen()
-        page, rest = f"{ONE}/interventions/{act.kind}", f"/api/v1{ONE}/interventions/{act.kind}"
+        page, rest = f"{JOB}/interventions/{act.kind}", f"/api/v1{JOB}/interventions/{act.kind}"
         sent = {**act.about, "agreed": plan["agreed"]}
         form = {"confirmed": "x", "operation": "of-no-form"}
         for who, status in ((self.viewer, 403), (self.nobody, 401)):
@@ -160,14 +167,24 @@ class People:
 
     def _seen(self) -> tuple[int, int]:
         """Give what changes with whatever is done: the head's revision, and how often the audit log has ours."""
-        return self.world.coordinator().head().revision, len(self.server.logged)
+        return self.world.coordinator().head().revision, sum(logged(self.airflow).values())
+
+    def fails(self, run: str) -> None:
+        """Let a stage's task of a run have failed, as far as Airflow knows."""
+        path = f"/dags/{DAG}/dagRuns/{run}/taskInstances/epoch.{STAGE}"
+        self.airflow.api.request("PATCH", path, json={"new_state": "failed"})
+
+    def cleared(self, run: str) -> bool:
+        """Tell whether that task is to run again, with a word of who wants it."""
+        task = self.airflow.api.task(DAG, run, f"epoch.{STAGE}")
+        return task.state is None and f"asked for by {USERNAME}" in (task.raw["note"] or "")
 
     def ended(self, address: str) -> dict[str, Any]:
         """Wait until an operation has ended, and see that it has not failed."""
         found: dict[str, Any] = {}
 
         def ended() -> bool:
-            found.update(self.editor.get(f"/api/v1{ONE}{address}").raise_for_status().json())
+            found.update(self.editor.get(f"/api/v1{JOB}{address}").raise_for_status().json())
             return bool(found["status"] == COMPLETED)
 
         wait_until(ended, 600, f"{address} to end", details=lambda: f"{found}", interval=1)
@@ -175,38 +192,39 @@ class People:
         return found
 
 
-@pytest.fixture
-def people() -> Iterator[People]:
-    """The app with the job, and those who ask it, the persons in one browser."""
-    world = World(config=replace(CONFIG, retained=3, timeout=timedelta(hours=2), savepoint_target=TARGET))
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
+    """An API server with the job, and those who have signed in, the persons in one browser."""
+    folder = tmp_path_factory.mktemp("acts")
+    storage = f"file://{folder / 'store'}"
+    config = replace(CONFIG, retained=3, timeout=timedelta(hours=2), savepoint_target=f"{storage}-savepoints")
+    world = World(open_store(storage), config)
     world.clock.now_ms = system_runtime().now_ms()
-    server = one_job(world.memory)
-    with ExitStack() as stack:
-        base = stack.enter_context(served(server))
+    env = {"CAIRN_TEST_STORAGE": storage}
+    home = AirflowHome(folder / "airflow", env=env, users={LOOKS: "viewer"}, only=["api-server"], prefix=PREFIX)
+    shutil.copytree(HERE / "dags", home.dags_folder, dirs_exist_ok=True)
+    with home as airflow, ExitStack() as stack:
+        airflow.command("dags", "reserialize")
+        assert airflow.api.import_errors() == []
+        airflow.api.unpause(DAG)
+        browser = stack.enter_context(open_browser(HERE / "acts.mjs", airflow.url, DAG))
+        persons = [stack.enter_context(signed_in(airflow, user)) for user in (USERNAME, LOOKS, None)]
+        programs = [stack.enter_context(program(airflow, user)) for user in (USERNAME, LOOKS)]
+        for user in (USERNAME, LOOKS):
+            browser.ask("sign-in", user=user, password=airflow.passwords[user])
+        yield People(airflow, world, browser, persons[0], programs[0], persons[1], programs[1], persons[2])
 
-        def client(**headers: str) -> httpx.Client:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            made = httpx.Client(base_url=f"{base}/cairn", headers=named, trust_env=False, timeout=300)
-            return stack.enter_context(made)
 
-        browser = stack.enter_context(open_browser(SCRIPT, base, "flights"))
-        for user in (ADMIN, VIEWER):
-            browser.ask("sign-in", user=user)
-        token = {"authorization": "Bearer x"}
-        yield People(
-            server,
-            world,
-            browser,
-            admin=client(x_user=ADMIN),
-            editor=client(x_user=ADMIN, **token),
-            viewer=client(x_user=VIEWER),
-            reader=client(x_user=VIEWER, **token),
-            nobody=client(),
-        )
+def logged(airflow: AirflowHome) -> Counter[tuple[str, str]]:
+    """Count what Airflow's audit log has of ours about the DAG, by who and what."""
+    ours = [f"cairn.{kind}" for kind in (*InterventionKind, *RunKind)]
+    written = airflow.api.request("GET", "/eventLogs", params={"dag_id": DAG, "included_events": ours, "limit": 100})
+    assert written["total_entries"] < 100
+    return Counter((each["owner"], each["event"]) for each in written["event_logs"])
 
 
 def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> None:
-    world, airflow, head = people.world, people.server.airflow, lambda: people.world.coordinator().head()
+    world, head = people.world, lambda: people.world.coordinator().head()
     people.not_now(Act("savepoint"), Act("stop"), Act("resume"), Act("rewind"))
     absent = [Act(kind, checkpoint=1, stage=stage) for kind, stage in (("give-up", ""), ("clear", STAGE))]
     people.not_now(*absent, Act("dispose", checkpoint=1), Act("rewind", checkpoint=1), status=404)
@@ -217,7 +235,7 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
     assert people.ended(f"/operations/{first['operation']}")["checkpoint"] == 1
     run = run_of(people.asked(Act("checkpoint"))["operation"])
     assert people.pressed() == f"/history?run={run}"
-    assert list(airflow.runs) == [first["run_id"], run]
+    assert {each["dag_run_id"] for each in people.airflow.api.runs(DAG)} == {first["run_id"], run}
 
     # Give up an attempt, and clear the region of its stage.
     epoch = layout.epoch_name(run)
@@ -229,11 +247,10 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
         people.not_now(Act("clear", checkpoint=checkpoint, stage=STAGE))
         give_up = Act("give-up", f"/checkpoints/{checkpoint}", checkpoint)
         assert people.by_rest(give_up) if checkpoint == 2 else people.by_page(give_up) == ""
-        airflow.failed = [f"epoch.{STAGE}"]
+        people.fails(run)
         clear = Act("clear", f"/checkpoints/{checkpoint}", checkpoint, STAGE)
         assert people.by_rest(clear) if checkpoint == 2 else people.by_page(clear) == f"/checkpoints/{checkpoint}"
-        assert airflow.failed == []
-        assert f"asked for by {ADMIN}" in airflow.cleared[-1]["note"]
+        assert people.cleared(run)
     assert world.run_epoch(epoch) == 4
     people.not_now(Act("give-up", checkpoint=4), status=404)
     assert world.run_epoch("third") == 5
@@ -265,7 +282,14 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
 
     in_head = ("give-up", "give-up", "savepoint", "savepoint", "stop", "resume", "stop", "resume", "dispose", "dispose")
     kinds = [(each.kind, each.actor) for each in head().interventions]
-    assert kinds == [(kind, ADMIN) for kind in (*in_head, "rewind", "rewind")]
+    assert kinds == [(kind, USERNAME) for kind in (*in_head, "rewind", "rewind")]
     wanted = {*in_head, "rewind", "checkpoint", "clear"}
-    logged = Counter((user, event) for user, _, event, _ in people.server.logged)
-    assert logged == {(ADMIN, f"cairn.{kind}"): 2 for kind in wanted}
+    assert logged(people.airflow) == {(USERNAME, f"cairn.{kind}"): 2 for kind in wanted}
+
+
+def test_the_tabs_open_below_a_prefix(people: People) -> None:
+    run = "looked-at"
+    people.airflow.api.trigger(DAG, run)
+    people.world.run_epoch(layout.epoch_name(run))
+    seen = seen_in_the_ui(people.airflow, DAG, run, "epoch.clean", LOOKS)
+    assert seen == expected_in_the_ui(DAG, LOOKS, prefix=PREFIX)
