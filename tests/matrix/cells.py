@@ -34,10 +34,10 @@ class DriverCell:
 
 DRIVERS = (
     DriverCell("3.5.9", "3.10", everything=True),
-    DriverCell("3.5.9", "3.11", with_tests=True),
+    DriverCell("3.5.9", "3.11", with_tests=True, everything=True),
     DriverCell("3.5.9", "3.10", everything=True, on_s3=True),
-    DriverCell("4.0.5", "3.10"),
-    DriverCell("4.2.1", "3.10"),
+    DriverCell("4.0.5", "3.10", everything=True),
+    DriverCell("4.2.1", "3.10", everything=True),
     DriverCell("4.3.0", "3.11", with_tests=True),
     DriverCell("4.3.0", "3.13"),
 )
@@ -88,6 +88,7 @@ class ConnectCell:
 
 CONNECTS = (
     ConnectCell("4.0.5", "3.10", "4.0.4"),
+    ConnectCell("4.0.5", "3.10", "4.2.0"),
     ConnectCell("4.3.0", "3.11", "4.0.4"),
     ConnectCell("3.5.9", "3.10", "4.2.0"),
 )
