@@ -39,7 +39,7 @@ DRIVERS = (
     DriverCell("4.0.5", "3.10", everything=True),
     DriverCell("4.2.1", "3.10", everything=True),
     DriverCell("4.3.0", "3.11", with_tests=True),
-    DriverCell("4.3.0", "3.13"),
+    DriverCell("4.3.0", "3.13", everything=True),
 )
 
 
