@@ -45,7 +45,7 @@ test: ## Run every test, on real Airflow, Spark and S3; say how long each lane t
 	exit $$status
 
 test-fast: ## Run what needs no Airflow, Spark, S3 server, browser or database; no simulation, no crash points, nothing marked large (two minutes)
-	@$(SETUP) venv
+	@$(SETUP) venv lineage
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)"
 
 soak: ## Count work up to 1,000 retained epochs, race for 500 checkpoints on S3, then simulate seeds until one fails: [FROM=0] [TO=5000]

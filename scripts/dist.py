@@ -19,14 +19,18 @@ def main(arguments: list[str]) -> int:
     """Make them.
 
     Args:
-        arguments: the folder, `.cache/dist` by default; what was in it goes.
+        arguments: the folder, which must not be there yet; `.cache/dist` by default, which is made anew.
 
     Returns:
         The exit status.
     """
     target = Path(arguments[0]) if arguments else CACHE / "dist"
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    shutil.rmtree(target, ignore_errors=True)
+    if not arguments:
+        shutil.rmtree(target, ignore_errors=True)
+    elif target.exists():
+        sys.stderr.write(f"dist: {target} is there already. Name a new folder, or delete it\n")
+        return 1
     target.mkdir(parents=True)
     try:
         # The wheel out of the archive: folders of an earlier build cannot get into it.

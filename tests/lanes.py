@@ -1,6 +1,6 @@
 """Three lanes for `make test`, `pytest -n 3 --dist loadscope`: all begin at once, on two cores.
 
-What needs an Airflow runs one test after the other on a worker of its own, because never two Airflows are up at once;
+What needs an Airflow runs one test after the other on a worker of its own, because never two schedulers are up at once;
 that worker ends with it. The other workers take module by module: one begins with what needs Spark or S3 without an
 Airflow, the next with what needs neither, and each goes on with the rest of the other's, so that no core is idle while
 modules are left. Airflow waits more than it works, so the other lanes give it the processor when it asks.
@@ -76,10 +76,11 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give a worker the next module of the lane that it began with; then of what is left."""
-        wanted = self._begins_with(node)
-        scope = next((scope for scope in self.workqueue if of(scope) == wanted), None)
-        if scope is not None:
-            self.workqueue.move_to_end(scope, last=False)
+        if AIRFLOW not in self.workqueue:  # it stands first, and the first worker gets it
+            wanted = self._begins_with(node)
+            scope = next((scope for scope in self.workqueue if of(scope) == wanted), None)
+            if scope is not None:
+                self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
     def _begins_with(self, node: WorkerController) -> str:

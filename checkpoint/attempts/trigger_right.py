@@ -6,7 +6,7 @@ And each of them would count the same failure.
 
 The right is an entry of the head, so one swap gives it, and it comes back with another. Nothing renews it. Whether its
 holder still has it is asked of Airflow, which knows what became of a task: a dead holder needs no clock to be passed
-over. Who waits has a slot, and waits in it only for a holder that runs, which has one too.
+over. A waiting task holds a slot. It waits only for a task that runs, so there is no deadlock.
 """
 
 from __future__ import annotations

@@ -100,13 +100,14 @@ def sources_of(read: Slice) -> tuple[SourceSlice, ...]:
 
 
 def _source(name: str, part: object) -> SourceSlice:
-    uri = part.get("uri") if isinstance(part, Mapping) else None
-    if not isinstance(uri, str):
+    """Say it of a `FileSource`; the parts of an author's own sources are not known."""
+    if not isinstance(part, Mapping) or not isinstance(uri := part.get("uri"), str):
         return SourceSlice(name)
-    listed = part.get("files") if isinstance(part, Mapping) else None
-    if not isinstance(listed, list):
+    if isinstance(part.get("list"), Mapping):  # so many files that they are listed elsewhere
         return SourceSlice(name, uri)
-    return SourceSlice(name, uri, len(listed), sum(each["size_bytes"] for each in listed))
+    sizes = [each.get("size_bytes") if isinstance(each, Mapping) else None for each in part.get("files") or ("",)]
+    whole = [size for size in sizes if isinstance(size, int)]
+    return SourceSlice(name, uri, len(whole), sum(whole)) if len(whole) == len(sizes) else SourceSlice(name)
 
 
 def _acknowledged(files: JobFiles, stage: str, execution: Execution, below: str = "") -> list[StateRow]:

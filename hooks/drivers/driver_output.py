@@ -65,7 +65,8 @@ class DriverOutput:
     def cause(self, environ: Mapping[str, str]) -> str:
         """Give the line that says why the driver failed; empty if no line does.
 
-        That is the last line of its last traceback, else the last error.
+        That is the last line of its last traceback, or an error that the JVM or the launcher printed after it: a
+        traceback may be one that the application has caught. Else the last error in Spark's log.
 
         Args:
             environ: the driver's environment: the credentials in it are masked.
@@ -106,7 +107,7 @@ class DriverOutput:
             self._into(CHATTER, text)
         elif _ERROR.match(text):
             self._show(spark, logging.ERROR, text)
-            self._last_error = text
+            self._last_error, self._raised = text, ""
         elif self._after > logging.INFO and _OF_A_TRACE.match(text):
             self._into(TRACE, text)
         else:

@@ -40,7 +40,7 @@ from ...tasks.deployment import deployment
 from ...tasks.stage_states import states_of
 from ..graph.first_stage import trigger_before, triggers_alone
 from .overtaken_epoch import COME_BACK_AFTER
-from .tries import is_asked_for
+from .tries import came_back, is_asked_for
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -55,7 +55,11 @@ RESULT = "return_value"
 """The key of a task's result."""
 
 LOOK_S = 0.5
-"""Between two looks at an epoch that another stage's task triggers."""
+"""Before the second look at an epoch that another stage's task triggers."""
+MAX_LOOK_S = 5.0
+"""Between two looks at most: each asks the store and Airflow."""
+MAX_DOUBLINGS = 5
+"""How often the time until a task comes back doubles: to some five minutes."""
 
 RUNNING = "running"
 PUT_OFF = frozenset({"up_for_reschedule", "up_for_retry"})
@@ -93,7 +97,7 @@ def begin_or_trigger(
         return begin()
     cleared = is_asked_for(context["ti"], stage.retries)
     turn = _Turn(trigger, context, coordinator, epoch)
-    waited = False
+    looks = 0
     while True:
         overtaken = False
         if not (cleared and coordinator.head().pending_of_epoch(epoch) is not None):
@@ -107,12 +111,12 @@ def begin_or_trigger(
                     return answer
                 overtaken = True
         # What fails while this task waits is its own failure, too, even where a person asked for this try.
-        held = turn.take(asked_for=(cleared or overtaken) and not waited)
+        held = turn.take(asked_for=(cleared or overtaken) and not (looks or came_back(context)))
         if held is None:
             turn.trigger()
             return begin()
-        _wait_for(held, first=not waited)
-        waited = True
+        _wait_for(held, looks, context)
+        looks += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ class _Turn:
         try:
             self.coordinator.trigger_right.give_back(self._me(), failed=failed)
         except CairnError as error:
-            log.warning("the right to trigger is left to who asks Airflow about this task: %s", error)
+            log.warning("this task keeps the right to trigger until another stage sees that it has ended: %s", error)
 
     def _me(self) -> TriggeringTask:
         ti = self.context["ti"]
@@ -206,17 +210,25 @@ def _state_of(ti: RuntimeTaskInstanceProtocol, task: TriggeringTask) -> HolderSt
     return HolderState.FAILED if state in GIVEN_UP else HolderState.OTHER
 
 
-def _wait_for(held: HeldBy, *, first: bool) -> None:
-    """Wait a little for the task that triggers, or end as it does."""
+def _wait_for(held: HeldBy, looks: int, context: Context) -> None:
+    """Wait a little for the task that triggers, or end as it does.
+
+    Args:
+        held: by which task, and what Airflow says of it.
+        looks: how often this process has waited for it already; each wait is longer than the one before.
+        context: Airflow's.
+    """
     task = TaskRef(held.task.task_id, held.task.map_index)
     if held.state is HolderState.RUNS:
-        if first:
+        if not looks:
             log.info("%s triggers the checkpoint; waiting for it", task)
-        system_sleep(LOOK_S)
+        system_sleep(min(LOOK_S * 1.5**looks, MAX_LOOK_S))
         return
     if held.state is HolderState.COMES_BACK:
         log.info("%s could not trigger the checkpoint and comes back; so does this task", task)
-        raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER)
+        # Its retry may be an hour away, and each return starts a process.
+        later = COME_BACK_AFTER * 2 ** min(context.get("task_reschedule_count", 0), MAX_DOUBLINGS)
+        raise AirflowRescheduleException(timezone.utcnow() + later)
     raise AirflowFailException(
         f"no checkpoint was triggered: {task} was to trigger it and has failed; its log says why. Correct that, then "
         "clear both tasks"

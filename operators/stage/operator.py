@@ -290,10 +290,13 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     def _hear_of(self, application: Application) -> None:
         """Have the page lead to the application while it runs; at the task's end Airflow asks `SparkLink` again."""
         self.spark_place = SparkPlace(application, self._conn_id)
-        address = self.spark_place.now()
-        log.info("Spark application %s%s", application.id, f": {address}" if address else "")
-        if address and self._ti is not None:
-            self._ti.xcom_push(SparkLink().xcom_key, address)
+        try:
+            address = self.spark_place.now()
+            log.info("Spark application %s%s", application.id, f": {address}" if address else "")
+            if address and self._ti is not None:
+                self._ti.xcom_push(SparkLink().xcom_key, address)
+        except Exception as error:  # noqa: BLE001 - this runs while the driver's lines are read: no link ends a driver
+            log.warning("no link to Spark while the application runs: %s", error)
 
     def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
         """Wait for a driver that an earlier try of this task has submitted (semantics F5)."""

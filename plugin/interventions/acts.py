@@ -127,5 +127,6 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
     if agreed.rewound is not None:
         for epoch in agreed.rewound.epochs[-NOTED:]:
             said = notes.rewound(agreed.checkpoint, actor)
-            notes.put(means.api, means.dag_id, run_id_of(epoch), coordinator.job, said)
+            if not notes.put(means.api, means.dag_id, run_id_of(epoch), coordinator.job, said):
+                break  # the rewind is done, and Airflow's API may be away: no reader waits for twenty tries
     return None

@@ -198,7 +198,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def failovers(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         found = await jobs.reader.overview(job)
         rows = {row.id: row for row in found.listing.checkpoints}
-        ends = {row.run_id: row.ended_at_ms for row in rows.values() if row.status is Status.COMPLETED}
+        ends: dict[str, list[int]] = {}
+        for row in rows.values():
+            if row.status is Status.COMPLETED and row.ended_at_ms is not None:
+                ends.setdefault(row.run_id, []).append(row.ended_at_ms)
         return html(request, "failovers.html", job=job, tab="failovers", found=found.stats, rows=rows, ends=ends)
 
     @made.get(f"{one}/summary", dependencies=may_read)

@@ -159,6 +159,8 @@ def frame(
         return part.read(found)
     if not stored.output.key:
         raise DocumentError("the output has runs and no key", output=stored.output.id, folder=stored.output.folder)
+    if missing := [column for column in stored.output.key if column not in schema.names]:
+        raise DocumentError("the output lacks a column of its key", output=stored.output.id, column=missing[0])
     own = runs.own_columns()
     return runs.newest_wins(
         part.read(found, own),

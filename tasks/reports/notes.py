@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from ...checkpoint.errors import InvalidConfigError
-from ...hooks.airflow_api import AirflowApiError, AirflowApiHook
+from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import MAX_NOTE, TaskRef
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ log = logging.getLogger("airflow_cairn")
 MAX_CAUSE = 300
 """Characters of a cause in a note; the job's history has all of it."""
 TIMEOUT_S = 10.0
-"""For each step of a request, which is sent once: an epoch does not wait longer for its note."""
+"""For each step of a request: login, question and change are sent once each."""
 
 _SHORTEST = 60
 """Characters below which a line is left out, rather than cut."""
@@ -92,19 +91,26 @@ def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, ta
     try:
         with AirflowApiHook(conn_id, waits_s=(), timeout_s=TIMEOUT_S) as api:
             put(api, dag_id, run_id, job, said, tasks)
-    except AirflowNotFoundException:
-        log.info("no note on the run: the connection %s to Airflow's API is not defined", conn_id)
-    except InvalidConfigError as error:
+    except Exception as error:  # noqa: BLE001 - whatever the connection's back end raises: the epoch is more than its note
         log.warning("no note on the run: %s", error)
 
 
-def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> None:
-    """Do the same by an API that is open."""
-    try:
-        for task in (None, *tasks):
+def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> bool:
+    """As `write`, with an API that is open.
+
+    Returns:
+        Whether all of them were written. After the first that was not, no other is tried.
+    """
+    for task in (None, *tasks):
+        try:
             api.rewrite_note(dag_id, run_id, task, lambda note: merged(note, job, said))
-    except AirflowApiError as error:
-        log.warning("no note on the run %s: %s", run_id, error)
+        except AirflowNotFoundException:
+            log.info("no note on the run: the connection %s to Airflow's API is not defined", api.airflow_api_conn_id)
+            return False
+        except Exception as error:  # noqa: BLE001 - as in `write`
+            log.warning("no note on %s %s: %s", "the run" if task is None else f"the task {task} of", run_id, error)
+            return False
+    return True
 
 
 def merged(note: str, job: str, said: str) -> str:

@@ -122,9 +122,8 @@ def test_commands_print_what_the_page_shows(
     monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "dags").mkdir()
     for block in doc_blocks(ROOT):
-        if (
-            block.page == each.page and block.kind is Kind.DAG
-        ):  # the first DAG of the page is the one that it goes on about
+        # The first DAG of the page is the one that it goes on about.
+        if block.page == each.page and block.kind is Kind.DAG:
             (tmp_path / "dags" / "flights.py").write_text(block.dag_file().replace('DAG("docs"', 'DAG("flights"'))
             break
     monkeypatch.chdir(tmp_path)

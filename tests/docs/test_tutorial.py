@@ -72,6 +72,8 @@ def script_and_outputs(folder: Path, install: str = "") -> tuple[str, dict[str, 
                 line = f"{install}{shlex.quote(installs['extras'])}"
                 # Online uv keeps one more copy of PySpark, 2 GB, each time; so first from what its cache has, in 2 s.
                 command = f"{line} --offline || {line}"
+            # uv installs, so no pip is needed: some systems have no Python that brings it.
+            command = command.replace("python3 -m venv venv", "python3 -m venv --without-pip venv")
             script += [f"echo; echo {shlex.quote(SAID + name)}", command]
             outputs[name] = output.replace("/home/ada", str(folder))
     return "\n".join(script), outputs

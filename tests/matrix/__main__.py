@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -31,9 +32,11 @@ def main(words: list[str]) -> int:
     unknown = [word for word in given if not any(cell.name.startswith(word) for cell in cells)]
     if unknown:
         parser.error(f"there is no cell {unknown[0]!r}. There are {names}")
+    # A whole name means that cell alone, although it may be the beginning of another's.
+    beginnings = tuple(word for word in given if all(cell.name != word for cell in cells))
     failed = []
     for cell in cells:
-        if given and not cell.name.startswith(tuple(given)):
+        if given and cell.name not in given and not cell.name.startswith(beginnings):
             continue
         problem = _problem(cell)
         print(f"{cell.name}: {'ok' if problem is None else problem}", flush=True)
@@ -60,7 +63,7 @@ def _problem(cell: DriverCell | ConnectCell | AirflowCell) -> str | None:
                 airflow_side.check(cell, Path(folder))
         except SetupError as error:
             return f"it could not be set up: {error}. Have its Python on PATH, or let uv fetch it"
-        except AssertionError as error:
+        except (AssertionError, subprocess.TimeoutExpired) as error:
             return f"{error}\n{_WAY_OUT}"
     return None
 

@@ -13,7 +13,7 @@ from scripts.harness.airflow_home import AirflowHome
 @contextmanager
 def signed_in(airflow: AirflowHome, user: str | None) -> Iterator[httpx.Client]:
     """Give a client below `/cairn` with the cookie that the UI has; None for a person who has not signed in."""
-    with httpx.Client(base_url=f"{airflow.url}/cairn", trust_env=False, timeout=60) as client:
+    with httpx.Client(base_url=f"{airflow.url}/cairn", trust_env=False, timeout=300) as client:
         if user is not None:
             login = {"username": user, "password": airflow.passwords[user]}
             token = client.post(f"{airflow.url}/auth/token", json=login).raise_for_status().json()["access_token"]

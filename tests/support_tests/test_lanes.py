@@ -99,6 +99,10 @@ def test_three_lanes(tmp_path: Path) -> None:
     (airflow,) = workers[lanes.AIRFLOW]
     assert workers[lanes.OTHERS] | workers[lanes.QUICK] == {"gw0", "gw1", "gw2"} - {airflow}
     assert len(workers[lanes.OTHERS]) == 2
+    begins: dict[str, str] = {}
+    for nodeid, worker, *_ in ran:
+        begins.setdefault(worker, lanes.of(nodeid))
+    assert set(begins.values()) == {lanes.AIRFLOW, lanes.OTHERS, lanes.QUICK}
     lower = max(here, lanes.NICENESS)
     first, others = f"{here} {lanes.NICENESS}", f"{lower} {lanes.NICENESS}"
     assert priorities == {lanes.AIRFLOW: {first}, lanes.OTHERS: {others}, lanes.QUICK: {others}}

@@ -55,20 +55,17 @@ class Act:
     """The page of the job on which it is offered."""
     checkpoint: int | None = None
     stage: str = ""
-    drain: bool = False
 
     @property
     def about(self) -> dict[str, Any]:
         """What it is about, as REST has it."""
         about: dict[str, Any] = {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
-        about |= {"stage": self.stage} if self.stage else {}
-        return about | ({"drain": True} if self.drain else {})
+        return about | ({"stage": self.stage} if self.stage else {})
 
     @property
     def address(self) -> str:
         """Its address, below the job's interventions."""
-        about = {name: "true" if value is True else value for name, value in self.about.items()}
-        return f"{self.kind}?{urlencode(about)}" if about else self.kind
+        return f"{self.kind}?{urlencode(self.about)}" if self.about else self.kind
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,15 @@ def test_the_cause_is_the_end_of_the_last_traceback_without_secrets() -> None:
             '{"ts":"2026-11-24T14:31:12Z","level":"ERROR","msg":"gone"}',
         ),
         ("26/11/24 14:31:12 WARN TaskSetManager: Lost task 0.0\nall is well\n", ""),
+        (
+            'Traceback (most recent call last):\n  File x\nOSError: tried again\nException in thread "main" Full: heap\n',
+            'Exception in thread "main" Full: heap',
+        ),
     ],
 )
-def test_the_cause_without_a_traceback(printed: str, cause: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cause_where_no_traceback_is_the_last_word(
+    printed: str, cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
     output = DriverOutput()
     for line in printed.splitlines(keepends=True):
         output.line(line)

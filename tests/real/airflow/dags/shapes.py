@@ -50,9 +50,11 @@ class AtGate(MasterHook):
         gates, where = Path(os.environ["CAIRN_TEST_GATES"]), "first_stages/e1/1/hook"
         reached = gates / "reached" / where
         reached.parent.mkdir(parents=True, exist_ok=True)
-        reached.write_text(str(os.getpid()))
         with (gates / "asked").open("a") as noted:
             noted.write(f"{os.getpid()}\n")
+        new = reached.with_suffix(".new")
+        new.write_text(str(os.getpid()))
+        new.rename(reached)  # a test that sees it kills this process
         pause = threading.Event()
         while (gates / "hold" / where).exists():
             pause.wait(0.05)

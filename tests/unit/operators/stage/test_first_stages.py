@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import timezone
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowRescheduleException,
@@ -234,6 +235,27 @@ def test_who_has_waited_fails_with_it_although_a_person_asked(
     assert job.coordinator.head().next_id == 1
 
 
+def test_who_came_back_fails_with_it_although_a_person_asked(make: Make, job: Job) -> None:  # semantics T10
+    """It has waited in a process before this one."""
+    flights = make(apart=True)
+    job.coordinator.trigger_right.give_back(holds(job, "a"), failed=True)
+    cleared = {"try_number": 2, "max_tries": 1, "task_states": states(a="failed")}
+    with pytest.raises(AirflowFailException, match=r"epoch\.a was to trigger it"):
+        run(flights, "b", task_reschedule_count=1, **cleared)
+    assert run(flights, "b", **cleared)["checkpoint"] == 1
+
+
+def test_each_return_is_later_than_the_one_before(make: Make, job: Job) -> None:  # semantics T10
+    flights = make(apart=True)
+    job.coordinator.trigger_right.give_back(holds(job, "a"), failed=True)
+    waits = []
+    for count in (0, 3, 100):
+        with pytest.raises(AirflowRescheduleException) as later:
+            run(flights, "b", task_reschedule_count=count, task_states=states(a="up_for_retry"))
+        waits.append((later.value.reschedule_date - timezone.utcnow()).total_seconds())
+    assert [round(each, -1) for each in waits] == [10, 80, 320]
+
+
 def test_all_are_skipped_where_there_is_nothing_to_read(make: Make, job: Job) -> None:  # semantics T8, T10
     flights = make(apart=True)
     for uid in EVERY:
@@ -286,7 +308,7 @@ def test_what_gives_the_right_away_fails_no_stage(
     flights = make(apart=True)
     monkeypatch.setattr("airflow_cairn.checkpoint.attempts.trigger_right.TriggerRight.give_back", away)
     assert run(flights, "a")["checkpoint"] == 1
-    assert "the right to trigger is left to" in said.text
+    assert "this task keeps the right to trigger until another stage sees that it has ended" in said.text
     assert run(flights, "b")["checkpoint"] == 1
 
 

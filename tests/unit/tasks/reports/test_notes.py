@@ -99,6 +99,18 @@ def test_an_api_that_is_away_is_asked_once(job: Job, connections: Define, said: 
     assert "no note on the run manual__r1: Airflow's API cannot be reached" in said.text
 
 
+def test_a_connection_that_may_not_be_read_fails_no_epoch(
+    job: Job, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError("the secrets back end denies it")
+
+    monkeypatch.setattr("airflow_cairn.hooks.airflow_api.AirflowApiHook.get_connection", denied)
+    job.complete(RUN)
+    assert waiting(job).execute(at())["checkpoint"] == 1
+    assert "no note on the run manual__r1: the secrets back end denies it" in said.text
+
+
 def test_without_the_connection_nothing_is_asked(job: Job, said: Said) -> None:
     job.complete(RUN)
     assert waiting(job).execute(at())["checkpoint"] == 1
