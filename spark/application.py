@@ -62,8 +62,8 @@ class Application:
 
 
 def announce(spark: SparkSession) -> None:
-    """Name the application in the driver's output."""
+    """Name the application in the driver's output: on stderr, for what an application prints is its own."""
     found = Application.of(spark)
     if found is not None:
-        sys.stdout.write(f"{found.line()}\n")
-        sys.stdout.flush()
+        sys.stderr.write(f"{found.line()}\n")
+        sys.stderr.flush()

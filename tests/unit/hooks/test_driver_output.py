@@ -119,8 +119,8 @@ def test_the_cause_is_the_end_of_the_last_traceback_without_secrets() -> None:
         ),
         ("26/11/24 14:31:12 WARN TaskSetManager: Lost task 0.0\nall is well\n", ""),
         (
-            'Traceback (most recent call last):\n  File x\nOSError: tried again\nException in thread "main" Full: heap\n',
-            'Exception in thread "main" Full: heap',
+            "Traceback (most recent call last):\n  File x\nOSError: tried again\nError: no heap is left\n",
+            "Error: no heap is left",
         ),
     ],
 )

@@ -239,7 +239,7 @@ def test_who_came_back_fails_with_it_although_a_person_asked(make: Make, job: Jo
     """It has waited in a process before this one."""
     flights = make(apart=True)
     job.coordinator.trigger_right.give_back(holds(job, "a"), failed=True)
-    cleared = {"try_number": 2, "max_tries": 1, "task_states": states(a="failed")}
+    cleared: dict[str, Any] = {"try_number": 2, "max_tries": 1, "task_states": states(a="failed")}
     with pytest.raises(AirflowFailException, match=r"epoch\.a was to trigger it"):
         run(flights, "b", task_reschedule_count=1, **cleared)
     assert run(flights, "b", **cleared)["checkpoint"] == 1
