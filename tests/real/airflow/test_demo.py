@@ -78,9 +78,8 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     printed = process.log.read_text()
     assert "SIGKILL to clean, while Spark writes for it" in printed
     assert "STATE ROWS EQUAL" in printed
-    assert re.search(
-        r"the last epoch wrote [\d,]+ bytes for routes.totals(; a snapshot .* has|, which is all of it)", printed
-    )
+    wrote = r"the last epoch wrote [\d,]+ bytes for routes.totals(; a snapshot .* has|, which is all of it)"
+    assert re.search(wrote, printed)
     assert "nothing is left over" in printed
     assert "FAILED JOB_FAILOVER_REGION" in printed
     found = re.search(r"stays up at (\S+)  \(user: (\S+), password: (\S+)\)", printed)
