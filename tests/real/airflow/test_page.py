@@ -21,6 +21,7 @@ from tests.real.airflow.scenario import COMPLETED, FAILOVER, Scenario, kill_driv
 from tests.real.airflow.store import JobStore
 from tests.support.browser import found_by
 from tests.support.people import program, signed_in
+from tests.support.tabs import expected_in_the_ui, seen_in_the_ui
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
@@ -122,28 +123,11 @@ def listed_by_connection(airflow: AirflowHome, storage: str) -> None:
 
 def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:
     """To one who may only look and to an admin; who has not signed in sees Airflow's own question for a name."""
-    api, dag, run = airflow.api, "page_looked_at", "ui"
-    api.trigger(dag, run)
-    api.wait_for_run(dag, run)
-    users = [word for user in (LOOKS, USERNAME) for word in (user, airflow.passwords[user])]
-    words = (airflow.url, dag, run, "epoch.read", *users)
-    found = found_by(HERE / "page.mjs", *words, timeout=600)
-    tabs = {
-        "frames": 0,
-        "comesBackTo": f"/dags/{dag}/plugin/checkpoints",
-        **{name: [dag, True] for name in ("run", "task", "instance")},
-        "dag": dag,
-        "nav": 1,
-    }
-    assert found[USERNAME] == tabs
-    said = "Your session has ended"
-    assert found[LOOKS] == tabs | {
-        "icon": 200,
-        "link": 1,
-        "mirrored": f"/plugin/cairn/cairn/dags/{dag}/jobs/epoch.trigger_checkpoint/history",
-        "reloaded": dag,
-        "ended": [f"Not up to date since TIME: {said}. Reload Airflow and sign in.", 1, said],
-    }
+    dag, run = "page_looked_at", "ui"
+    airflow.api.trigger(dag, run)
+    airflow.api.wait_for_run(dag, run)
+    seen = seen_in_the_ui(airflow, dag, run, "epoch.read", LOOKS, USERNAME)
+    assert seen == expected_in_the_ui(dag, LOOKS, USERNAME)
 
 
 def test_an_epoch_is_watched_from_its_trigger_to_its_completion(

@@ -1,29 +1,15 @@
 // A reader who leaves the tab of a DAG open in Airflow's own UI, and what the overview says one after the other.
 // `node watched.mjs BASE USER PASSWORD DAG FILE LAST…` writes each new sentence to FILE until one holds all of LAST, or FILE.stop is there.
 import { appendFileSync, existsSync } from "node:fs";
-import { createRequire } from "node:module";
-
-const { BROWSER_LIBRARIES, BROWSER_MODULES, BROWSER_PROGRAM } = process.env;
-const require = createRequire(`${BROWSER_MODULES}/`);
-const { chromium } = require("playwright-core");
+import { asked, signIn } from "../../support/airflow_ui.mjs";
+import { launch, opened } from "../../support/chromium.mjs";
 
 const [base, user, password, dag, file, ...last] = process.argv.slice(2);
-const browser = await chromium.launch({
-  executablePath: BROWSER_PROGRAM,
-  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
-  env: { ...process.env, LD_LIBRARY_PATH: BROWSER_LIBRARIES },
-  timeout: 240_000,
-});
-const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
-page.setDefaultTimeout(240_000);
-await page.goto(`${base}/dags/${dag}/plugin/checkpoints`);
-await page.waitForURL((url) => url.pathname.includes("login"));
-await page.fill("input[name=username]", user);
-await page.fill("input[name=password]", password);
-await page.keyboard.press("Enter");
-await page.waitForURL((url) => !url.pathname.includes("login"));
+const browser = await launch();
+const page = await opened(browser, { viewport: { width: 1400, height: 900 } });
+await asked(page, `${base}/dags/${dag}/plugin/checkpoints`);
+await signIn(page, user, password);
 const main = page.frameLocator("iframe").locator("main");
-await main.waitFor();
 await main.evaluate(() => (window.mark = 1));
 
 // What is in progress, with the stages that are waited for, and the newest checkpoints that have ended.

@@ -1,33 +1,19 @@
 // People in Airflow's own UI who have a job do something on the page of its DAG. `node acts.mjs BASE DAG` answers each line of
 // its input, as JSON: `sign-in` USER PASSWORD; `look` as USER at TAB of the job, and follow the link to ACT; `press` the button of what USER looks
 // at, with the confirmation spoilt or not. Each answer has the heading, the text and the address of the page that is there then.
-import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
-
-const { BROWSER_LIBRARIES, BROWSER_MODULES, BROWSER_PROGRAM } = process.env;
-const require = createRequire(`${BROWSER_MODULES}/`);
-const { chromium } = require("playwright-core");
+import { asked, signIn } from "../../support/airflow_ui.mjs";
+import { launch, opened } from "../../support/chromium.mjs";
 
 const [base, dag] = process.argv.slice(2);
 const job = `${base}/cairn/dags/${dag}/jobs/${dag}`; // by its name, as programs ask for it
-const browser = await chromium.launch({
-  executablePath: BROWSER_PROGRAM,
-  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
-  env: { ...process.env, LD_LIBRARY_PATH: BROWSER_LIBRARIES },
-  timeout: 240_000,
-});
+const browser = await launch();
 const frames = {}; // of the tab of each user
 
-async function signIn({ user, password }) {
-  const page = await (await browser.newContext({ viewport: { width: 1400, height: 900 } })).newPage();
-  page.setDefaultTimeout(240_000);
-  await page.goto(`${base}/dags/${dag}/plugin/checkpoints`);
-  await page.waitForURL((url) => url.pathname.includes("login"));
-  await page.fill("input[name=username]", user);
-  await page.fill("input[name=password]", password);
-  await page.keyboard.press("Enter");
-  await page.waitForURL((url) => !url.pathname.includes("login"));
-  await page.frameLocator("iframe").locator("main").waitFor();
+async function enter({ user, password }) {
+  const page = await opened(browser, { viewport: { width: 1400, height: 900 } });
+  await asked(page, `${base}/dags/${dag}/plugin/checkpoints`);
+  await signIn(page, user, password);
   frames[user] = page.frame({ url: /\/cairn\// });
   return {};
 }
@@ -57,6 +43,6 @@ async function press({ user, spoilt }) {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { what, ...facts } = JSON.parse(line);
-  console.log(JSON.stringify(await { "sign-in": signIn, look, press }[what](facts)));
+  console.log(JSON.stringify(await { "sign-in": enter, look, press }[what](facts)));
 }
 await browser.close();

@@ -1,26 +1,12 @@
 // What a reader's browser makes of the pages. `node browser.mjs WHAT BASE …` prints what it has found, as JSON.
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { launch, opened as openedIn, require } from "../../support/chromium.mjs";
 
-const { BROWSER_LIBRARIES, BROWSER_MODULES, BROWSER_PROGRAM } = process.env;
-const require = createRequire(`${BROWSER_MODULES}/`);
-const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
 const [what, base, ...words] = process.argv.slice(2);
-const browser = await chromium.launch({
-  executablePath: BROWSER_PROGRAM,
-  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--host-resolver-rules=MAP foreign.test 127.0.0.1"],
-  env: { ...process.env, LD_LIBRARY_PATH: BROWSER_LIBRARIES },
-  timeout: 240_000,
-});
-
-// A page that is patient: the machine may be busy.
-async function opened(options) {
-  const page = await browser.newPage(options);
-  page.setDefaultTimeout(240_000);
-  return page;
-}
+const browser = await launch("--host-resolver-rules=MAP foreign.test 127.0.0.1");
+const opened = (options) => openedIn(browser, options);
 
 // Opens addresses one after another, and counts what must not happen.
 async function walk(paths) {

@@ -1,4 +1,4 @@
-"""All that a person may have a job do, by REST and by the page in Airflow's own UI, and the refusal of each.
+"""The pages in Airflow's own UI, below a prefix: its tabs, and all that a person may have a job do, by REST too.
 
 The API server is a real one, below a prefix, and so are its users, database and UI. No other part of Airflow runs: the
 runs that people make stay queued, and the tests' world plays their stages in the store.
@@ -29,6 +29,7 @@ from scripts.harness.airflow_home import USERNAME, AirflowHome
 from scripts.harness.wait import wait_until
 from tests.support.browser import Browser, open_browser
 from tests.support.people import program, signed_in
+from tests.support.tabs import expected_in_the_ui, seen_in_the_ui
 from tests.support.world.world import CONFIG, World
 
 pytestmark = pytest.mark.timeout(1200)  # on a machine as busy as can be
@@ -281,3 +282,11 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
     assert kinds == [(kind, USERNAME) for kind in (*in_head, "rewind", "rewind")]
     wanted = {*in_head, "rewind", "checkpoint", "clear"}
     assert logged(people.airflow) == {(USERNAME, f"cairn.{kind}"): 2 for kind in wanted}
+
+
+def test_the_tabs_open_below_a_prefix(people: People) -> None:
+    run = "looked-at"
+    people.airflow.api.trigger(DAG, run)
+    people.world.run_epoch(layout.epoch_name(run))
+    seen = seen_in_the_ui(people.airflow, DAG, run, "epoch.clean", LOOKS)
+    assert seen == expected_in_the_ui(DAG, LOOKS, prefix=PREFIX)
