@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -22,6 +21,7 @@ import pytest
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.entries import InterventionKind, Stopped
+from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.plugin.interventions.of_runs import run_of
 from airflow_cairn.plugin.interventions.plan import RunKind
 from airflow_cairn.storage import open_store
@@ -56,17 +56,18 @@ class Act:
     """The page of the job on which it is offered."""
     checkpoint: int | None = None
     stage: str = ""
+    drain: bool = False
 
     @property
     def about(self) -> dict[str, Any]:
         """What it is about, as REST has it."""
         about: dict[str, Any] = {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
-        return about | ({"stage": self.stage} if self.stage else {})
+        return about | ({"stage": self.stage} if self.stage else {}) | ({"drain": True} if self.drain else {})
 
     @property
     def address(self) -> str:
         """Its address, below the job's interventions."""
-        return f"{self.kind}?{urlencode(self.about)}" if self.about else self.kind
+        return f"{self.kind}?{httpx.QueryParams(self.about)}" if self.about else self.kind
 
 
 @dataclass(frozen=True)
@@ -277,11 +278,23 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
     assert people.by_page(Act("rewind", "/checkpoints/1", 1)) == ""
     assert head().latest_id() == 1
 
+    # Drain: the stop waits for one more run.
+    place = people.by_page(Act("stop", "/savepoints", drain=True))
+    last_run = people.editor.get(f"/api/v1{JOB}{place}").raise_for_status().json()["last_run"]
+    assert (head().stopped, people.airflow.api.run_state(DAG, last_run)) == (None, "queued")
+    drained = world.run_epoch(layout.epoch_name(last_run))
+    taken = integrity.load(open_store(people.ended(place)["location"]))
+    assert taken.source.checkpoint == drained
+    assert head().stopped is Stopped.SHUTDOWN
+    people.by_rest(Act("resume"))
+
     in_head = ("give-up", "give-up", "savepoint", "savepoint", "stop", "resume", "stop", "resume", "dispose", "dispose")
     kinds = [(each.kind, each.actor) for each in head().interventions]
-    assert kinds == [(kind, USERNAME) for kind in (*in_head, "rewind", "rewind")]
-    wanted = {*in_head, "rewind", "checkpoint", "clear"}
-    assert logged(people.airflow) == {(USERNAME, f"cairn.{kind}"): 2 for kind in wanted}
+    assert kinds == [(kind, USERNAME) for kind in (*in_head, "rewind", "rewind", "stop", "resume")]
+    written = Counter({(USERNAME, f"cairn.{kind}"): 2 for kind in ("checkpoint", "clear")}) + Counter(
+        (who, f"cairn.{kind}") for kind, who in kinds
+    )
+    assert logged(people.airflow) == written
 
 
 def test_the_tabs_open_below_a_prefix(people: People) -> None:
