@@ -1,8 +1,8 @@
 """The documentation's code, sorted by what runs it: Airflow's parser, a Spark application, or a shell.
 
 A diff is what it makes of a file.
-A block that is a part of another says so in its first line, where a reader sees it: `# in the group above`. One that
-needs what no test has says `# needs …`. All others run as they stand.
+A block that is a part of another says so in its first line, where a reader sees it: `# in the group above`. All others
+run as they stand, with the addresses of a test's own parts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .check_docs import pages
 from .markdown import Block, parse
 
 IN_GROUP = "# in the group above"
-NEEDS = "# needs "
 TUTORIAL = "docs/tutorial.md"
 
 _DAG = re.compile(r"airflow\.sdk|airflow_cairn\.(?:operators|sensors|hooks|plugin|checkpoint) import")
+_STORE = re.compile(r"s3=S3Options\(endpoint_url=")
 _MODULE = re.compile(r"^class (?P<name>[A-Z]\w+)", re.MULTILINE)
 _IMPORTED = re.compile(r"\nwith DAG\(|^with DAG\(|savepoint_dag\(\"", re.MULTILINE)
 
@@ -36,7 +36,8 @@ class Kind(Enum):
     SHELL = "shell"
     TUTORIAL = "tutorial"
     """Of the tutorial, which is run as a whole, in its order."""
-    NOT_RUN = "not run"
+    STORE = "store"
+    """Opens a store on an S3 server."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ def _kind(block: Block) -> Kind | None:
     if block.language not in {"python", "py"}:
         return None
     first = block.text.partition("\n")[0]
-    if first.startswith(NEEDS):
-        return Kind.NOT_RUN
+    if _STORE.search(block.text):
+        return Kind.STORE
     if _MODULE.search(block.text):
         return Kind.MODULE
     return Kind.DAG if first.startswith(IN_GROUP) or _DAG.search(block.text) else Kind.APPLICATION

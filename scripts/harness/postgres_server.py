@@ -1,4 +1,7 @@
-"""A real PostgreSQL behind a Unix socket, from the binaries of a Python package; it needs no root and no network."""
+"""A real PostgreSQL behind a Unix socket, from the binaries of a Python package; it needs no root and no network.
+
+Java has no Unix sockets that PostgreSQL's JDBC driver could use, so it can also listen on loopback.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from .ports import LOOPBACK, free_port
 from .processes import RealProcess
 from .service import Service
 
@@ -25,15 +29,23 @@ class PostgresServer(Service):
 
     Args:
         root: where to keep data, socket and log; None for a temporary folder.
+        for_java: whether it listens on a port of loopback too; anyone on this machine can then connect.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None, *, for_java: bool = False) -> None:
         super().__init__("postgres", root)
+        self._listens = LOOPBACK if for_java else ""
+        self._port = free_port() if for_java else 5432
 
     @property
     def dsn(self) -> str:
         """What a client connects with."""
-        return f"host={self.root} user={USER} dbname=postgres connect_timeout=10"
+        return f"host={self.root} port={self._port} user={USER} dbname=postgres connect_timeout=10"
+
+    @property
+    def jdbc_url(self) -> str:
+        """What a Java program connects with, if the server is `for_java`."""
+        return f"jdbc:postgresql://{LOOPBACK}:{self._port}/postgres?user={USER}"
 
     def create_database(self, name: str) -> str:
         """Make an empty database in the running server.
@@ -46,7 +58,7 @@ class PostgresServer(Service):
         """
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        return f"{USER}@/{name}?host={self.root}"
+        return f"{USER}@/{name}?host={self.root}&port={self._port}"
 
     def start(self) -> None:
         """Make a database, start the server and wait until it answers.
@@ -73,7 +85,13 @@ class PostgresServer(Service):
             [str(word) for word in make], check=True, capture_output=True, cwd=self.root, user=user, group=group
         )
         # What a crash of the machine would lose is lost with the folder anyway.
-        options = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={self.root}", "-c", "fsync=off"]
+        settings = {
+            "listen_addresses": self._listens,
+            "port": f"{self._port}",
+            "unix_socket_directories": f"{self.root}",
+            "fsync": "off",
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         command: list[str | Path] = [binaries / "postgres", "-D", data, *options]
         process = RealProcess("postgres", command, self.root / "postgres.log", cwd=self.root, user=user)
         self._processes["postgres"] = process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from ..postgres_jar import postgres_jar
 from ..s3a_jars import s3a_jars
 from ..yarn_jars import yarn_jars
 from .base import SetupError
@@ -25,6 +26,7 @@ _PARTS: dict[str, Callable[[], object]] = {
     "s3server": ensure_s3_server,
     "jars": s3a_jars,
     "yarn": yarn_jars,
+    "jdbc": postgres_jar,
     "browser": ensure_browser,
     "lineage": ensure_lineage,
 }
@@ -35,8 +37,8 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `browser`, `lineage`, `site`; empty for all but
-            `site`.
+        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `jdbc`, `browser`, `lineage`, `site`; empty for
+            all but `site`.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

@@ -1,37 +1,70 @@
-"""The documentation's applications run, in one Spark session: first without state, then with what they have left."""
+"""The documentation's applications run, in one Spark session: first without state, then with what they have left.
+
+One writes to a database: it runs with PostgreSQL, its JDBC driver and the listener of its page.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
+from airflow_cairn.checkpoint import FileSource
 from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.cli import main as cli
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
+from scripts.harness.postgres_server import PostgresServer
+from scripts.postgres_jar import postgres_jar
 from scripts.setup.base import ROOT
 from tests.real.spark.pipeline import Pipeline, session_builder
+from tests.support.documented import documented
+from tests.support.world.parties import Ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-BLOCKS = [each for each in doc_blocks(ROOT) if each.kind is Kind.APPLICATION]
+DATABASE = "jdbc:postgresql:shop"
+APPLICATIONS = [each for each in doc_blocks(ROOT) if each.kind is Kind.APPLICATION]
+BLOCKS = [each for each in APPLICATIONS if DATABASE not in each.text]
 STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 _RESTORES = re.compile(r"epoch\.(?:state|list_state|restore_files|get)\(")
 INPUT = """
-SELECT * FROM VALUES
-  (1, 'AMS', 'LHR', 90, DATE '2026-01-01', TIMESTAMP '2026-01-01 10:30:00'),
-  (2, 'AMS', 'JFK', 5, DATE '2026-01-02', TIMESTAMP '2026-01-02 12:10:00'),
-  (3, 'LHR', 'AMS', 61, DATE '2026-01-03', TIMESTAMP '2026-01-03 23:50:00')
-AS t(id, origin, destination, delay, day, departed)
+SELECT *, departed AS placed_at FROM VALUES
+  (1, 'AMS', 'LHR', 90, DATE '2026-01-01', TIMESTAMP '2026-01-01 10:30:00', 'ann', 20),
+  (2, 'AMS', 'JFK', 5, DATE '2026-01-02', TIMESTAMP '2026-01-02 12:10:00', 'bob', 30),
+  (3, 'LHR', 'AMS', 61, DATE '2026-01-03', TIMESTAMP '2026-01-03 23:50:00', 'ann', 40)
+AS t(id, origin, destination, delay, day, departed, customer, amount)
 """
+
+
+class Model:
+    """Stands for that of the reader's library: it counts the rows that it has seen."""
+
+    rows = 0
+
+    def fit(self, frame: Any) -> None:
+        self.rows += frame.count()
+
+    def save(self, folder: str) -> None:
+        Path(folder).mkdir(exist_ok=True)
+        Path(folder, "rows").write_text(str(self.rows))
+
+    @classmethod
+    def load(cls, folder: str) -> Model:
+        model = cls()
+        model.rows = int(Path(folder, "rows").read_text())
+        return model
 
 
 class Lake:
@@ -59,7 +92,18 @@ class Lake:
         text = block.text
         for address in ("s3a://lake", "s3://lake"):
             text = text.replace(address, f"file://{self.folder}")
+        text = text.replace('"/tmp/', f'"{self.folder}/')
         return compile(text, block.where, "exec", dont_inherit=True)
+
+    def files_of_state(self) -> list[str]:
+        """Give the files that `cairn state --json` prints."""
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            asked = ("flights", "routes", "totals", "--storage", f"file://{self.folder}/cairn", "--json")
+            assert cli.main(["state", *asked]) == 0
+        document = json.loads(printed.getvalue())
+        assert document["runs"] == 0
+        return list(document["files"])
 
     def names(self, text: str) -> dict[str, Any]:
         """Give what the pages say stands for the reader's own: a session, a storage, a job, a table.
@@ -69,6 +113,8 @@ class Lake:
         storage = f"file://{self.folder}/cairn"
         head = self.published.coordinator.head()
         league = head.completed[-1].tables["league"]
+        if "totals = spark.read.parquet" in text:
+            return {"spark": self.spark, "files": self.files_of_state()}
         return {
             "spark": self.spark,
             "storage": storage,
@@ -76,6 +122,8 @@ class Lake:
             "job": "flights",
             "name": "daily" if "all.json" in text else "league",
             "url": f"{storage}/flights/{league}",
+            "new_model": Model,
+            "load": Model.load,
             "newest": json.loads((self.folder / "cairn" / "flights" / "head.json").read_text())["completed"][-1],
             "files": sorted((self.folder / "cairn").glob("flights/*/state/*/*/*/table.daily/*.parquet")),
         }
@@ -83,7 +131,8 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    session = session_builder().config("spark.sql.shuffle.partitions", "1").getOrCreate()
+    builder = session_builder().config("spark.sql.shuffle.partitions", "1")
+    session = builder.config("spark.jars", str(postgres_jar())).getOrCreate()
     yield Lake(session, tmp_path_factory.mktemp("lake"))
     session.stop()
 
@@ -94,22 +143,51 @@ def test_every_application_in_the_documentation_runs(block: DocBlock, lake: Lake
     if "Epoch.current()" not in block.text:
         exec(code, lake.names(block.text))
         return
-    job = f"docs-{BLOCKS.index(block)}"
-    pipeline = Pipeline(f"file://{lake.folder}/epochs", lake.spark, STAGES, job=job)
+    pipeline = Pipeline(f"file://{lake.folder}/epochs", lake.spark, STAGES, job=f"docs-{BLOCKS.index(block)}")
     for day in (1, 2) if _RESTORES.search(block.text) else (1,):
         run = f"r{day}"
-        pipeline.trigger(run, Slice(f"2026-01-0{day}T00:00:00+00:00", f"2026-01-0{day + 1}T00:00:00+00:00"))
-        with pipeline.epoch(run, "clean") as epoch:
-            if "epoch.read(" in block.text:
-                epoch.write(lake.input)
-        submit = pipeline.begin(run)
-        pipeline.submitted(submit)
-        try:
-            exec(code, lake.names(block.text))
-        finally:
-            pipeline.forget()
-        assert isinstance(pipeline.coordinator.progress(epoch_name(run)), Ready), "the stage has acknowledged"
-        pipeline.complete(run)
+        if "epoch.files()" in block.text:
+            pipeline.trigger(run, sources=(FileSource(f"file://{lake.folder}/raw", "**/*.parquet"),))
+        else:
+            window = Slice(f"2026-01-0{day}T00:00:00+00:00", f"2026-01-0{day + 1}T00:00:00+00:00")
+            pipeline.trigger(run, window, hooks=(Ids("order-ids"),) if "epoch.hook(" in block.text else ())
+        run_stages(pipeline, run, block, lake, lambda: exec(code, lake.names(block.text)))
+    if "model.fit(" in block.text:
+        assert (lake.folder / "after" / "rows").read_text() == "6", "the second day goes on where the first has ended"
+
+
+def test_the_application_that_writes_to_a_database_runs_with_its_listener(lake: Lake) -> None:
+    [block] = [each for each in APPLICATIONS if DATABASE in each.text]
+    with PostgresServer(for_java=True) as server:
+        code = compile(block.text.replace(DATABASE, server.jdbc_url), block.where, "exec", dont_inherit=True)
+        with psycopg.connect(server.dsn) as connection:
+            connection.execute("CREATE TABLE staged_orders (staging text, epoch text, customer text, amount int)")
+            connection.execute("CREATE TABLE orders (customer text, amount int)")
+        pipeline = Pipeline(f"file://{lake.folder}/epochs", lake.spark, STAGES, job="docs-database")
+        pipeline.trigger("r1", listeners=("orders",))
+        run_stages(pipeline, "r1", block, lake, lambda: exec(code, {}))
+        pipeline.coordinator.deliver([documented("how-to/two-phase-sinks.md", "OrdersSink")(server.dsn)])
+        with psycopg.connect(server.dsn) as connection:
+            assert connection.execute("SELECT * FROM orders ORDER BY 2").fetchall() == [
+                ("ann", 20),
+                ("bob", 30),
+                ("ann", 40),
+            ]
+            assert connection.execute("SELECT * FROM staged_orders").fetchall() == []
+
+
+def run_stages(pipeline: Pipeline, run: str, block: DocBlock, lake: Lake, application: Callable[[], None]) -> None:
+    """Run both stages of an epoch, the second by a page's application, and complete it."""
+    with pipeline.epoch(run, "clean") as epoch:
+        if "epoch.read(" in block.text:
+            epoch.write(lake.input)
+    pipeline.submitted(pipeline.begin(run))
+    try:
+        application()
+    finally:
+        pipeline.forget()
+    assert isinstance(pipeline.coordinator.progress(epoch_name(run)), Ready), "the stage has acknowledged"
+    pipeline.complete(run)
 
 
 def test_there_are_applications() -> None:

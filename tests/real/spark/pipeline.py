@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, MasterHook, RunFacts, Source, TriggerRequest
 from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
@@ -60,11 +60,30 @@ class Pipeline:
         self.config = CheckpointConfig(timeout=timedelta(hours=1), retained=retained)
         self._claims = 0
 
-    def trigger(self, run_id: str, window: Slice | None = None) -> Triggered:
+    def trigger(
+        self,
+        run_id: str,
+        window: Slice | None = None,
+        *,
+        sources: tuple[Source, ...] = (),
+        hooks: tuple[MasterHook, ...] = (),
+        listeners: tuple[str, ...] = (),
+    ) -> Triggered:
         """Do what the first task does."""
-        request = TriggerRequest(epoch_name(run_id), window or Slice(), self.stages, self.config)
+        request = TriggerRequest(
+            epoch_name(run_id),
+            window or Slice(),
+            self.stages,
+            self.config,
+            listeners=listeners,
+            hooks=tuple(hook.name for hook in hooks),
+            sources=sources,
+            run=RunFacts(run_id, open_store=lambda uri, _: open_store(uri, s3=self.s3)) if sources else None,
+        )
         answer = self.coordinator.trigger(request)
         assert isinstance(answer, Triggered), answer
+        if hooks:
+            self.coordinator.ask_hooks(answer.pending, hooks)
         return answer
 
     def begin(self, run_id: str, stage: str = "routes") -> Submit:
