@@ -42,16 +42,7 @@ def packages(cell: AirflowCell, extra: str = "spark") -> list[str]:
 
 
 def check(cell: AirflowCell, folder: Path) -> None:
-    """Make a cell's environment, install Cairn into it and use it.
-
-    Args:
-        cell: what is to be there.
-        folder: empty.
-
-    Raises:
-        SetupError: the environment cannot be made.
-        AssertionError: something is not as it should be; the text says what.
-    """
+    """Make a cell's environment, install Cairn into it and use it."""
     programs = programs_of(cell.name, cell.python, packages(cell))
     install(programs, folder)
     _check_facts(cell, _facts(programs, folder))

@@ -31,14 +31,6 @@ def check(cell: ConnectCell, folder: Path) -> None:
     """Start the server, and run two epochs of one stage as its client.
 
     The second fails once, and then restores what the first has kept.
-
-    Args:
-        cell: what is to be there.
-        folder: empty.
-
-    Raises:
-        SetupError: an environment cannot be made.
-        AssertionError: something is not as it should be; the text says what.
     """
     spark = DriverCell(cell.server, cell.server_python)
     [main] = [each for each in AIRFLOWS if each.is_main]

@@ -13,16 +13,7 @@ from tests.matrix.submitter import Submitter
 
 
 def check(cell: DriverCell, folder: Path) -> None:
-    """Make a cell's environment and run what it names.
-
-    Args:
-        cell: what is to be there.
-        folder: empty.
-
-    Raises:
-        SetupError: the environment cannot be made.
-        AssertionError: something is not as it should be; the text says what.
-    """
+    """Make a cell's environment and run what it names."""
     programs = programs_of(cell.name, cell.python, cell.packages)
     checks = {"keyed": keyed_pipeline.check, **({"features": features.check} if cell.everything else {})}
     for name, run in checks.items():
