@@ -26,6 +26,9 @@ from .fields import (
 from .schemas import check_schema
 from .strict_json import SPARSE, Json
 
+OF_ROWS = frozenset({"state", "table", "exchange"})
+"""Kinds of outputs that Spark writes as Parquet files."""
+
 
 class ListMode(StrEnum):
     """How a list state is given out when its stage is restored (semantics R4)."""
@@ -101,6 +104,14 @@ class StateHandle:
     replace an older one's (semantics K1)."""
     partition: Partition = field(default="", metadata=SPARSE)
     """Of a table that grows by partition: which partition the file belongs to; compared, never read."""
+    rows: Count | None = None
+    """Its rows, in a run those of deleted keys too; None: to know them would have taken a further request, or it is no
+    file of rows."""
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether it is a file of rows: neither an author's own file nor what lists the files of a table."""
+        return self.output.partition(".")[0] in OF_ROWS and not self.path.endswith(".json")
 
 
 @dataclass(frozen=True, slots=True)

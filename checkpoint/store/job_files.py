@@ -299,8 +299,15 @@ class JobFiles:
             return False
         return True
 
-    def checksum(self, key: str, algorithm: str) -> tuple[int, str]:
+    def checksum(
+        self, key: str, algorithm: str, seen: Callable[[bytes], None] = lambda _piece: None
+    ) -> tuple[int, str]:
         """Read an object, and give how many bytes it has and their checksum (`sha256` or `crc64nvme`).
+
+        Args:
+            key: the object.
+            algorithm: of the checksum.
+            seen: is given each piece that was read.
 
         Raises:
             GoneError: there is none.
@@ -308,6 +315,7 @@ class JobFiles:
         hasher, size_bytes = Hasher(algorithm), 0
         for piece in pieces(self.read_range, key, PIECE_BYTES):
             hasher.update(piece)
+            seen(piece)
             size_bytes += len(piece)
         return size_bytes, hasher.checksum()
 

@@ -78,6 +78,13 @@ class StageRow:
         return self.acked_subtasks - len(self.subtasks)
 
     @property
+    def rows(self) -> int | None:
+        """In the files of its outputs; None where no output has rows, or the number is not known of all of them."""
+        found = [each.rows for each in self.outputs if each.of_rows]
+        known = [each for each in found if each is not None]
+        return sum(known) if known and len(known) == len(found) else None
+
+    @property
     def took_ms(self) -> int | None:
         """From the trigger to the acknowledgement, as far as its metrics say; None before it has acknowledged."""
         if self.metrics is None:
@@ -167,7 +174,13 @@ class CheckpointDetails:
         """
         shown = self.stages[:stages]
         described = [
-            {**asdict(stage), "took_ms": stage.took_ms, "subtasks_left_out": stage.subtasks_left_out} for stage in shown
+            {
+                **asdict(stage),
+                "rows": stage.rows,
+                "took_ms": stage.took_ms,
+                "subtasks_left_out": stage.subtasks_left_out,
+            }
+            for stage in shown
         ]
         return {
             "checkpoint": self.row.as_json(),

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ..documents.acknowledgement import Output, StateHandle
+from ..documents.acknowledgement import OF_ROWS, Output, StateHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,13 @@ class OutputRow:
     """Relative to the job's prefix; an older checkpoint's if the stage left it unchanged."""
     files: int = 0
     size_bytes: int = 0
+    rows: int | None = 0
+    """In its files; None where that is not known of one of them."""
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether it has rows: a list, a value and raw files have none."""
+        return self.kind in OF_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,8 @@ class SubtaskRow:
     size_bytes: int = 0
     new_bytes: int = 0
     """Of the files that this execution wrote; the rest is referred to."""
+    rows: int | None = 0
+    """In its files; None where that is not known of one of them."""
 
     @property
     def weight(self) -> tuple[int, int, int]:
@@ -61,7 +70,10 @@ class Tally:
         row = self._outputs.get(handle.output)
         if row is not None:
             self._outputs[handle.output] = replace(
-                row, files=row.files + 1, size_bytes=row.size_bytes + handle.size_bytes
+                row,
+                files=row.files + 1,
+                size_bytes=row.size_bytes + handle.size_bytes,
+                rows=_with_rows(row.rows, handle),
             )
         new_bytes = handle.size_bytes if handle.path.startswith(self._own) else 0
         self.new_bytes += new_bytes
@@ -70,6 +82,7 @@ class Tally:
             files=self._open.files + 1,
             size_bytes=self._open.size_bytes + handle.size_bytes,
             new_bytes=self._open.new_bytes + new_bytes,
+            rows=_with_rows(self._open.rows, handle),
         )
 
     def outputs(self) -> tuple[OutputRow, ...]:
@@ -96,3 +109,9 @@ class Tally:
             heapq.heappush(self._heap, item)
         elif self._keep:
             heapq.heappushpop(self._heap, item)
+
+
+def _with_rows(rows: int | None, handle: StateHandle) -> int | None:
+    if not handle.of_rows:
+        return rows
+    return None if rows is None or handle.rows is None else rows + handle.rows

@@ -14,9 +14,10 @@ from . import text
 
 _WAITED, _RAN, _WROTE, _SUBTASK = ".", "=", "#", "-"
 LEGEND = f"{_WAITED} before it started  {_RAN} running  {_WROTE} writing its state  {_SUBTASK} new bytes of a subtask"
-_HEADINGS = ("stage", "acks", "from the trigger on", "took", "new", "size")
-_NUMBERS = frozenset({"acks", "took", "new", "size", "files"})
+_HEADINGS = ("stage", "acks", "from the trigger on", "took", "new", "size", "rows")
+_NUMBERS = frozenset({"acks", "took", "new", "size", "files", "rows"})
 _BAR = len(_HEADINGS[2])
+_UNKNOWN = "-"
 
 
 def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
@@ -49,7 +50,10 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
             said = f"BROKEN: {stage.problem}" if stage.problem else f"declined: {stage.declined}"
             written += ["", *text.paragraph(f"{stage.stage} {said}", columns)]
     outputs = list(_outputs(shown, columns))
-    written += ["", *text.table(("output", "of", "files", "size"), outputs, right=_NUMBERS)] if outputs else []
+    if outputs:
+        known = any(cells[-1] != _UNKNOWN for cells in outputs)
+        headings = ("output", "of", "files", "size", *(("rows",) if known else ()))
+        written += ["", *text.table(headings, [cells[: len(headings)] for cells in outputs], right=_NUMBERS)]
     tables = [
         f"  {output.name}  {files.spark_url(output.folder)}"
         for stage in found.stages
@@ -121,13 +125,14 @@ def _stage_table(stages: Sequence[StageRow], columns: int) -> list[str]:
     largest = max((subtask.new_bytes for stage in stages for subtask in stage.subtasks), default=0)
     measured = [_cells(stage, "") for stage in stages]
     measured += [_subtask_cells(subtask, "") for stage in stages for subtask in _several(stage)]
-    fixed = sum(
-        2 + max(len(heading), *(len(cells[number]) for cells in measured))
-        for number, heading in enumerate(_HEADINGS)
-        if number not in (0, 2)
-    )
-    room = columns - fixed - 2
-    name = min(max(len(cells[0]) for cells in measured), room - _BAR)
+    named = max(len(cells[0]) for cells in measured)
+    headings: Sequence[str] = _HEADINGS
+    room = _room(headings, measured, columns)
+    # Rows are often not known over S3; and where it is narrow, the bars say more.
+    if all(stage.rows is None for stage in stages) or room - named < 2 * _BAR:
+        headings = _HEADINGS[:-1]
+        room = _room(headings, measured, columns)
+    name = min(named, room - _BAR)
     wide = room - name
     rows = []
     for stage in stages:
@@ -135,9 +140,19 @@ def _stage_table(stages: Sequence[StageRow], columns: int) -> list[str]:
         several = _several(stage)
         rows += [_subtask_cells(each, text.bar([(_SUBTASK, each.new_bytes)], largest, wide)) for each in several]
         if several and stage.subtasks_left_out:
-            rows.append((f"  … {stage.subtasks_left_out:,} more", "", "", "", "", ""))
-    fitted = [(text.fit(cells[0], name), *cells[1:]) for cells in rows]
-    return text.table(_HEADINGS, fitted, right=_NUMBERS)
+            rows.append((f"  … {stage.subtasks_left_out:,} more", "", "", "", "", "", ""))
+    fitted = [(text.fit(cells[0], name), *cells[1 : len(headings)]) for cells in rows]
+    return text.table(headings, fitted, right=_NUMBERS)
+
+
+def _room(headings: Sequence[str], measured: Sequence[tuple[str, ...]], columns: int) -> int:
+    """Give what is left for names and bars."""
+    fixed = sum(
+        2 + max(len(heading), *(len(cells[number]) for cells in measured))
+        for number, heading in enumerate(headings)
+        if number not in (0, 2)
+    )
+    return columns - fixed - 2
 
 
 def _several(stage: StageRow) -> tuple[SubtaskRow, ...]:
@@ -167,12 +182,17 @@ def _cells(stage: StageRow, bar: str) -> tuple[str, ...]:
         bar,
         took,
         *(wording.size(n) if known else "-" for n in (stage.new_bytes, stage.size_bytes)),
+        _rows(stage.rows),
     )
 
 
 def _subtask_cells(subtask: SubtaskRow, bar: str) -> tuple[str, ...]:
     new, whole = (wording.size(each) for each in (subtask.new_bytes, subtask.size_bytes))
-    return (f"  subtask {subtask.index}", "", bar, "", new, whole)
+    return (f"  subtask {subtask.index}", "", bar, "", new, whole, _rows(subtask.rows))
+
+
+def _rows(number: int | None) -> str:
+    return _UNKNOWN if number is None else f"{number:,}"
 
 
 def _outputs(stages: Sequence[StageRow], columns: int) -> Iterator[tuple[str, ...]]:
@@ -180,6 +200,7 @@ def _outputs(stages: Sequence[StageRow], columns: int) -> Iterator[tuple[str, ..
     for stage in stages:
         of = text.fit(stage.stage, room)
         for out in stage.outputs:
-            yield (text.fit(f"{out.kind} {out.name}", room), of, str(out.files), wording.size(out.size_bytes))
+            rows = _rows(out.rows if out.of_rows else None)
+            yield (text.fit(f"{out.kind} {out.name}", room), of, str(out.files), wording.size(out.size_bytes), rows)
         for name in stage.values:
-            yield (text.fit(f"value {name}", room), of, "-", "-")
+            yield (text.fit(f"value {name}", room), of, "-", "-", "-")

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...storage.port import ObjectStat
+from .row_count import END_BYTES, MAGIC
 
-_MAGIC = b"PAR1"
-_END_BYTES = 8
-"""What a Parquet file ends with: its footer's length, and the magic."""
-_AROUND_BYTES = len(_MAGIC) + _END_BYTES
+_AROUND_BYTES = len(MAGIC) + END_BYTES
 """A file's bytes beside its row groups and its footer."""
 _ROUND_SCHEMA_BYTES = 4096
 
@@ -36,6 +34,6 @@ def without_rows(
     if len(first) != 1 or first[0].size_bytes > largest:
         return []
     (each,) = first
-    end = read_range(each.key, max(0, each.size_bytes - _END_BYTES), _END_BYTES)
+    end = read_range(each.key, max(0, each.size_bytes - END_BYTES), END_BYTES)
     footer_bytes = int.from_bytes(end[:4], "little")
-    return [each.key] if end[4:] == _MAGIC and footer_bytes + _AROUND_BYTES == each.size_bytes else []
+    return [each.key] if end[4:] == MAGIC and footer_bytes + _AROUND_BYTES == each.size_bytes else []

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from ...checkpoint.documents.acknowledgement import Output, StateHandle
@@ -21,7 +22,7 @@ from ...storage.local.files import chunks, tag_of
 from ...storage.port import ObjectStat
 from ..stored.local_state import Draft, LocalState
 from ..stored.outputs import File
-from . import empty_files
+from . import empty_files, row_count
 from .data_files import part_of
 
 log = logging.getLogger("airflow_cairn")
@@ -75,7 +76,11 @@ def write(
             return None
 
         def upload(each: tuple[int, ObjectStat]) -> StateHandle:
-            return described(output.id, *_upload(files, output.folder, draft.data / each[1].key))
+            _, file = each
+            handle = described(output.id, *_upload(files, output.folder, draft.data / file.key))
+            if handle.rows is None:
+                handle = replace(handle, rows=row_count.rows_of(_reader_in(draft.data), file.key, file.size_bytes))
+            return handle
 
         with ThreadPoolExecutor(_AT_ONCE, "cairn-upload") as pool:
             handles = list(pool.map(upload, found))
@@ -115,15 +120,19 @@ def _data_of(draft: Draft, output: Output) -> list[tuple[int, ObjectStat]]:
         else:
             data.append((part, ObjectStat(path.name, path.stat().st_size, None)))
 
-    def read_range(name: str, start: int, length: int) -> bytes:
-        with (draft.data / name).open("rb") as file:
-            file.seek(start)
-            return file.read(length)
-
-    empty = empty_files.without_rows(read_range, data, output.schema or "")
+    empty = empty_files.without_rows(_reader_in(draft.data), data, output.schema or "")
     for name in empty:
         (draft.data / name).unlink()
     return [each for each in data if each[1].key not in empty]
+
+
+def _reader_in(folder: Path) -> Callable[[str, int, int], bytes]:
+    def read_range(name: str, start: int, length: int) -> bytes:
+        with (folder / name).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    return read_range
 
 
 def _upload(files: JobFiles, folder: str, path: Path) -> tuple[str, str]:

@@ -29,7 +29,7 @@ from ..appending.manifests import Before, Listing
 from ..stored import key_groups
 from ..stored.local_state import LocalState, run_of
 from ..stored.outputs import File, Stored, rows_of_files
-from . import committer, empty_files, local_first
+from . import committer, empty_files, local_first, row_count
 from .data_files import part_of
 
 if TYPE_CHECKING:
@@ -393,11 +393,19 @@ class Writer:
                 store=self._files.store.describe(),
                 key=self._files.full(key),
             )
-        content = None
-        if not is_checksum(found.etag):
+        handle = StateHandle(output_id, key, found.size_bytes, found.etag)
+        content, rows = None, None
+        if is_checksum(found.etag):
+            # A local file, which was just read for its tag.
+            rows = row_count.rows_of(self._files.read_range, key, found.size_bytes) if handle.of_rows else None
+        else:
             # What the server computed while Spark wrote costs nothing; where it computes none, the file is read.
-            content = sha256 or found.checksum or self._files.checksum(key, SHA256)[1]
-        return StateHandle(output_id, key, found.size_bytes, found.etag, content)
+            content = sha256 or found.checksum
+            if content is None:
+                tail = row_count.Tail()
+                content = self._files.checksum(key, SHA256, tail.add)[1]
+                rows = tail.rows() if handle.of_rows else None
+        return replace(handle, content=content, rows=rows)
 
 
 def schema_of(output_id: str, df: DataFrame) -> str:

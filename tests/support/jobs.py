@@ -46,7 +46,8 @@ def drive(world: World, handover: Handover, subtasks: int, metrics: AckMetrics) 
         data = b"x" * (1_000 + number * 40_000)
         written = world.files.create_bytes(f"{folder}part-{number}", data)
         assert isinstance(written, Written)
-        handles.append(StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag))
+        rows = 10 + number * 1_200
+        handles.append(StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag, rows=rows))
     return world.coordinator().acknowledge(
         ack_of(
             handover,

@@ -84,6 +84,7 @@ def test_only_data_files_are_left_and_described(spark: SparkSession, pipeline: P
     for handle in handles:
         found = pipeline.coordinator.files.stat(handle.path)
         assert (found.size_bytes, found.etag) == (handle.size_bytes, handle.checksum)
+    assert [sum(each.rows or 0 for each in subtask.handles) for subtask in ack.subtasks] == [11, 10]
     assert [subtask.index for subtask in ack.subtasks] == [0, 1]
     assert ack.parallelism == 2
     assert [(output.key, output.key_groups) for output in ack.outputs] == [(("route",), 128), ((), None)]

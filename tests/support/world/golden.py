@@ -112,7 +112,13 @@ _TOTALS = Output(
 )
 _OFFSETS = Output("list", "offsets", _FOLDER.replace("state.totals", "list.offsets"), mode=ListMode.UNION, items=[[7]])
 _HANDLE = StateHandle(
-    "state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"', run=2, partition="2026-01-01-0F"
+    "state.totals",
+    f"{_FOLDER}part-00000-ü.parquet",
+    20_480,
+    '"0123456789abcdef"',
+    run=2,
+    partition="2026-01-01-0F",
+    rows=0,
 )
 _DAILY_FOLDER = "chk-0000000002/state/report/1-00000000000000d3/00000000000000e3/table.daily/"
 _APPENDED_FILE = StateHandle(

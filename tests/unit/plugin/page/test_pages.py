@@ -8,17 +8,19 @@ from datetime import timedelta
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.metadata import CHECKS
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
-from airflow_cairn.checkpoint.views.details import CheckpointDetails
+from airflow_cairn.checkpoint.views.details import CheckpointDetails, details
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob, declared_jobs
 from airflow_cairn.plugin.page.html_routes import LINES
 from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
+from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.world.savepoints import take
 from tests.support.world.world import JOB, World
@@ -107,6 +109,21 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     seen = words(page.get(f"{ONE}/checkpoints/4").text)
     assert "opened because routes: ValueError: bad row" in seen
     assert "kept from 3" in seen
+
+
+def test_a_checkpoint_shows_the_rows_of_its_stages_subtasks_and_outputs() -> None:  # semantics A1
+    world = World()
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    jobs.drive(world, handover, 2, AckMetrics(1, 1, 1, 0, 3))
+    seen = words(Page(one_job(world.memory)).get(f"{ONE}/checkpoints/1").text)
+    assert "2 41.0 KiB 41.0 KiB 1,220 clean: more" in seen, "the stage"
+    assert "state totals: 2 files, 41.0 KiB, 1,220 rows, chk-" in seen
+    assert "Subtask Files New Size Rows 1 1 40.0 KiB 40.0 KiB 1,210 0 1 1000 B 1000 B 10" in seen
+    stage = next(each for each in details(world.coordinator(), 1).stages if each.stage == "clean")
+    described = details(world.coordinator(), 1).as_json(storage=STORAGE)["stages"]
+    assert next(each["rows"] for each in described if each["stage"] == "clean") == 1220
+    assert [each.rows for each in stage.subtasks] == [1210, 10]
 
 
 def test_what_acknowledged_after_a_checkpoint_had_failed_is_counted_apart(busy: World) -> None:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import Output
@@ -85,6 +87,14 @@ def test_a_file_without_rows_is_neither_uploaded_nor_kept(open_here: Callable[..
     store = MemoryStore()
     assert open_here(store).write({"part-00000-a.parquet": NO_ROWS, "_SUCCESS": b""}) == []
     assert store.all_keys() == []
+
+
+def test_the_rows_of_what_is_uploaded_are_named(open_here: Callable[..., Here], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "one")
+    data = (tmp_path / "one").read_bytes()
+    written = open_here(MemoryStore()).write({"part-00000-a.parquet": data, "part-00001-a.parquet": b"PAR1 no footer"})
+    assert written is not None
+    assert [file.handle.rows for file in written] == [3, None]
 
 
 def test_a_full_disk_leaves_the_state_to_spark(open_here: Callable[..., Here]) -> None:

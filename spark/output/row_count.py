@@ -1,0 +1,149 @@
+"""How many rows a Parquet file has, from its footer, where reading that costs no request (semantics A1).
+
+A footer is one struct in Thrift's compact protocol: its version, its schema, and then the number of rows. Only as much
+of it is read as comes before that number, without a library: a driver may have none that reads Parquet. What is not
+understood is not known; it is never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+MAGIC = b"PAR1"
+END_BYTES = 8
+"""What a Parquet file ends with: its footer's length, and the magic."""
+_MOST_BYTES = 1 << 20
+"""Of a footer: what is read, and kept of a file that passes by. A schema of some thousand columns fits."""
+_MOST_LEVELS = 16
+"""Structs and lists within each other; a footer has four."""
+_ROWS = 3
+"""The field of the footer that has the number of rows."""
+
+_BOOLS, _BYTE, _INTS, _I64, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 6, 7, 8, (9, 10), 12
+
+
+class Tail:
+    """Keeps the end of a file that is read through for another reason."""
+
+    def __init__(self) -> None:
+        self._end = b""
+
+    def add(self, piece: bytes) -> None:
+        """Take the next bytes of the file."""
+        self._end = (self._end + piece)[-_MOST_BYTES:]
+
+    def rows(self) -> int | None:
+        """Give the number of rows, once all of the file has passed; None: it is not known."""
+        length = _footer_bytes(self._end[-END_BYTES:])
+        if length is None or length + END_BYTES > len(self._end):
+            return None
+        return rows_in(self._end[-END_BYTES - length :])
+
+
+def rows_of(read_range: Callable[[str, int, int], bytes], key: str, size_bytes: int) -> int | None:
+    """Read the footer of a file; gives its number of rows, None where it is not known.
+
+    Args:
+        read_range: reads a file by its key, from an offset so many bytes.
+        key: the file.
+        size_bytes: all it has.
+    """
+    length = _footer_bytes(read_range(key, max(0, size_bytes - END_BYTES), END_BYTES))
+    if length is None or length + END_BYTES > size_bytes:
+        return None
+    return rows_in(read_range(key, size_bytes - END_BYTES - length, min(length, _MOST_BYTES)))
+
+
+def rows_in(footer: bytes) -> int | None:
+    """Read the number of rows from a footer, or from its beginning; None where it is not there."""
+    try:
+        rows = _Compact(footer).integer(_ROWS)
+    except (IndexError, ValueError):
+        return None
+    return rows if rows is not None and rows >= 0 else None
+
+
+def _footer_bytes(end: bytes) -> int | None:
+    return int.from_bytes(end[:4], "little") if len(end) == END_BYTES and end[4:] == MAGIC else None
+
+
+class _Compact:
+    """Reads a struct in the compact protocol from its beginning."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def integer(self, wanted: int) -> int | None:
+        """Give a field of 64 bits, passing over what comes before it; None: the struct has none.
+
+        Raises:
+            IndexError: the data ends before it.
+            ValueError: it is no such struct.
+        """
+        field = 0
+        while kind := self._field():
+            delta, of_kind = kind
+            field = field + delta if delta else self._signed()
+            if field == wanted:
+                return self._signed() if of_kind == _I64 else None
+            self._pass(of_kind, 0)
+        return None
+
+    def _field(self) -> tuple[int, int] | None:
+        """Read how a field begins: how far its number is from the one before, and its type; None: the struct ends."""
+        head = self._byte()
+        return (head >> 4, head & 15) if head & 15 else None
+
+    def _pass(self, kind: int, level: int) -> None:
+        if level > _MOST_LEVELS:
+            raise ValueError("too deep")
+        if kind in _BOOLS:
+            return  # its type is its value
+        if kind in _INTS:
+            self._number()
+        elif kind == _BYTE:
+            self._at += 1
+        elif kind == _DOUBLE:
+            self._at += 8
+        elif kind == _BINARY:
+            length = self._number()
+            self._at += length
+        elif kind in _LISTS:
+            head = self._byte()
+            count, inner = head >> 4, head & 15
+            count = self._number() if count == 15 else count
+            if count > len(self._data):
+                raise ValueError("longer than the footer")
+            for _ in range(count):
+                if inner in _BOOLS:
+                    self._at += 1  # in a list each is a byte
+                else:
+                    self._pass(inner, level + 1)
+        elif kind == _STRUCT:
+            while field := self._field():
+                delta, inner = field
+                if not delta:
+                    self._number()
+                self._pass(inner, level + 1)
+        else:
+            raise ValueError(f"no type: {kind}")
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _number(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise ValueError("no number of 64 bits")
+
+    def _signed(self) -> int:
+        value = self._number()
+        return (value >> 1) ^ -(value & 1)
