@@ -78,7 +78,7 @@ class TriggerRight(UseCase):
         return self._heads.update(decide)[1]
 
     def give_back(self, mine: TriggeringTask, *, failed: bool = False) -> None:
-        """Let another task take the right; nothing where another has it by now.
+        """Let another task take the right; nothing where another has it by now, or another try of the same task.
 
         Args:
             mine: as it was taken.
@@ -86,9 +86,11 @@ class TriggerRight(UseCase):
         """
 
         def decide(head: Head, _now_ms: int) -> Decision[None]:
-            others = tuple(each for each in head.triggering if _names(each) != _names(mine))
-            if len(others) == len(head.triggering):
+            held = next((each for each in head.triggering if _names(each) == _names(mine)), None)
+            # Airflow may have begun the task's next try while this one lives on as a zombie, and that one triggers now.
+            if held is None or held.claimant != mine.claimant:
                 return Decision(None)
+            others = tuple(each for each in head.triggering if each != held)
             left = (*others, replace(mine, failed=True)) if failed else others
             return Decision(None, changed(head, replace(head, triggering=left)))
 

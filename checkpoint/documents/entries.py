@@ -389,6 +389,8 @@ class TriggeringTask:
     """Which instance of a mapped task; -1 for a task that is not mapped."""
     failed: bool = field(default=False, metadata=SPARSE)
     """Its trigger has failed, and those that waited for it are to end as it does."""
+    claimant: str = field(default="", metadata=SPARSE)
+    """Airflow's id of the task instance, another one for each try: what a zombie gives back is not its next try's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,13 @@ class _Turn:
         self._give_back()
 
     def _come_back(self, error: CairnError) -> None:
-        """End this try without using one up, where a retry may cure the error and the trigger's are not used up."""
+        """End this try without using one up, where a retry may cure the error and the trigger's are not used up.
+
+        Airflow counts all returns of this try alike: after failures, and after waits for a place, for a pause to end or
+        for another task. So a trigger that fails after long waits comes back less often than the trigger's `retries`
+        say, or not at all. Then the error ends the try, and the stage's own retries follow, each with a count of its
+        own. A count of failures alone would need a place in the store, which may be what fails.
+        """
         if not error.retry_cures:
             raise AirflowFailException(str(error)) from error
         if self.context.get("task_reschedule_count", 0) < (self.operator.retries or 0):
@@ -197,7 +203,8 @@ class _Turn:
 
     def _me(self) -> TriggeringTask:
         ti = self.context["ti"]
-        return TriggeringTask(self.epoch, ti.task_id, -1 if ti.map_index is None else ti.map_index)
+        map_index = -1 if ti.map_index is None else ti.map_index
+        return TriggeringTask(self.epoch, ti.task_id, map_index, claimant=str(ti.id))
 
 
 def _state_of(ti: RuntimeTaskInstanceProtocol, task: TriggeringTask) -> HolderState:

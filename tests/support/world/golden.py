@@ -98,6 +98,7 @@ _SLICE = Slice("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00", {"files
 _OWNER = Owner("flights", "scheduled__2026-01-02T00:00:00+00:00", "https://airflow.example.com")
 _CLEAN = Execution("00000000000000c1", 2, 1)
 _ROUTES = Execution("00000000000000d1", 3, 2)
+_TRY = "01981c5e-0000-7000-8000-000000000001"
 _REF = DocumentRef("chk-0000000001/_metadata-00000000000000a1", 512, "ab" * 32)
 _FOLDER = "chk-0000000003/state/routes/2-00000000000000d1/00000000000000e1/state.totals/"
 _TOTALS = Output(
@@ -237,7 +238,7 @@ EXAMPLES: dict[type, Any] = {
         noted=(CompletedNote("w", 1),),
         segments=(Segment(DocumentRef("chk-0000000002/epochs-00000000000000a7.jsonl", 63, "ab" * 32), 1),),
         notes_below=2,
-        triggering=(TriggeringTask("x1", "epoch.parts", 1, failed=True),),
+        triggering=(TriggeringTask("x1", "epoch.parts", 1, failed=True, claimant=_TRY),),
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),

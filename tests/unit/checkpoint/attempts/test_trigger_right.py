@@ -77,6 +77,21 @@ def test_what_another_has_by_now_is_not_given_back(world: World) -> None:
     assert triggering(world) == (SECOND,)
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_zombie_gives_back_nothing_of_its_next_try(world: World, *, failed: bool) -> None:  # semantics T10
+    """Airflow took its worker for dead, and began the next try; then the worker's process went on."""
+    zombie, again = (replace(FIRST, claimant=f"try {number}") for number in (1, 2))
+    assert take(world, zombie) is None
+    assert take(world, again) is None, "the task has the right, and asks nobody"
+    recording = RecordingStore(world.store)
+    give_back(world, zombie, recording, failed=failed)
+    assert not recording.writes
+    assert triggering(world) == (again,)
+    assert take(world, SECOND, other=RUNS) == HeldBy(again, RUNS), "no second one triggers beside it"
+    give_back(world, again, failed=failed)
+    assert triggering(world) == ((replace(again, failed=True),) if failed else ())
+
+
 def test_each_epoch_has_its_own_and_the_oldest_goes_first(world: World) -> None:
     for number in range(MAX_TRIGGERING + 1):
         take(world, TriggeringTask(f"e{number}", "epoch.first"))

@@ -126,6 +126,21 @@ def test_whichever_comes_first_triggers_for_all(make: Make, job: Job, first: str
     assert flights.wait()["checkpoint"] == 1
 
 
+def test_a_zombie_leaves_the_right_to_its_next_try(
+    make: Make, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics T10
+    """While it triggers, Airflow takes it for dead and begins the task's next try."""
+    asks = TriggerCheckpointOperator._ask
+
+    def meanwhile_the_next_try(*given: Any) -> Any:
+        holds(job, "a")
+        return asks(*given)
+
+    monkeypatch.setattr(TriggerCheckpointOperator, "_ask", meanwhile_the_next_try)
+    assert run(make(apart=True), "a")["checkpoint"] == 1
+    assert triggering(job) == [("epoch.a", False)], "the next try triggers still"
+
+
 @pytest.mark.parametrize("holder", ["a", "m-1"])
 def test_it_waits_for_the_one_that_triggers(
     make: Make, job: Job, meanwhile: Callable[..., list[float]], said: Said, holder: str
