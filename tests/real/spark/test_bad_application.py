@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import SparkEpochOperator
 from scripts.harness.spark.start import fast_conf
 from tests.support.airflow_stage import Job, Ti, context
+from tests.unit.hooks.test_driver_output import folded
 
 pytestmark = pytest.mark.spark
 
@@ -42,8 +44,13 @@ def test_an_application_that_is_not_there(
 
 
 def test_one_name_for_two_states(
-    job: Job, tmp_path: Path, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    job: Job,
+    tmp_path: Path,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:  # semantics D1, F4
+    caplog.set_level(logging.INFO)
     application = tmp_path / "twice.py"
     application.write_text(APPLICATION)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
@@ -66,6 +73,13 @@ def test_one_name_for_two_states(
         operator.execute(context(Ti(run_id="r1")))
     said = "the state 'totals' was written or dropped before in this epoch; each name is used once. Give the second one"
     assert f"stage routes failed: InvalidStateError: {said}" in str(caught.value)
+    # Of the driver's log, which has hundreds of lines, warnings, errors and Cairn's lines are in sight, the cause last.
+    seen = folded([(each.name, each.levelname, each.getMessage()) for each in caplog.records])
+    printed = [text for logger, _, text in seen if logger == "spark"]
+    assert any(text == "::group::Spark's log" for text in printed)
+    assert not [text for text in printed if " INFO " in text or text.startswith("  File ")]
+    assert seen[-1][:2] == ("airflow_cairn", "ERROR")
+    assert f"stage routes: failed: InvalidStateError: {said}" in seen[-1][2]
     # What the first one had written is gone, and the checkpoint's history says the same.
     assert not list((job.folder / "flights").glob("chk-*/state/**/*.parquet"))
     progress = job.coordinator.progress(epoch_name("r1"))
