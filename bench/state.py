@@ -21,7 +21,8 @@ often as they come.
 - `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`; `store_ratio`, `snapshot_ratio` and
   so on: of those ways.
 - `by_snapshot_ratio`: seconds of the block that updates by those of the one that writes a snapshot.
-- `bytes_share`: bytes of data that an updating epoch writes, new bases included, by those of a whole snapshot.
+- `bytes_share`: bytes of data that an updating epoch writes, by those of a whole snapshot: its run, also one that it
+  then merges and deletes, merged runs and new bases.
 - `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end;
   `read_all_store_ratio`: without copies.
 - `base_every`: epochs from one new base to the next, by the bounds that a job has.
@@ -50,6 +51,7 @@ from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.spark import Epoch, state
 from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES
 from airflow_cairn.spark.output.committer import s3a_conf
+from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import S3Options
@@ -114,6 +116,20 @@ def _place(folder: Path, store: str) -> Iterator[tuple[Place, Mapping[str, str]]
         bucket = server.create_bucket("state")
         conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(server.endpoint_url, server.region)}
         yield Place(f"s3://{bucket}/jobs", f"s3a://{bucket}", options, copies), conf
+
+
+@contextmanager
+def _deleted_bytes() -> Iterator[list[int]]:
+    """Collect the bytes of data that drivers write and then delete themselves."""
+    found: list[int] = []
+    delete = Writer.delete_output
+
+    def counted(writer: Writer, folder: str) -> None:
+        found.extend(each.size_bytes for each in writer._files.listing(folder) if each.key.endswith(".parquet"))
+        delete(writer, folder)
+
+    with mock.patch.object(Writer, "delete_output", counted):
+        yield found
 
 
 def measure(
@@ -259,7 +275,7 @@ class _Bench:
         return rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE))
 
     def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, Kind]:
-        """Run one epoch; gives what its block took, the bytes of data that it left, and what it wrote."""
+        """Run one epoch; gives what its block took, the bytes of data that it wrote, and what these are."""
         pipeline, run_id = self._jobs[name], f"epoch {number}"
         pipeline.trigger(run_id)
         epoch = pipeline.epoch(run_id)
@@ -268,7 +284,7 @@ class _Bench:
             with epoch:
                 self._write(name, epoch, number, changed)
 
-        with mock.patch.object(runs, "FAN_IN", self._fan_in):
+        with mock.patch.object(runs, "FAN_IN", self._fan_in), _deleted_bytes() as deleted:
             spent = measured(self._spark, block)
         new = {key: size for key, size in self._sizes(name).items() if key not in self._files[name]}
         checkpoint = pipeline.complete(run_id)
@@ -280,7 +296,7 @@ class _Bench:
         if any("/merged." in key for key in new):
             kind = "merge"
         # The run that went into a merged one, or into a new base, was written too, and deleted.
-        return spent, sum(new.values()), kind
+        return spent, sum(new.values()) + sum(deleted), kind
 
     def _write(self, name: str, epoch: Epoch, number: int, changed: DataFrame) -> None:
         if name == "aggregate":

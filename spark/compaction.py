@@ -109,7 +109,8 @@ def compact(
         job: the job's name.
         stage: the uid of the stage whose states are looked at; None for all.
         state: the state's name; None for all whose runs have a quarter of their base's bytes.
-        max_bytes: how many bytes of base and runs may be read in all; None for any number.
+        max_bytes: how many bytes of base and runs may be read of one checkpoint, so for one epoch: by this call, and by
+            others that have compacted its states or do so now, of all stages. None for any number.
         s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
         runtime: clock and ids; the system's by default.
 
@@ -162,7 +163,7 @@ def compact_in(
     entry = head.latest_completed()
     if entry is None:
         raise NoCheckpointError("no checkpoint of the job has completed yet, so there is nothing to compact", job=job)
-    left = max_bytes
+    left = None if max_bytes is None else max_bytes - _spent(opened.files, entry, runtime)
     for candidate in _candidates(opened.files, entry, stage, state):
         found = _judge(opened.files, candidate, runtime, named=state is not None)
         size = candidate.base_bytes + candidate.run_bytes
@@ -197,6 +198,26 @@ def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state
     return sorted(grown, key=lambda each: each.run_bytes, reverse=True)
 
 
+def _spent(files: JobFiles, entry: CompletedEntry, runtime: Runtime) -> int:
+    """Give the bytes of base and runs that compactions have read, or read now, of a checkpoint as it is.
+
+    A record that replaces just the files that the checkpoint names was made of it, by whatever process. One that was
+    given up, or will be, does not count: a job without a next epoch could never repeat that compaction.
+    """
+    spent = 0
+    for candidate in _candidates(files, entry, None, None):
+        output, handles = candidate.stored.output, [file.handle for file in candidate.stored.files]
+        there = records.of_stage(files, candidate.contents.stage, records.home_of(handles))
+        spent += (candidate.base_bytes + candidate.run_bytes) * sum(
+            record.document.output.id == output.id
+            and set(record.document.replaces) == set(handles)
+            and not record.document.given_up
+            and not _is_left(record.document, runtime)
+            for record in there
+        )
+    return spent
+
+
 def _judge(files: JobFiles, candidate: _Candidate, runtime: Runtime, *, named: bool) -> Compaction | None:
     """Say why a state is left alone; None where it is to be compacted."""
     output, handles = candidate.stored.output, [file.handle for file in candidate.stored.files]
@@ -206,7 +227,7 @@ def _judge(files: JobFiles, candidate: _Candidate, runtime: Runtime, *, named: b
         return candidate.became("waits")
     for record in there:
         if record.document.output.id == output.id and _unfinished(record.document) and _overlap(record, handles):
-            if runtime.now_ms() < record.document.began_at_ms + LEASE_MS:
+            if not _is_left(record.document, runtime):
                 return candidate.became("under way")
             log.warning("the compaction %s was left unfinished, and is given up", files.full(record.key))
             records.give_up(files, record)
@@ -217,6 +238,11 @@ def _judge(files: JobFiles, candidate: _Candidate, runtime: Runtime, *, named: b
 
 def _unfinished(document: CompactionDocument) -> bool:
     return document.base is None and not document.given_up
+
+
+def _is_left(document: CompactionDocument, runtime: Runtime) -> bool:
+    """Tell whether a compaction was left unfinished, so that another one gives it up."""
+    return _unfinished(document) and runtime.now_ms() >= document.began_at_ms + LEASE_MS
 
 
 def _overlap(record: records.Record, handles: Sequence[object]) -> bool:

@@ -26,7 +26,7 @@ class Round:
     mine: Spent
     plain: Spent
     size_bytes: int = 0
-    """Of the files of data that the epoch left."""
+    """Of the files of data that the epoch wrote."""
     kind: Kind = "run"
 
 

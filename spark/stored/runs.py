@@ -7,8 +7,9 @@ metadata says of each file which run it belongs to; 0 is the base. Of a key the 
 Runs of updates are merged in tiers: a run whose number is divisible by 8 is written together with the 7 before it, as
 one run with its number, one that is divisible by 64 with all since the last such one, and so on. So few runs are live,
 and their numbers and sizes alone say what is merged: nothing is kept of it anywhere. Partial aggregates are merged 64
-at a time. What has half the bytes of which a new base is made is not merged: the base comes soon. Where the newest run
-alone has as much, the next epoch writes the base, and its own changes into it.
+at a time. What is due for a new base before as much again has come is not merged: the base has the rows once more.
+Where the newest run alone has half the bytes of which a base is made, the next epoch writes the base, and its own
+changes into it.
 
 The number is a text of fixed length, so that it orders as it reads. Spark compiles a number into the code that it
 generates, for each epoch anew; a text it passes by reference.
@@ -109,11 +110,12 @@ def to_merge(handles: Sequence[StateHandle], *, partials: bool = False) -> froze
     if len(found) > 2 * _most_live(fan_in):
         return found
     newest, span = max(found, default=0), fan_in
+    left = max(SMALL_BYTES, _most_bytes(handles)) - sum(handle.size_bytes for handle in handles if handle.run)
     together: frozenset[int] = frozenset()
     while newest and newest % span == 0:
         tier = [handle for handle in handles if handle.run > max(0, newest - span)]
-        if sum(handle.size_bytes for handle in tier) > max(SMALL_BYTES, _most_bytes(handles)) / 2:
-            break  # a new base comes soon, which has these rows once more
+        if sum(handle.size_bytes for handle in tier) > left:
+            break  # before as many more have come, a new base has these rows once more
         together = frozenset(handle.run for handle in tier)
         span *= fan_in
     return together if len(together) > 1 else frozenset()

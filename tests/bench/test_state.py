@@ -47,7 +47,7 @@ def test_ratios_are_of_turns_and_medians() -> None:
 @pytest.mark.parametrize(
     ("share", "partials", "counts"),
     [
-        (0.01, False, {"run": 68, "merge": 9, "base": 1}),
+        (0.01, False, {"run": 69, "merge": 8, "base": 1}),
         (0.01, True, {"run": 75, "merge": 0, "base": 1}),
         (0.1, False, {"run": 7, "merge": 0, "base": 1}),
         (0.5, False, {"run": 2, "merge": 0, "base": 1}),

@@ -73,6 +73,29 @@ def test_base_and_runs_count_against_the_budget(grown: World) -> None:
         became(grown, max_bytes=size)
 
 
+@pytest.mark.parametrize("finish", [True, False], ids=["finished", "under way"])
+def test_the_budget_is_that_of_an_epoch_whatever_compacts(
+    grown: World, monkeypatch: pytest.MonkeyPatch, finish: bool
+) -> None:
+    """What was compacted of the checkpoint before, of any stage, is spent; the next checkpoint has a budget anew."""
+    [found] = compact_in(grown.store, JOB, no_spark, max_bytes=1)
+    size = found.base_bytes + found.run_bytes
+    grown_state.compact(grown, TOKEN, finish=finish)
+    entry = grown.coordinator().head().completed[-1]
+    runtime = replace(system_runtime(), now_ms=lambda: 0)
+    assert compaction._spent(grown.files, entry, runtime) == size
+    later = replace(system_runtime(), now_ms=lambda: LEASE_MS)
+    assert compaction._spent(grown.files, entry, later) == (size if finish else 0), (
+        "what is left unfinished is repeated"
+    )
+    monkeypatch.setattr(compaction, "_judge", lambda *_, **__: None)  # so that a state is compacted once more
+    assert became(grown, max_bytes=2 * size - 1) == ["over budget"]
+    with pytest.raises(StartedSparkError):
+        became(grown, max_bytes=2 * size)
+    grown.run_epoch("e3")
+    assert compaction._spent(grown.files, grown.coordinator().head().completed[-1], runtime) == 0
+
+
 def test_what_another_compactor_has_done_waits_and_what_it_does_is_left_to_it(grown: World) -> None:
     grown_state.compact(grown, TOKEN, finish=False)
     assert became(grown, now_ms=LEASE_MS - 1) == ["under way"]
