@@ -14,6 +14,7 @@ from .classes import ensure_classes
 from .java import ensure_java
 from .lineage import ensure_lineage
 from .s3server import ensure_s3_server
+from .tutorial import ensure_tutorial
 from .venv import ensure_site, ensure_venv
 
 _OLDEST_PYTHON = (3, 11)
@@ -29,6 +30,7 @@ _PARTS: dict[str, Callable[[], object]] = {
     "jdbc": postgres_jar,
     "browser": ensure_browser,
     "lineage": ensure_lineage,
+    "tutorial": ensure_tutorial,
 }
 _WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site}
 
@@ -37,8 +39,8 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `jdbc`, `browser`, `lineage`, `site`; empty for
-            all but `site`.
+        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `jdbc`, `browser`, `lineage`, `tutorial`,
+            `site`; empty for all but `site`.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

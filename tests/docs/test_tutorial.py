@@ -21,13 +21,15 @@ from scripts.harness.processes import RealProcess
 from scripts.harness.spark.start import OPTION, fast_conf
 from scripts.setup.base import ROOT
 from scripts.setup.java import ensure_java
+from scripts.setup.tutorial import EXTRAS
 from scripts.setup.uv import ensure_uv
 from tests.support.wheel import built_wheel
 
 BLOCKS = [each for each in doc_blocks(ROOT) if each.kind is Kind.TUTORIAL]
 SAID = "said by command "
 INSTALL = re.compile(r"pip install 'airflow-cairn(?P<extras>\[[a-z,]+\])'")
-"""The one line that is typed in other words: this clone's wheel, and uv, which links what its cache has."""
+"""The one line that is typed in other words: this clone's wheel, and uv, which links what `make setup` put into its
+cache."""
 _DIFFER = {
     r"\d\d\d\d-\d\d-\d\dT[\d…:.]+\d\d\.\d{6}(?:\+00:00)?": "RUN",
     r"\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ": "MOMENT",
@@ -69,9 +71,8 @@ def script_and_outputs(folder: Path, install: str = "") -> tuple[str, dict[str, 
             command, _, output = typed.partition("\n")
             name = f"{len(outputs)}: {command}"
             if installs := INSTALL.fullmatch(command):
-                line = f"{install}{shlex.quote(installs['extras'])}"
-                # Online uv keeps one more copy of PySpark, 2 GB, each time; so first from what its cache has, in 2 s.
-                command = f"{line} --offline || {line}"
+                assert installs["extras"] == f"[{','.join(EXTRAS)}]", "what `make setup` has put into uv's cache"
+                command = f"{install}{shlex.quote(installs['extras'])}"
             # uv installs, so no pip is needed: some systems have no Python that brings it.
             command = command.replace("python3 -m venv venv", "python3 -m venv --without-pip venv")
             script += [f"echo; echo {shlex.quote(SAID + name)}", command]
@@ -84,7 +85,7 @@ def script_and_outputs(folder: Path, install: str = "") -> tuple[str, dict[str, 
 def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
     (tmp_path / "constraints.txt").write_text("\n".join(constraints()) + "\n")
     cache = subprocess.run([ensure_uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
-    uv = [ensure_uv(), "pip", "install", "--no-config", "--quiet", "--cache-dir", cache]
+    uv = [ensure_uv(), "pip", "install", "--no-config", "--quiet", "--offline", "--cache-dir", cache]
     install = [*uv, "--constraint", tmp_path / "constraints.txt", built_wheel(tmp_path)]
     script, wanted = script_and_outputs(tmp_path, shlex.join(map(str, install)))
     env = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CAIRN", "SPARK"))}
