@@ -196,6 +196,7 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer) -> Iterator[Ai
         "PATH": os.pathsep.join([str(_commands(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
         # With a name, a DAG run that was deleted is told from one of another deployment (semantics W8).
         "AIRFLOW__CAIRN__DEPLOYMENT": "scenarios",
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),

@@ -130,6 +130,29 @@ def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:
     assert seen == expected_in_the_ui(dag, LOOKS, USERNAME)
 
 
+def test_the_button_of_a_connection_probes_the_storage_that_it_names(airflow: AirflowHome, storage: str) -> None:
+    """Airflow 3.3.2 refuses a connection without a port: docs/how-to/credentials.md says so, and what to do.
+
+    When another Airflow makes this fail because it does not refuse, take that sentence out.
+    """
+    whole = json.dumps({"storage": f"{storage}-of-button"})
+    tested = {"whole_of_page": (whole, 0), "empty_of_page": ("{}", 0), "portless_of_page": (whole, None)}
+    for name, (extra, port) in tested.items():
+        told = {"connection_id": name, "conn_type": "cairn", "extra": extra, "port": port}
+        airflow.api.request("POST", "/connections", json=told)
+    assert found_by(HERE / "buttons.mjs", airflow.url, USERNAME, airflow.passwords[USERNAME], *tested) == {
+        "whole_of_page": [
+            "Test Connection Successful",
+            f"{storage}-of-button (local files) passes the probe: its conditional writes hold",
+        ],
+        "empty_of_page": [
+            "Test Connection Failed",
+            "the connection names no storage to be tested: fill in Storage, such as s3://lake/cairn",
+        ],
+        "portless_of_page": ["Test Connection Failed", "Bad Request"],
+    }
+
+
 def test_an_epoch_is_watched_from_its_trigger_to_its_completion(
     airflow: AirflowHome, gates: Gates, storage: str
 ) -> None:
