@@ -123,10 +123,21 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
     assert agreed.checkpoint is not None  # a plan of the others has one
     if agreed.kind is InterventionKind.GIVE_UP:
         return of_checkpoints.give_up(coordinator, agreed.checkpoint, actor)
-    of_checkpoints.rewind(coordinator, agreed.checkpoint, agreed.rewound, actor)
-    if agreed.rewound is not None:
-        for epoch in agreed.rewound.epochs[-NOTED:]:
-            said = notes.rewound(agreed.checkpoint, actor)
-            if not notes.put(means.api, means.dag_id, run_id_of(epoch), coordinator.job, said):
-                break  # the rewind is done, and Airflow's API may be away: no reader waits for twenty tries
-    return None
+    return of_checkpoints.rewind(coordinator, agreed.checkpoint, agreed.rewound, actor)
+
+
+def note(job: str, done: Plan, actor: str, means: Means) -> None:
+    """Say on the runs that it concerns what was done; it needs nothing of the job, so that none who looks at it waits.
+
+    Args:
+        job: the job's name.
+        done: what was done.
+        actor: who wanted it.
+        means: what is used beside the job.
+    """
+    if done.rewound is None or done.checkpoint is None:
+        return
+    said = notes.rewound(done.checkpoint, actor)
+    for epoch in done.rewound.epochs[-NOTED:]:
+        if not notes.put(means.api, means.dag_id, run_id_of(epoch), job, said):
+            break  # the rewind is done, and Airflow's API may be away: no person waits for twenty tries

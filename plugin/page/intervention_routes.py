@@ -113,7 +113,11 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             acts.perform(coordinator, planned, server.name_of(user), operation, means)
             return planned
 
-        done = await jobs.reader.do(job, act)
+        def note(done: Plan | None) -> None:
+            if done is not None:
+                acts.note(job.job, done, server.name_of(user), means)
+
+        done = await jobs.reader.do(job, act, note)
         if done is not None and done.begins and wanted.kind is not RunKind.CHECKPOINT:
             copies.go_on(job, operation, at_once=True)
         return done

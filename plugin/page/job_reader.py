@@ -178,8 +178,15 @@ class JobReader:
         """Give what opens the folders of a job's savepoints, by the job's connection."""
         return lambda uri: self._open_store(uri, job.aws_conn_id)
 
-    async def do(self, job: DeclaredJob, act: Callable[[Coordinator], V]) -> V:
+    async def do(
+        self, job: DeclaredJob, act: Callable[[Coordinator], V], then: Callable[[V], None] = lambda _done: None
+    ) -> V:
         """Let one who asks look at a job or change it, with what the store says now.
+
+        Args:
+            job: the job.
+            act: what is done; others who look at the job wait meanwhile.
+            then: what is done after it, also where the one who asks has stopped waiting; no other waits for that.
 
         Raises:
             CairnError: of the act.
@@ -190,7 +197,9 @@ class JobReader:
         def run() -> V:
             opened = self._open(key)
             with opened.lock:
-                return act(opened.coordinator)
+                done = act(opened.coordinator)
+            then(done)
+            return done
 
         try:
             return await self._shared.once(job.storage, run)

@@ -84,6 +84,26 @@ def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # sem
     assert server.airflow.notes == {"b": f"Ana: looked at\nCairn: {JOB}: {undone}"}
 
 
+def test_nobody_who_looks_at_the_job_waits_for_the_notes(busy: World) -> None:
+    """Airflow's API may take seconds for each run, of which there are up to twenty."""
+    server = one_job(busy.memory)
+    page = Page(server, SharedReads(fresh_s=1_000_000, patience_s=20))
+    form = confirmed_by(page.get(REWIND))
+    seen: list[str] = []
+
+    class Notes(dict[str, str]):
+        def __setitem__(self, run_id: str, note: str) -> None:
+            """Have somebody look while a note is written."""
+            super().__setitem__(run_id, note)
+            seen.append(words(page.get(f"{ONE}/failovers").text))
+
+    server.airflow.notes = Notes(b="Ana: looked at")
+    assert page.post(REWIND, form).status_code == 303
+    assert server.airflow.notes.keys() == {"b"}
+    assert len(seen) == 1
+    assert "went back" in seen[0]
+
+
 def test_an_attempt_is_given_up(busy: World) -> None:  # semantics D3
     page = Page(one_job(busy.memory))
     assert GIVE_UP in page.get(f"{ONE}/checkpoints/4").text
