@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING
 from .execution.transport import is_remote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 MARK = "cairn-spark-application "
 """How the line begins; JSON follows."""
+
+_LOGGED, _ID, _DEPLOY_MODE = "spark.eventLog.enabled", "spark.app.id", "spark.submit.deployMode"
+READ = (_LOGGED, _ID, _DEPLOY_MODE)
+"""The settings of a session that say what its application is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +39,19 @@ class Application:
     """Which attempt of it the history server has, where it counts them: on YARN in cluster mode."""
 
     @classmethod
-    def of(cls, spark: SparkSession) -> Application | None:
-        """Describe the application of a session; None where it cannot be found out, or nothing would read it."""
-        conf = spark.conf
-        logged = conf.get("spark.eventLog.enabled", "false") == "true"
+    def of(cls, spark: SparkSession, conf: Mapping[str, str | None]) -> Application | None:
+        """Describe the application of a session; None where it cannot be found out, or nothing would read it.
+
+        Args:
+            spark: the session.
+            conf: its settings `READ`.
+        """
+        logged = conf[_LOGGED] == "true"
         if is_remote(spark):
             # The server's; a client does not know where its UI is.
-            found = conf.get("spark.app.id", None)
+            found = conf[_ID]
             return cls(found, logged=logged) if found else None
-        if conf.get("spark.submit.deployMode", "client") == "cluster":
+        if conf[_DEPLOY_MODE] == "cluster":
             return None
         context = spark.sparkContext
         return cls(context.applicationId, context.uiWebUrl or "", logged)
@@ -61,9 +71,14 @@ class Application:
             return None
 
 
-def announce(spark: SparkSession) -> None:
-    """Name the application in the driver's output: on stderr, for what an application prints is its own."""
-    found = Application.of(spark)
+def announce(spark: SparkSession, conf: Mapping[str, str | None]) -> None:
+    """Name the application in the driver's output: on stderr, for what an application prints is its own.
+
+    Args:
+        spark: the session.
+        conf: its settings `READ`.
+    """
+    found = Application.of(spark, conf)
     if found is not None:
         sys.stderr.write(f"{found.line()}\n")
         sys.stderr.flush()

@@ -28,14 +28,14 @@ from ..checkpoint.store.job_files import JobFiles
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from . import acknowledging
-from .application import announce
+from . import acknowledging, application
 from .data_checks import DataChecks
 from .epoch_event_time import EpochEventTime
 from .event_time.event_time import EventTime, Parts, check_free
 from .event_time.ttl import StateTtl
 from .execution.fence import Fence
 from .execution.log_lines import print_log_lines
+from .execution.transport import conf_of
 from .handover import conf
 from .input import hook_answers, keyed
 from .input.backlog import Backlog
@@ -128,8 +128,9 @@ class Epoch(EpochEventTime):
             return made
         print_log_lines()
         spark = session(spark)
-        handed = conf.parse(lambda key: spark.conf.get(key, None))
-        announce(spark)
+        settings = conf_of(spark, *conf.READ, *application.READ)
+        handed = conf.parse(settings.get)
+        application.announce(spark, settings)
         store = handed.open_store()
         try:
             handover, _ = JobFiles(store, handed.job).read(Handover, handed.handover_key)

@@ -5,7 +5,7 @@ The two differ in a few calls only. They are told apart here, and nowhere by the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,6 +14,22 @@ if TYPE_CHECKING:
 def is_remote(spark: SparkSession) -> bool:
     """Tell whether a session is that of a client of a Spark Connect server."""
     return not hasattr(spark, "_jsparkSession")
+
+
+def conf_of(spark: SparkSession, *keys: str) -> dict[str, str | None]:
+    """Look up several settings of a session: over Spark Connect by one request, which takes a millisecond or more.
+
+    Args:
+        spark: the session.
+        *keys: of the settings.
+
+    Returns:
+        By key what is set, or Spark's own default; None where there is neither.
+    """
+    if not is_remote(spark):
+        return {key: spark.conf.get(key, None) for key in keys}
+    client: Any = spark.client
+    return dict(zip(keys, client.get_config_with_defaults(*((key, None) for key in keys)), strict=True))
 
 
 class JobTags(Protocol):

@@ -96,6 +96,10 @@ def handover_conf(
     return conf | {key: value for key, value in ((S3_ENDPOINT, endpoint), (S3_REGION, region)) if value}
 
 
+READ = (STORAGE, JOB, HANDOVER, S3_ENDPOINT, S3_REGION, LOCAL_STATE, LOCAL_STATE_BYTES)
+"""What `parse` looks up."""
+
+
 def parse(get: Callable[[str], str | None]) -> Handed:
     """Read what was handed over.
 

@@ -23,7 +23,7 @@ from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError
 from ..execution.missing_packages import S3A_PACKAGES
-from ..execution.transport import is_remote
+from ..execution.transport import conf_of, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,10 +180,8 @@ def s3a_conf(endpoint: str | None = None, region: str | None = None) -> dict[str
 
 
 def _refuse_version_2(spark: SparkSession) -> None:
-    places = {
-        f"the session's {ALGORITHM}": spark.conf.get(ALGORITHM, None),
-        f"the session's spark.hadoop.{ALGORITHM}": spark.conf.get(f"spark.hadoop.{ALGORITHM}", None),
-    }
+    found = conf_of(spark, ALGORITHM, f"spark.hadoop.{ALGORITHM}")
+    places = {f"the session's {key}": value for key, value in found.items()}
     if not is_remote(spark):
         # A client cannot look into its server's; there the option of the write alone keeps version 2 away.
         places[f"Hadoop's {ALGORITHM}"] = spark._jsc.hadoopConfiguration().get(ALGORITHM)
