@@ -169,6 +169,31 @@ def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) 
     assert "None of the last 0 checkpoints." in words(Page(one_job(MemoryStore())).get(f"{ONE}/failovers").text)
 
 
+def test_a_run_that_failed_over_again_after_a_rewind_is_not_complete_before_it_failed(busy: World) -> None:
+    """A run has two completed checkpoints then, and each failure counts until the next one after it."""
+
+    def complete(after_s: int, *stages: str) -> None:
+        busy.clock.advance(timedelta(seconds=after_s))
+        for stage in stages:
+            busy.run_stage("c", stage)
+        busy.coordinator().complete(busy.pending_id("c"))
+
+    def took() -> list[str]:
+        table = Page(one_job(busy.memory)).get(f"{ONE}/failovers").text.split('id="restores"')[0]
+        rows = [each.partition("</tr>")[0] for each in table.split("<tr>")[2:]]
+        return [row.rpartition('<td class="number">')[2].removesuffix("</td>") for row in rows]
+
+    complete(21, "routes", "airports", "report")
+    busy.coordinator().rewind(2)
+    busy.clock.advance(timedelta(seconds=3))
+    busy.trigger("c")
+    again = busy.submit("c", "clean").handover
+    busy.coordinator().fail("c", "clean", again.claimant, "ValueError: bad row")
+    assert took() == ["–", "21.0 s"]
+    complete(9, "clean", "routes", "airports", "report")
+    assert took() == ["9.0 s", "21.0 s"]
+
+
 def test_the_state_is_listed_by_stage(busy: World) -> None:
     page = Page(one_job(busy.memory))
     seen = words(page.get(f"{ONE}/state").text)
