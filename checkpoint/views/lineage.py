@@ -1,16 +1,19 @@
 """What an epoch reads and writes, as data sets with names that stay the same from epoch to epoch.
 
 Found by what the stages acknowledged. Which of its upstreams' outputs an application has really read is not recorded:
-all that it may read counts.
+all that it may read counts. Of a checkpoint's metadata, and of upstreams, no more is read than what is named; each
+stage has checked what it restored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TypeGuard
 
-from ...storage.errors import GoneError
+from ...storage.errors import GoneError, StorageError
+from ...storage.uris import parse_storage_uri
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument
@@ -19,6 +22,7 @@ from ..documents.metadata import MetadataHeader, StageLine
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from .state_list import StateRow, row_of
+from .tally import Tally
 
 TABLE = "table"
 """The kind of outputs that a completed checkpoint publishes."""
@@ -49,6 +53,8 @@ class Flow:
     """What was written now, with the files and bytes of that; what was taken over unchanged is not among it."""
     published: tuple[StateRow, ...] = ()
     """Tables that readers see, without their files: also those that the epoch did not touch."""
+    rows: Mapping[StateRow, int] = field(default_factory=dict)
+    """Of what was written: how many rows the files have, where that is known (semantics A1)."""
 
 
 def of_stage(files: JobFiles, handover: Handover) -> Flow:
@@ -63,11 +69,13 @@ def of_stage(files: JobFiles, handover: Handover) -> Flow:
         UnavailableError: the store did not answer.
     """
     own = layout.execution_folder(handover.checkpoint, handover.stage, handover.attempt, handover.token)
-    written = [row for row in _acknowledged(files, handover.stage, handover.execution, own) if row.files]
-    upstream = [_acknowledged(files, stage, execution) for stage, execution in sorted(handover.upstream.items())]
+    written = _written(files, handover, own)
+    upstream = [_named(files, stage, execution) for stage, execution in sorted(handover.upstream.items())]
     # A stage that reads from others gets its rows from them.
     sources = () if handover.upstream else sources_of(handover.slice)
-    return Flow(sources, tuple(_restored(files, handover)), tuple(chain(*upstream)), tuple(written))
+    restored = tuple(_restored(files, handover))
+    known = {row: rows for row, rows in written.items() if rows is not None}
+    return Flow(sources, restored, tuple(chain(*upstream)), tuple(written), rows=known)
 
 
 def of_checkpoint(coordinator: Coordinator, checkpoint: int) -> tuple[Slice, Flow] | None:
@@ -85,12 +93,15 @@ def of_checkpoint(coordinator: Coordinator, checkpoint: int) -> tuple[Slice, Flo
     entry = coordinator.head().completed_by_id(checkpoint)
     if entry is None:
         return None
-    read, tables = Slice(), []
+    read, left, tables = Slice(), 1, []
     for line in metadata_file.read(coordinator.files, entry.metadata):
         if isinstance(line, MetadataHeader):
-            read = line.slice
+            read, left = line.slice, len(line.stages)
         elif isinstance(line, StageLine):
             tables += [row_of(line.stage, output) for output in line.outputs if output.kind == TABLE]
+            left -= 1
+        if not left:
+            break
     return read, Flow(sources_of(read), published=tuple(tables))
 
 
@@ -101,7 +112,7 @@ def sources_of(read: Slice) -> tuple[SourceSlice, ...]:
 
 def _source(name: str, part: object) -> SourceSlice:
     """Say it of a `FileSource`; the parts of an author's own sources are not known."""
-    if not isinstance(part, Mapping) or not isinstance(uri := part.get("uri"), str):
+    if not isinstance(part, Mapping) or not _is_folder(uri := part.get("uri")):
         return SourceSlice(name)
     if isinstance(part.get("list"), Mapping):  # so many files that they are listed elsewhere
         return SourceSlice(name, uri)
@@ -110,23 +121,48 @@ def _source(name: str, part: object) -> SourceSlice:
     return SourceSlice(name, uri, len(whole), sum(whole)) if len(whole) == len(sizes) else SourceSlice(name)
 
 
-def _acknowledged(files: JobFiles, stage: str, execution: Execution, below: str = "") -> list[StateRow]:
-    """Give the outputs that an execution acknowledged, with its files below a folder; none where it did not."""
+def _is_folder(uri: object) -> TypeGuard[str]:
+    """Tell whether a part names a folder that a `FileSource` can read; an author's own may have any address."""
     try:
-        ack = acks.read_ack(files, stage, execution)
-        return list(_counted(files, ack, below))
+        parse_storage_uri(uri)
+    except StorageError:
+        return False
+    return isinstance(uri, str)
+
+
+def _named(files: JobFiles, stage: str, execution: Execution) -> list[StateRow]:
+    """Give the outputs that an execution acknowledged, without their files; none where it did not."""
+    ack = _acknowledged(files, stage, execution)
+    return [row_of(stage, output) for output in ack.outputs] if ack is not None else []
+
+
+def _written(files: JobFiles, handover: Handover, below: str) -> dict[StateRow, int | None]:
+    """Give what an execution wrote, with its files below a folder, and how many rows these have, where known."""
+    ack = _acknowledged(files, handover.stage, handover.execution)
+    if ack is None:
+        return {}
+    tally = Tally(ack.outputs, below, 0)
+    try:
+        for subtask in acks.subtasks_of(files, ack):
+            for handle in subtask.handles:
+                if handle.path.startswith(below):
+                    tally.add(subtask.index, handle)
+    except GoneError:
+        return {}
+    return {
+        replace(row_of(ack.stage, output), files=counted.files, size_bytes=counted.size_bytes): counted.rows
+        if counted.of_rows
+        else None
+        for output, counted in zip(ack.outputs, tally.outputs(), strict=True)
+        if counted.files
+    }
+
+
+def _acknowledged(files: JobFiles, stage: str, execution: Execution) -> AckDocument | None:
+    try:
+        return acks.read_ack(files, stage, execution)
     except GoneError:  # it declined, or a cleaner came by
-        return []
-
-
-def _counted(files: JobFiles, ack: AckDocument, below: str) -> Iterable[StateRow]:
-    found = {output.id: row_of(ack.stage, output) for output in ack.outputs}
-    for subtask in acks.subtasks_of(files, ack):
-        for handle in subtask.handles:
-            row = found.get(handle.output)
-            if row is not None and handle.path.startswith(below):
-                found[handle.output] = replace(row, files=row.files + 1, size_bytes=row.size_bytes + handle.size_bytes)
-    return found.values()
+        return None
 
 
 def _restored(files: JobFiles, handover: Handover) -> Iterator[StateRow]:
@@ -135,3 +171,4 @@ def _restored(files: JobFiles, handover: Handover) -> Iterator[StateRow]:
     for line in metadata_file.read(files, handover.restore.metadata):
         if isinstance(line, StageLine) and line.stage == handover.stage:
             yield from (row_of(line.stage, output) for output in line.outputs)
+            return

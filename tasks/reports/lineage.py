@@ -58,7 +58,7 @@ def of_stage(storage: StorageUri, coordinator: Coordinator, handover: Handover) 
         *(names.input(row, restored) for row in flow.restored),
         *(names.input(row, handover.checkpoint) for row in flow.upstream),
     ]
-    outputs = [names.output(row, handover.checkpoint) for row in flow.written]
+    outputs = [names.output(row, handover.checkpoint, flow.rows.get(row)) for row in flow.written]
     facts = {
         "job": handover.job,
         "storage": str(storage),
@@ -162,15 +162,15 @@ class Names:
 
         return InputDataset(namespace=self.namespace, name=self.name(row), facets=_facets(row, checkpoint))
 
-    def output(self, row: StateRow, checkpoint: int) -> OutputDataset:
-        """Give what a checkpoint has been given, with the files that were written for it."""
+    def output(self, row: StateRow, checkpoint: int, rows: int | None = None) -> OutputDataset:
+        """Give what a checkpoint has been given, with the files that were written for it, and their rows if known."""
         from openlineage.client.event_v2 import OutputDataset
         from openlineage.client.facet_v2 import output_statistics_output_dataset
 
         statistics: dict[str, Any] = {}
         if row.files:
             statistics["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                size=row.size_bytes, fileCount=row.files
+                rowCount=rows, size=row.size_bytes, fileCount=row.files
             )
         return OutputDataset(
             namespace=self.namespace,

@@ -103,7 +103,7 @@ def acknowledge(job: Job, run_id: str, stage: str, *names: str) -> Handover:
         for number in range(2):
             written = job.coordinator.files.create_bytes(f"{folder}part-{number}", b"x" * 100)
             assert isinstance(written, Written)
-            handles.append(StateHandle(name, f"{folder}part-{number}", 100, written.etag))
+            handles.append(StateHandle(name, f"{folder}part-{number}", 100, written.etag, rows=number + 3))
     job.coordinator.acknowledge(ack_of(handover, [SubtaskAck(0, tuple(handles))], outputs=tuple(outputs)))
     return handover
 
@@ -141,7 +141,7 @@ def test_what_a_first_stage_reads_and_writes(job: Job, send: Send) -> None:
     for dataset in written.values():
         assert (version_of(dataset), columns_of(dataset)) == ("1", COLUMNS)
         statistics = dataset["outputFacets"]["outputStatistics"]
-        assert (statistics["fileCount"], statistics["size"]) == (2, 200)
+        assert (statistics["fileCount"], statistics["size"], statistics["rowCount"]) == (2, 200, 7)
     said = event["run"]["facets"]["cairn"]
     assert {name: value for name, value in said.items() if not name.startswith("_")} == {
         "job": "flights",
