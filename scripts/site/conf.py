@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 from scripts.setup.base import ROOT
 
@@ -25,6 +26,7 @@ myst_links_external_new_tab = False
 html_theme = "pydata_sphinx_theme"
 html_title = f"Cairn {version}"
 html_show_sourcelink = False
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_theme_options = {
     "header_links_before_dropdown": 7,
     "navbar_align": "left",
