@@ -1,4 +1,8 @@
-"""Canary secrets in connection, environment and conf, searched for wherever somebody could see them (decision 0005)."""
+"""Canary secrets in connection, environment and conf, searched for wherever somebody could see them (decision 0005).
+
+The OpenLineage provider is in this Airflow alone, because it costs each task half a second; so what its listener sends
+of a real run is looked at here too, and searched as well.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,7 +19,9 @@ import pytest
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.ports import free_port
 from scripts.harness.s3_server import S3Server
+from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
+from scripts.setup.lineage import ensure_lineage
 from tests.real.airflow.conftest import HERE, Gates, spark_conf
 
 pytestmark = pytest.mark.e2e
@@ -29,7 +36,7 @@ JOB = "cleared_after_completion"
 
 
 def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
-    """Command lines, Spark UI API, event log, rendered fields, XCom, logs, and every object of the store."""
+    """Command lines, Spark UI API, event log, rendered fields, XCom, logs, lineage, and every object of the store."""
     ui_port = free_port()
     events = tmp_path / "events"
     events.mkdir()
@@ -67,6 +74,7 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
             "MY_SERVICE_TOKEN": ENVIRONMENT_SECRET,
             "SPARK_CONF_DIR": str(defaults),
+            **_with_lineage(tmp_path / "lineage"),
         }
         home = AirflowHome(tmp_path / "airflow", env=env)
         shutil.copytree(HERE / "dags", home.dags_folder, dirs_exist_ok=True)
@@ -83,6 +91,10 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
             tasks = [task.task_id for task in home.api.task_instances(JOB, "e1")]
             seen["rendered fields"] = json.dumps([home.api.rendered_fields(JOB, "e1", task) for task in tasks])
             seen["XCom"] = json.dumps([home.api.xcoms(JOB, "e1", task) for task in tasks], default=str)
+            # A task tells its success first, and sends its event after it.
+            wait_until(lambda: len(_completed(tmp_path / "lineage")) == 2, 300, "two tasks to send their events")
+        _check_lineage(_completed(tmp_path / "lineage"))
+        seen["lineage"] = _texts(tmp_path / "lineage")
         seen["event log"] = _texts(events)
         seen["logs"] = _texts(home.home / "logs")
         seen["objects"] = _texts(tmp_path / "s3" / "data")
@@ -91,6 +103,47 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
     assert "submitting" in seen["logs"]
     found = [(place, canary) for place, text in seen.items() for canary in CANARIES if canary in text]
     assert found == []
+
+
+def _with_lineage(folder: Path) -> dict[str, str]:
+    """Make tasks load the provider, and its listener write a file for each event, however long a busy machine takes."""
+    folder.mkdir()
+    return {
+        "PYTHONPATH": str(ensure_lineage()),
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps({"type": "file", "log_file_path": str(folder / "event")}),
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "300",
+        "AIRFLOW__CORE__TASK_SUCCESS_OVERTIME": "300",
+    }
+
+
+def _completed(folder: Path) -> dict[str, dict[str, Any]]:
+    """Give by task what it said of its success, of Cairn's tasks alone; an event that is being written is not there."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in folder.iterdir():
+        try:
+            event = json.loads(path.read_text())
+        except ValueError:
+            continue
+        task = event["job"]["name"].removeprefix(f"{JOB}.")
+        if event["eventType"] == "COMPLETE" and "checkpoint" in event["run"]["facets"].get("cairn", ()):
+            found[task] = event
+    return found
+
+
+def _check_lineage(events: dict[str, dict[str, Any]]) -> None:
+    """See that the facets name the epoch's checkpoint, and that what the stage wrote has the names of its job."""
+    said = {task: event["run"]["facets"]["cairn"] for task, event in events.items()}
+    assert {task: (each["checkpoint"], each["epoch"], each["attempt"]) for task, each in said.items()} == {
+        "epoch.count": (1, "e1", 1),
+        "epoch.wait_for_checkpoint": (1, "e1", 1),
+    }
+    assert said["epoch.count"]["stage"] == "count"
+    whole = said["epoch.wait_for_checkpoint"]
+    assert whole["size_bytes"] == whole["new_bytes"] > 0
+    written = {each["name"]: each["outputFacets"]["outputStatistics"] for each in events["epoch.count"]["outputs"]}
+    assert f"cairn/{JOB}/states/count/seen" in written
+    assert {each["namespace"] for each in events["epoch.count"]["outputs"]} == {"s3://lake"}
+    assert sum(each["size"] for each in written.values()) == whole["new_bytes"]
 
 
 def _command_lines() -> str:
