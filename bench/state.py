@@ -22,12 +22,15 @@ often as they come.
   so on: of those ways.
 - `by_snapshot_ratio`: seconds of the block that updates by those of the one that writes a snapshot.
 - `bytes_share`: bytes of data that an updating epoch writes, by those of a whole snapshot: its run, also one that it
-  then merges and deletes, merged runs and new bases.
+  then merges and deletes, merged runs and new bases; `bytes_left_share`: those that it leaves.
 - `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end;
   `read_all_store_ratio`: without copies.
 - `base_every`: epochs from one new base to the next, by the bounds that a job has.
 - `live_files`: of the updated state, the most that a checkpoint named, of all epochs.
 - `restore_any`: whether the state of each of the `retained` checkpoints is what plain Spark had after that epoch.
+- `savepoint`: of the updated state at the end, `carried` as it is with its runs, and `flattened`, after a compaction:
+  `seconds` until it is there, the compaction included, `bytes` of data, and `read_seconds` to read the state; None
+  where there are no runs.
 - `at_200_million_keys`: with two sizes (`--keys 500000 5000000`), what a straight line through both says of that many:
   bytes of a snapshot, seconds of an epoch, and a sentence. The figures beside it are of the second size.
 - `equal`: whether the updated state is what plain Spark has. `seconds`: medians. `load`, `cores`.
@@ -59,6 +62,7 @@ from scripts.harness.s3_server import S3Server
 from scripts.s3a_jars import s3a_jars
 from tests.real.spark.pipeline import Pipeline, session_builder
 
+from .measuring import state_savepoints
 from .measuring.results import machine, tell
 from .measuring.spark_cost import Spent, measured
 from .measuring.state_figures import Kind, Round, at_200_million, bytes_share, cycle, ratios
@@ -183,8 +187,8 @@ class _Bench:
         for number in range(history + 1, history + epochs + 1):
             plain = measured(self._spark, partial(self._merge, number, number))
             for name in self._jobs if number % 2 else reversed(self._jobs):
-                mine, size_bytes, kind = self._epoch(name, number, self._changed(number))
-                found[name].append(Round(mine, plain, size_bytes, kind))
+                mine, size_bytes, deleted, kind = self._epoch(name, number, self._changed(number))
+                found[name].append(Round(mine, plain, size_bytes, kind, deleted))
         return self._figures(found, snapshot, history + epochs + 1)
 
     def _figures(self, found: dict[str, list[Round]], snapshot: int, number: int) -> dict[str, object]:
@@ -210,16 +214,19 @@ class _Bench:
             figures |= ratios("by_snapshot", against, counts["update"])
         equal, restores = self._is_equal(None, self._plain), self._restores_any()
         read = {f"read_all_{name}_ratio": self._read_all(name, number) for name in ("update", "store") if name in found}
+        live = len({file.handle.run for file in self._live() if file.handle.run})
         return {
             **figures,
             "bytes_share": round(bytes_share(updates, snapshot, counts["update"]), 4),
+            "bytes_left_share": round(bytes_share(updates, snapshot, counts["update"], left=True), 4),
             **{name.replace("_update", ""): round(each, 3) for name, each in read.items()},
-            "runs": len({file.handle.run for file in self._live() if file.handle.run}),
+            "runs": live,
             "base_every": {name: sum(each.values()) for name, each in counts.items()},
             "live_files": self._most_live,
             "restore_any": restores,
             "retained": _RETAINED,
             "equal": equal,
+            "savepoint": self._savepoints() if live else None,
             "seconds": seconds,
             "snapshot_bytes": snapshot,
             "keys": self._keys,
@@ -228,6 +235,10 @@ class _Bench:
             "fan_in": self._fan_in,
             **machine(),
         }
+
+    def _savepoints(self) -> dict[str, object]:
+        target = f"{self._place.url}/kept"
+        return state_savepoints.both(self._spark, self._jobs["update"], _STAGE, _NAME, target, _read)
 
     def _is_equal(self, checkpoint: int | None, plain: str) -> bool:
         pipeline = self._jobs["update"]
@@ -274,8 +285,8 @@ class _Bench:
             rows = rows.unionByName(self._changed(number).withColumn("epoch", F.lit(number)))
         return rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE))
 
-    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, Kind]:
-        """Run one epoch; gives what its block took, the bytes of data that it wrote, and what these are."""
+    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, int, Kind]:
+        """Run one epoch; gives what its block took, the bytes that it wrote, those that it deleted, and their kind."""
         pipeline, run_id = self._jobs[name], f"epoch {number}"
         pipeline.trigger(run_id)
         epoch = pipeline.epoch(run_id)
@@ -296,7 +307,7 @@ class _Bench:
         if any("/merged." in key for key in new):
             kind = "merge"
         # The run that went into a merged one, or into a new base, was written too, and deleted.
-        return spent, sum(new.values()) + sum(deleted), kind
+        return spent, sum(new.values()) + sum(deleted), sum(deleted), kind
 
     def _write(self, name: str, epoch: Epoch, number: int, changed: DataFrame) -> None:
         if name == "aggregate":

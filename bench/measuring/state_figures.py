@@ -28,6 +28,8 @@ class Round:
     size_bytes: int = 0
     """Of the files of data that the epoch wrote."""
     kind: Kind = "run"
+    deleted_bytes: int = 0
+    """Of these files, those of a run that the epoch has merged at once."""
 
 
 def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool = False) -> dict[Kind, int]:
@@ -96,9 +98,12 @@ def ratios(name: str, rounds: Sequence[Round], counts: Mapping[Kind, int]) -> di
     }
 
 
-def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int]) -> float:
-    """Give the bytes of an epoch by those of a snapshot."""
-    return amortised(rounds, [each.size_bytes for each in rounds], counts) / snapshot_bytes
+def bytes_share(
+    rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int], *, left: bool = False
+) -> float:
+    """Give the bytes of an epoch by those of a snapshot; with `left`, without those that it deleted at once."""
+    sizes = [each.size_bytes - each.deleted_bytes * left for each in rounds]
+    return amortised(rounds, sizes, counts) / snapshot_bytes
 
 
 def at_200_million(small: Mapping[str, Any], large: Mapping[str, Any]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,9 @@ def test_ratios_are_of_turns_and_medians() -> None:
         "update_base_ratio": 1.2,
     }
     assert bytes_share(ROUNDS, 500, COUNTS) == pytest.approx((6 * 8 + 20 + 500) / 10 / 500)
+    merged = [replace(each, deleted_bytes=5 * (each.kind == "merge")) for each in ROUNDS]
+    assert bytes_share(merged, 500, COUNTS) == pytest.approx((6 * 8 + 20 + 500) / 10 / 500)
+    assert bytes_share(merged, 500, COUNTS, left=True) == pytest.approx((6 * 8 + 15 + 500) / 10 / 500)
 
 
 @pytest.mark.parametrize(

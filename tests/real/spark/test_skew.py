@@ -1,4 +1,4 @@
-"""States with skew: half of all rows in one key group, and 64 columns (semantics K1 to K3, R4)."""
+"""States of uncommon shape: half of all rows in one key group, 64 columns, values of 1 MiB (semantics K1 to K3, R4)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark.stored import key_groups, runs
 from airflow_cairn.spark.tables import state
+from tests.real.spark import row_groups
 from tests.real.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -105,3 +106,62 @@ def test_partials_of_which_half_lie_in_one_key_group(
         assert sum(part.count() for part in parts) == ROWS
     assert len(sizes(pipeline, "state.")) == 1
     pipeline.forget()
+
+
+MIB = 1 << 20
+"""Bytes of a value."""
+
+
+def large(spark: SparkSession, epoch: int, first: int, last: int) -> DataFrame:
+    """Give rows whose values have a mebibyte each, and no two parts alike."""
+    parts = f"TRANSFORM(SEQUENCE(1, {MIB // 32}), part -> MD5(CONCAT({epoch}, ':', key, ':', part)))"
+    return spark.range(first, last).selectExpr("id AS key").selectExpr("key", f"CONCAT_WS('', {parts}) AS value")
+
+
+def brief(df: DataFrame | None) -> dict[int, str]:
+    """Give the hash of each value by its key."""
+    assert df is not None
+    return {row.key: row.found for row in df.selectExpr("key", "MD5(value) AS found").collect()}
+
+
+def test_values_of_a_mebibyte(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K2, K3, R4
+    """Files are as many as the subtasks, and as large as their rows; a few keys are read without the others."""
+    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)
+    pipeline = stage(tmp_path, spark, 2)
+    whole: dict[int, str] = {}
+    for number, (first, last) in enumerate([(0, 12), (9, 14), (2, 4), (0, 1)]):
+        rows = large(spark, number, first, last)
+        gone = spark.range(5, 7).selectExpr("id AS key") if number == 1 else None
+        pipeline.trigger(f"r{number}")
+        with pipeline.epoch(f"r{number}") as epoch, row_groups.small(spark, rows=1):
+            if number:
+                assert brief(epoch.state("totals")) == whole
+            if number == 2:
+                _read_one(spark, epoch.state("totals", keys=spark.sql("SELECT 10L AS key UNION ALL SELECT 6L")), whole)
+            epoch.update("totals", rows, key="key", deletes=gone)
+        pipeline.complete(f"r{number}")
+        whole = {key: value for key, value in whole.items() if number != 1 or key not in (5, 6)} | brief(rows)
+        if number == 2:
+            found = sizes(pipeline, "run.")
+            assert len(found) <= 2 * 2, "two runs, each of no more files than there are cores"
+            assert min(found) > 0.9 * MIB, "and none without a value"
+            assert 7 * MIB < sum(found) < 7.5 * MIB
+    assert brief(state(spark, pipeline.storage, pipeline.job, "routes", "totals")) == whole
+    found = sizes(pipeline, "state.")
+    assert len(found) == 2 + 2, "two bases, a file for each subtask"
+    assert sum(found) < (12 + len(whole) + 1) * MIB, "no row twice"
+    pipeline.forget()
+
+
+def _read_one(spark: SparkSession, few: DataFrame | None, whole: dict[int, str]) -> None:
+    assert few is not None
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # so that the plan that ran can be looked at
+    try:
+        read = few.selectExpr("key", "MD5(value) AS found")
+        assert [row.asDict() for row in read.collect()] == [{"key": 10, "found": whole[10]}]
+        assert row_groups.scanned(read) < len(whole), "row groups without such keys are left out"
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
