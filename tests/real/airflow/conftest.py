@@ -29,6 +29,7 @@ from tests.real.airflow.flights_jobs import Shell, first_savepoint
 from tests.real.airflow.lake import Lake, made_lake
 from tests.real.airflow.scenario import CONNECT, SUBMIT, Scenario
 from tests.real.airflow.store import JobStore
+from tests.support import metrics_sink
 
 HERE = Path(__file__).parent
 READER = HERE / "dags" / "applications" / "reader.py"
@@ -83,6 +84,11 @@ class Gates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @property
+    def metrics(self) -> Path:
+        """What Airflow's processes have sent of Cairn's metrics, a packet a line."""
+        return self.folder / "metrics"
 
     def hold(self, job: str, run: str, attempt: int, point: str) -> None:
         """Make the application wait at a point of an attempt."""
@@ -187,7 +193,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session")
-def airflow(shared: Path, storage: str, postgres: PostgresServer) -> Iterator[AirflowHome]:
+def statsd(gates: Gates) -> Iterator[dict[str, str]]:
+    """What makes Airflow send Cairn's metrics to `Gates.metrics`."""
+    with metrics_sink.sink(gates.metrics) as env:
+        yield env
+
+
+@pytest.fixture(scope="session")
+def airflow(shared: Path, storage: str, postgres: PostgresServer, statsd: dict[str, str]) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused except for those on a schedule.
 
     On PostgreSQL: several tests use it at a time, and SQLite refuses a second writer after some seconds.
@@ -197,6 +210,7 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer) -> Iterator[Ai
         # With a name, a DAG run that was deleted is told from one of another deployment (semantics W8).
         "AIRFLOW__CAIRN__DEPLOYMENT": "scenarios",
         "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+        **statsd,
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),

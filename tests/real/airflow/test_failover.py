@@ -6,11 +6,14 @@ what a plain recomputation gives, and that no file is left that nothing refers t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from scripts.harness.wait import wait_until
 from tests.real.airflow.scenario import COMPLETED, FAILOVER, ON_BOTH, WAIT, Scenario, kill_driver
+from tests.support.metrics_sink import counted
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
@@ -19,7 +22,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
     """semantics F1, F2: a → b → c, b's driver is killed: b runs again, a and c run once.
 
-    The job's asset has one event, of the checkpoint that completed.
+    The job's asset has one event, of the checkpoint that completed; and each metric has arrived once, whichever of the
+    tasks, callbacks and the triggerer won the swap.
     """
     scenario.killed_at("e1", "b.written")
     scenario.check(
@@ -32,6 +36,17 @@ def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
     assert (event["name"], event["source_run_id"], event["source_task_id"]) == ("failover_1", "e1", WAIT)
     told = event["extra"]
     assert (told["checkpoint"], told["run_id"]) == (2, "e1")
+    arrived = partial(counted, scenario.gates.metrics, scenario.name)
+    wait_until(lambda: "cairn.checkpoint.new_bytes" in arrived(), 60, "the metrics of the completed checkpoint")
+    metrics = arrived()
+    assert metrics.pop("cairn.checkpoint.new_bytes") > 0
+    assert metrics == {
+        "cairn.checkpoint.triggered": 2,
+        f"cairn.checkpoint.failed {FAILOVER}": 1,
+        "cairn.failovers": 1,
+        "cairn.checkpoint.completed": 1,
+        "cairn.checkpoint.acknowledgements": 3,
+    }
 
 
 @ON_BOTH
