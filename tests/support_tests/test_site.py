@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from scripts.check_docs import broken_links
+from scripts.check_docs import broken_links, pages
 from scripts.markdown import parse, with_links
 from scripts.setup.base import ROOT
 from scripts.site.sources import Section, Sources, below, sections, unlisted
@@ -105,3 +106,13 @@ def test_no_link_of_the_site_is_broken(tmp_path: Path) -> None:
     problems = [f"{path}:{each}" for path in written for each in broken_links(path, parse(path.read_text()), folder)]
     assert problems == []
     assert len(written) > 80
+
+
+def test_what_the_search_puts_first_and_last_are_pages() -> None:
+    """A page that is renamed keeps its place in the results only if the scorer knows its new name."""
+    scorer = (ROOT / "scripts" / "site" / "scorer.js").read_text()
+    [last, first] = re.findall(r"/\^\((.*?)\)/\.test", scorer)
+    names = [path.relative_to(ROOT).as_posix() for path in pages(ROOT)]
+    for beginning in (last + "|" + first).replace("\\/", "/").split("|"):
+        copied = beginning == "files/"  # of code, which `make site` writes
+        assert copied or any(name.startswith(beginning) for name in names), beginning
