@@ -15,9 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PYSPARK = "4.1.4"
-"""Delta and Iceberg had jars of 2026 for Spark 4.1, and none for the Spark 4.3 that this project locks."""
-PACKAGES = ("io.delta:delta-spark_4.1_2.13:4.1.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0")
-EXCLUDES = ("org.apache.logging.log4j:*", "org.slf4j:*", "com.google.code.findbugs:*")
+"""Delta and Iceberg had jars of 2026 for Spark 4.1, and none for the Spark 4.3 that this project locks.
+
+Delta 4.1.0 fails on it as soon as its log has a checkpoint, at the tenth commit (NoSuchMethodError)."""
+PACKAGES = ("io.delta:delta-spark_4.1_2.13:4.4.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0")
+EXCLUDES = (
+    *("com.fasterxml.jackson.core:*", "com.fasterxml.jackson.datatype:*", "com.github.luben:*"),
+    *("com.google.code.findbugs:*", "commons-logging:*", "commons-pool:*", "io.airlift:*", "javax.annotation:*"),
+    *("org.apache.hadoop:*", "org.apache.logging.log4j:*"),
+    *("org.apache.parquet:*", "org.roaringbitmap:*", "org.slf4j:*", "org.xerial.snappy:*"),
+)
 """Spark has its own."""
 _CATALOG = "spark.sql.catalog.ice"
 _MARK = "spark.databricks.delta.write.txn"
