@@ -5,23 +5,21 @@ On the worker is what a user installs: Airflow, Cairn's wheel with the extra `co
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from airflow_cairn.checkpoint.answers import Failed, Submit
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.spark.remote.client import NOT_RUN
 from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Problem, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission
 from scripts.harness.spark.connect_server import ConnectServer
 from tests.matrix import airflow_side
 from tests.matrix.cells import AIRFLOWS, ConnectCell, DriverCell
 from tests.matrix.environments import programs_of
 from tests.matrix.spark_3_jars import connect_jars_of_spark_3
+from tests.real.spark.connect_kinds import check_restored, found, problem_of
 from tests.real.spark.pipeline import Pipeline
 
 APPLICATION = Path(__file__).parents[1] / "real" / "spark" / "applications" / "connect_kinds.py"
@@ -72,7 +70,8 @@ def _run(cell: ConnectCell, server: ConnectServer, worker: Path, folder: Path) -
         _check_refused(cell, client(pipeline.begin("one")))
         assert pipeline.listing("chk-0000000001/acks/") == []
         return
-    first, said = _found(client(pipeline.begin("one")))
+    status, said = client(pipeline.begin("one"))
+    first = found((status, said))
     assert pipeline.complete("one") == 1
     assert (first["totals"], first["list"], first["model"]) == ([], None, False)
     differ = cell.server.split(".")[:2] != cell.client.split(".")[:2]
@@ -86,27 +85,13 @@ def _run(cell: ConnectCell, server: ConnectServer, worker: Path, folder: Path) -
     assert isinstance(progress, Failed), f"an application that fails declines: {progress}"
     assert "boom" in progress.detail, progress.detail
     (folder / "restored").rename(folder / "restored by the first try")
-    second, _ = _found(client(pipeline.begin("two")))
+    second = found(client(pipeline.begin("two")))
     assert pipeline.complete("two") == 3
-    assert second["totals"] == list(range(10))
-    assert 0 < second["of one subtask"] < 10
-    assert (second["list"], second["large"], second["behind"]) == ([[1], [2]], 30_000, [0, 1, 2, 3])
-    assert second["files"] == ["a.bin", "trees 1/ü=1.bin"]
-    assert second["league"] == [7]
+    check_restored(second)
 
 
 def _check_refused(cell: ConnectCell, ended: tuple[int, str]) -> None:
-    status, output = ended
-    assert status == NOT_RUN, output[-4000:]
-    [problem] = filter(None, map(Problem.in_line, output.splitlines()))
+    problem = problem_of(ended)
     wanted = f"the Spark Connect server is Spark {cell.server}, and this worker has PySpark {cell.client}. Use a server"
     assert problem.message.startswith(wanted), problem.message
     assert problem.incurable, "no retry helps"
-
-
-def _found(ended: tuple[int, str]) -> tuple[dict[str, Any], str]:
-    status, output = ended
-    assert status == 0, f"{output[:3000]}…{output[-3000:]}"
-    [line] = [line for line in output.splitlines() if line.startswith("FOUND ")]
-    result: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
-    return result, output

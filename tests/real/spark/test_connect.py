@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -19,11 +18,11 @@ from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.application import Application
-from airflow_cairn.spark.remote.client import NOT_RUN
 from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Problem, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until
+from tests.real.spark.connect_kinds import check_restored, found, problem_of
 from tests.real.spark.pipeline import Pipeline
 
 pytestmark = pytest.mark.spark
@@ -76,21 +75,6 @@ def clients(server: ConnectServer, tmp_path: Path) -> Clients:
     return Clients(server, tmp_path)
 
 
-def found(ended: tuple[int, str]) -> dict[str, Any]:
-    status, output = ended
-    assert status == 0, output[-4000:]
-    [line] = [line for line in output.splitlines() if line.startswith("FOUND ")]
-    result: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
-    return result
-
-
-def problem_of(ended: tuple[int, str]) -> Problem:
-    status, output = ended
-    assert status == NOT_RUN, output[-4000:]
-    [problem] = filter(None, map(Problem.in_line, output.splitlines()))
-    return problem
-
-
 def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # semantics A4, A5, B5, C4, R4
     pipeline = clients.pipeline = Pipeline(clients.pipeline.storage, None, (StageSpec("routes", (), 2),))
     work = str(clients.folder)
@@ -115,11 +99,7 @@ def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # sem
     (clients.folder / "restored").rename(clients.folder / "restored by the first try")
     second = found(clients.run(pipeline.begin("two"), "connect_kinds", work))
     assert pipeline.complete("two") == 3
-    assert second["totals"] == list(range(10))
-    assert 0 < second["of one subtask"] < 10
-    assert (second["list"], second["large"], second["behind"]) == ([[1], [2]], 30_000, [0, 1, 2, 3])
-    assert second["files"] == ["a.bin", "trees 1/ü=1.bin"]
-    assert second["league"] == [7]
+    check_restored(second)
 
 
 def test_a_function_is_called_with_its_open_epoch(clients: Clients) -> None:
