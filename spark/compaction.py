@@ -163,19 +163,24 @@ def compact_in(
     entry = head.latest_completed()
     if entry is None:
         raise NoCheckpointError("no checkpoint of the job has completed yet, so there is nothing to compact", job=job)
-    left = None if max_bytes is None else max_bytes - _spent(opened.files, entry, runtime)
+
+
+    def is_over_budget(candidate: _Candidate) -> bool:
+        size = candidate.base_bytes + candidate.run_bytes
+        return max_bytes is not None and size > max_bytes - _spent(opened.files, entry, runtime)
+
     for candidate in _candidates(opened.files, entry, stage, state):
         found = _judge(opened.files, candidate, runtime, named=state is not None)
-        size = candidate.base_bytes + candidate.run_bytes
         if found is not None:
             yield found
-        elif left is not None and size > left:
+        elif is_over_budget(candidate):
             yield candidate.became("over budget")
         else:
-            left = None if left is None else left - size
             on_begin(candidate.became("under way"))
             begun = session(None) if spark is None else spark()
-            yield _Compactor(begun, opened.files, entry, runtime).run(candidate)
+            # Another call may have begun one while Spark started.
+            over = is_over_budget(candidate)
+            yield candidate.became("over budget") if over else _Compactor(begun, opened.files, entry, runtime).run(candidate)
 
 
 def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state: str | None) -> list[_Candidate]:

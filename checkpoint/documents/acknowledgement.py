@@ -104,9 +104,9 @@ class StateHandle:
     replace an older one's (semantics K1)."""
     partition: Partition = field(default="", metadata=SPARSE)
     """Of a table that grows by partition: which partition the file belongs to; compared, never read."""
-    rows: Count | None = None
+    rows: Count | None = field(default=None, compare=False)
     """Its rows, in a run those of deleted keys too; None: to know them would have taken a further request, or it is no
-    file of rows."""
+    file of rows. A program of an earlier version leaves them out, of a file that is the same."""
 
     @property
     def of_rows(self) -> bool:

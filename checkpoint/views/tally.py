@@ -19,8 +19,8 @@ class OutputRow:
     """Relative to the job's prefix; an older checkpoint's if the stage left it unchanged."""
     files: int = 0
     size_bytes: int = 0
-    rows: int | None = 0
-    """In its files; None where that is not known of one of them."""
+    rows: int | None = None
+    """In its files; None where that is not known of one of them, or they have none."""
 
     @property
     def of_rows(self) -> bool:
@@ -37,8 +37,8 @@ class SubtaskRow:
     size_bytes: int = 0
     new_bytes: int = 0
     """Of the files that this execution wrote; the rest is referred to."""
-    rows: int | None = 0
-    """In its files; None where that is not known of one of them."""
+    rows: int | None = None
+    """In its files; None where that is not known of one of them, or no output of the stage has rows."""
 
     @property
     def weight(self) -> tuple[int, int, int]:
@@ -56,10 +56,14 @@ class Tally:
     """
 
     def __init__(self, outputs: Iterable[Output], own: str, keep: int) -> None:
-        self._outputs = {each.id: OutputRow(each.kind, each.name, each.folder) for each in outputs}
+        self._outputs = {
+            each.id: OutputRow(each.kind, each.name, each.folder, rows=0 if each.kind in OF_ROWS else None)
+            for each in outputs
+        }
+        self._no_rows = 0 if any(each.of_rows for each in self._outputs.values()) else None
         self._own = own
         self._keep = keep
-        self._open = SubtaskRow(0)
+        self._open = SubtaskRow(0, rows=self._no_rows)
         self.new_bytes = 0
         """Of all files so far that the execution wrote itself."""
         self._heap: list[tuple[tuple[int, int, int], SubtaskRow]] = []
@@ -101,7 +105,7 @@ class Tally:
     def _open_up_to(self, subtask: int) -> None:
         while self._open.index < subtask:
             self._close()
-            self._open = SubtaskRow(self._open.index + 1)
+            self._open = SubtaskRow(self._open.index + 1, rows=self._no_rows)
 
     def _close(self) -> None:
         item = (self._open.weight, self._open)

@@ -135,7 +135,10 @@ def _compact(verbs: Verbs) -> None:
         "name", metavar="NAME", nargs="?", help="the state's name; without it, all whose runs have grown enough"
     )
     verb.add_argument(
-        "--max-bytes", metavar="N", type=between(1, 10**18), help="how many bytes may be read in all (any number)"
+        "--max-bytes",
+        metavar="N",
+        type=between(1, 10**18),
+        help="how many bytes of one checkpoint may be read, by this and other compactions (any number)",
     )
     verb.set_defaults(run=commands.compact)
 

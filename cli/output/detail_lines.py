@@ -200,7 +200,7 @@ def _outputs(stages: Sequence[StageRow], columns: int) -> Iterator[tuple[str, ..
     for stage in stages:
         of = text.fit(stage.stage, room)
         for out in stage.outputs:
-            rows = _rows(out.rows if out.of_rows else None)
+            rows = _rows(out.rows)
             yield (text.fit(f"{out.kind} {out.name}", room), of, str(out.files), wording.size(out.size_bytes), rows)
         for name in stage.values:
             yield (text.fit(f"value {name}", room), of, "-", "-", "-")

@@ -197,12 +197,10 @@ class JobReader:
         def run() -> V:
             opened = self._open(key)
             with opened.lock:
-                done = act(opened.coordinator)
-            then(done)
-            return done
+                return act(opened.coordinator)
 
         try:
-            return await self._shared.once(job.storage, run)
+            return await self._shared.once(job.storage, run, then)
         except TimeoutError as error:
             raise NotYetDoneError from error
 

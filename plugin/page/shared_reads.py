@@ -82,12 +82,13 @@ class SharedReads:
         waited_for = asyncio.wrap_future(self._future(storage, (storage, key), read))
         return await asyncio.wait_for(asyncio.shield(waited_for), self._patience_s)
 
-    async def once(self, storage: str, call: Callable[[], R]) -> R:
+    async def once(self, storage: str, call: Callable[[], R], then: Callable[[R], None] = lambda _done: None) -> R:
         """Call for one who asks, on the storage's threads; what is remembered of the storage is read anew after it.
 
         Args:
             storage: whose threads call.
             call: what is done; it goes on if it does not end in time.
+            then: what is done after that, and changes nothing that is remembered.
 
         Raises:
             TimeoutError: it has not ended in time.
@@ -95,11 +96,13 @@ class SharedReads:
 
         def run() -> R:
             try:
-                return call()
+                done = call()
             finally:
                 with self._lock:
                     for read in (read for key, read in self._reads.items() if key[0] == storage):
                         read.ended_at = float("-inf")
+            then(done)
+            return done
 
         with self._lock:
             future = self._pool(storage).submit(run)

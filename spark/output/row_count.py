@@ -30,7 +30,8 @@ class Tail:
 
     def add(self, piece: bytes) -> None:
         """Take the next bytes of the file."""
-        self._end = (self._end + piece)[-_MOST_BYTES:]
+        kept = piece if len(piece) >= _MOST_BYTES else self._end + piece
+        self._end = kept[-_MOST_BYTES:]
 
     def rows(self) -> int | None:
         """Give the number of rows, once all of the file has passed; None: it is not known."""

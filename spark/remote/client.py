@@ -6,12 +6,11 @@ release the session. A signal to end runs the last steps too: the epoch's block 
 With the argument `release` it only releases the session of a client that was killed.
 
 A stage waits for this process from its start to its end. So garbage is not looked for while PySpark's packages are
-loaded, and once all is done the process ends without taking them apart.
+loaded.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import importlib
@@ -260,23 +259,5 @@ def _release_in_time(submission: Submission) -> None:
         os._exit(ended)
 
 
-def end_at_once() -> None:
-    """End the process, which was successful, as Python does, but without destroying all of its objects.
-
-    That takes a tenth of a second once pandas is loaded. To be called at exit: Python waits for no thread any more.
-    """
-    atexit.unregister(end_at_once)
-    atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return  # Python tries once more, and gives the status of that
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    status = main()
-    if status == 0:
-        atexit.register(end_at_once)
-    sys.exit(status)
+    sys.exit(main())

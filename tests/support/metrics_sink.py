@@ -27,16 +27,18 @@ def sink(file: Path) -> Iterator[dict[str, str]]:
 
         thread = Thread(target=drain, name="metrics sink", daemon=True)
         thread.start()
-        yield {
-            "AIRFLOW__METRICS__STATSD_ON": "True",
-            "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
-            "AIRFLOW__METRICS__STATSD_PORT": str(listening.getsockname()[1]),
-            "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
-            "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "cairn",
-        }
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
-            last.sendto(_STOP, listening.getsockname())
-        thread.join(60)
+        try:
+            yield {
+                "AIRFLOW__METRICS__STATSD_ON": "True",
+                "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+                "AIRFLOW__METRICS__STATSD_PORT": str(listening.getsockname()[1]),
+                "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
+                "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "cairn",
+            }
+        finally:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+                last.sendto(_STOP, listening.getsockname())
+            thread.join(60)
 
 
 def counted(file: Path, job: str) -> dict[str, int]:

@@ -43,6 +43,7 @@ async function pagesOf(frame) {
   for (const name of await links.allTextContents()) {
     await links.filter({ hasText: name }).click();
     await frame.locator("header nav a[aria-current=page]", { hasText: name }).waitFor();
+    await frame.locator("main > *").first().waitFor({ state: "attached" });
     const problem = frame.locator("main", { hasText: /Status [45]\d\d/ });
     if ((await frame.locator("h1").textContent()) === dag && (await problem.count()) === 0) found.push(name);
   }

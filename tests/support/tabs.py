@@ -25,7 +25,7 @@ def seen_in_the_ui(airflow: AirflowHome, dag: str, run: str, task: str, *users: 
         users: who signs in, one after the other.
     """
     words = [word for user in users for word in (user, airflow.passwords[user])]
-    return found_by(SCRIPT, airflow.url, dag, run, task, *words, timeout=1100)
+    return found_by(SCRIPT, airflow.url, dag, run, task, *words, timeout=900)
 
 
 def expected_in_the_ui(dag: str, first: str, *others: str, prefix: str = "") -> dict[str, Any]:

@@ -158,10 +158,11 @@ def test_values_of_a_mebibyte(
 
 def _read_one(spark: SparkSession, few: DataFrame | None, whole: dict[int, str]) -> None:
     assert few is not None
+    before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", "false")  # so that the plan that ran can be looked at
     try:
         read = few.selectExpr("key", "MD5(value) AS found")
         assert [row.asDict() for row in read.collect()] == [{"key": 10, "found": whole[10]}]
         assert row_groups.scanned(read) < len(whole), "row groups without such keys are left out"
     finally:
-        spark.conf.set("spark.sql.adaptive.enabled", "true")
+        spark.conf.set("spark.sql.adaptive.enabled", before)

@@ -72,6 +72,6 @@ def test_the_list_of_a_table_and_an_author_s_own_files_have_no_rows() -> None:
     tally.add(0, StateHandle("table.league", f"{OWN}all.json", 9, ""))
     tally.add(0, StateHandle("table.league", f"{OWN}part-00000-x.parquet", 9, "", rows=7))
     tally.add(0, StateHandle("files.model", f"{OWN}weights.parquet", 9, ""))
-    assert [each.rows for each in tally.outputs()] == [7, 0]
+    assert [each.rows for each in tally.outputs()] == [7, None]
     assert [each.of_rows for each in tally.outputs()] == [True, False]
     assert [each.rows for each in tally.subtasks(1)] == [7]
