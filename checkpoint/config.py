@@ -144,7 +144,7 @@ class CheckpointConfig:
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class RegionalCheckpoints:
-    """How many regions may fail, and how often in a row (semantics F6). What a region is, F1 says.
+    """How many regions may fail, and how often in a row (semantics F6). F1 says what a region is.
 
     Raises:
         InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.

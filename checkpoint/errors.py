@@ -40,7 +40,7 @@ __all__ = [
 
 
 class CheckpointError(CairnError):
-    """Something about a checkpoint that the caller must know."""
+    """The class of all errors about checkpoints."""
 
 
 class InvalidConfigError(CheckpointError):
@@ -102,7 +102,7 @@ class NoCheckpointError(CheckpointError):
 
 
 class NoSavepointError(CheckpointError):
-    """Where a savepoint was looked for there is none, or only half of one (semantics P1, C5)."""
+    """There is no savepoint at this place, or only an incomplete one (semantics P1, C5)."""
 
     kind = ErrorKind.GONE
 

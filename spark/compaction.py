@@ -164,7 +164,6 @@ def compact_in(
     if entry is None:
         raise NoCheckpointError("no checkpoint of the job has completed yet, so there is nothing to compact", job=job)
 
-
     def is_over_budget(candidate: _Candidate) -> bool:
         size = candidate.base_bytes + candidate.run_bytes
         return max_bytes is not None and size > max_bytes - _spent(opened.files, entry, runtime)
@@ -180,7 +179,11 @@ def compact_in(
             begun = session(None) if spark is None else spark()
             # Another call may have begun one while Spark started.
             over = is_over_budget(candidate)
-            yield candidate.became("over budget") if over else _Compactor(begun, opened.files, entry, runtime).run(candidate)
+            yield (
+                candidate.became("over budget")
+                if over
+                else _Compactor(begun, opened.files, entry, runtime).run(candidate)
+            )
 
 
 def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state: str | None) -> list[_Candidate]:

@@ -61,7 +61,7 @@ OutputKind = Literal["exchange", "table", "state"]
 
 
 class Epoch(EpochEventTime):
-    """One running of one stage for one epoch; a context manager. Applications take it from `Epoch.current()`.
+    """One execution of a stage in one epoch, as a context manager. Applications take it from `Epoch.current()`.
 
     Leaving the block normally, or by `sys.exit()` with status 0 or none, acknowledges the stage. Any other exception,
     `KeyboardInterrupt` and `sys.exit(1)` included, deletes what was written, declines with the reason, and goes on.

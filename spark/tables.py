@@ -76,7 +76,7 @@ def state(
     checkpoint: int | None = None,
     s3: S3Options | None = None,
 ) -> DataFrame:
-    """Read a stage's state as one completed checkpoint holds it, as the epoch that restores that gets it.
+    """Read a stage's state from one completed checkpoint, as an epoch that restores it gets it.
 
     Unlike `Epoch.state` it also gives rows that have outlived their `ttl`, while they are in the files.
 

@@ -74,11 +74,11 @@ class CairnError(Exception):
 
 
 class StorageError(CairnError):
-    """An object store could not do what was asked."""
+    """The class of all errors of the object store."""
 
 
 class InvalidKeyError(StorageError):
-    """A key or prefix is not one that a store of ours can hold (semantics W1, W5)."""
+    """A key or prefix is not one that Cairn's stores can hold (semantics W1, W5)."""
 
     kind = ErrorKind.INVALID
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class CheckpointListener(Protocol):
-    """Wants to know how checkpoints end: a sink that commits in two phases, say.
+    """Is notified how checkpoints end; for example, a sink that commits in two phases.
 
     Both methods may be called more than once for one checkpoint, and from different processes. An error of theirs keeps
     the notice; it never touches the checkpoint, which has ended.

@@ -30,7 +30,7 @@ MAX_ANSWER_BYTES = 256 * 1024
 
 @runtime_checkable
 class MasterHook(Protocol):
-    """Has a part in every checkpoint of a job. Derive from it and give it a `name`.
+    """Takes part in every checkpoint of a job. Derive a class from it and give that a `name`.
 
     Each method may be called more than once for one epoch, from different processes, because a process may die between
     a call and the write that says so: all are to be idempotent. Each is called in a thread of its own. One that takes

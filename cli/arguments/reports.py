@@ -126,7 +126,9 @@ def _doctor(verbs: Verbs) -> None:
         help="with --worker: the Airflow connection to Airflow's API (cairn_airflow_api)",
     )
     verb.add_argument(
-        "--read-only", action="store_true", help="write nothing: leaves out the rights and the conditional writes"
+        "--read-only",
+        action="store_true",
+        help="write nothing: skip the checks of write access and conditional writes",
     )
     verb.add_argument("--deep", action="store_true", help="read every file of the retained checkpoints")
     verb.add_argument(

@@ -65,7 +65,7 @@ def _resume(verbs: Verbs) -> None:
     verb.add_argument(
         "--allow-non-restored-state",
         action="store_true",
-        help="start without the state that no stage claims; for this start alone",
+        help="leave behind state that no stage claims, in this start only",
     )
     whose = verb.add_mutually_exclusive_group()
     whose.add_argument("--claim", action="store_true", help="the job owns the savepoint, and deletes it after the copy")
@@ -132,13 +132,16 @@ def _compact(verbs: Verbs) -> None:
     verb = job_command(verbs, "compact", "merge base and runs of states that grow, by Spark, outside of an epoch")
     verb.add_argument("stage", metavar="STAGE", nargs="?", help="the stage's uid; without it, all")
     verb.add_argument(
-        "name", metavar="NAME", nargs="?", help="the state's name; without it, all whose runs have grown enough"
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="the state's name; without it, all whose runs have a quarter of the base's bytes",
     )
     verb.add_argument(
         "--max-bytes",
         metavar="N",
         type=between(1, 10**18),
-        help="how many bytes of one checkpoint may be read, by this and other compactions (any number)",
+        help="how many bytes may be read of one checkpoint, by all compactions of it together (no limit)",
     )
     verb.set_defaults(run=commands.compact)
 

@@ -36,7 +36,7 @@ UNLIMITED = 1_000_000
 
 
 class CheckpointRetryPolicy(RetryPolicy):
-    """Reports the failed try to the job's head, and does what the job's restart strategy says there.
+    """Records the failed try in the job's head, and follows the job's restart strategy.
 
     A `CheckpointedTaskGroup` whose config has a `restart_strategy` gives it to its stages. For a stage without a group
     it is an option: `SparkEpochOperator(retry_policy=CheckpointRetryPolicy(), retries=…)`. `retries` must then be no

@@ -73,7 +73,7 @@ DECLINED_KEY = "cairn_declined"
 
 
 class TriggerDeclinedError(CheckpointError):
-    """No checkpoint came of the trigger (semantics T1)."""
+    """The trigger was declined, so there is no checkpoint (semantics T1)."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False

@@ -9,7 +9,7 @@ from ..errors import InvalidRequestError
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """Where an S3 store is and how to speak to it; what is None is left to boto3's own chain of settings.
+    """Where an S3 store is and how to reach it; for each option that is None, boto3's own settings count.
 
     Its repr shows no credential.
     """
