@@ -177,13 +177,10 @@ def compact_in(
         else:
             on_begin(candidate.became("under way"))
             begun = session(None) if spark is None else spark()
-            # Another call may have begun one while Spark started.
-            over = is_over_budget(candidate)
-            yield (
-                candidate.became("over budget")
-                if over
-                else _Compactor(begun, opened.files, entry, runtime).run(candidate)
-            )
+            if is_over_budget(candidate):  # another call has begun one while Spark started
+                yield candidate.became("over budget")
+            else:
+                yield _Compactor(begun, opened.files, entry, runtime).run(candidate)
 
 
 def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state: str | None) -> list[_Candidate]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -94,6 +94,20 @@ def test_the_budget_is_that_of_an_epoch_whatever_compacts(
         became(grown, max_bytes=2 * size)
     grown.run_epoch("e3")
     assert compaction._spent(grown.files, grown.coordinator().head().completed[-1], runtime) == 0
+
+
+def test_the_budget_counts_what_another_begins_while_spark_starts(grown: World) -> None:
+    [found] = compact_in(grown.store, JOB, no_spark, max_bytes=1)
+
+    def start() -> SparkSession:
+        grown_state.compact(grown, TOKEN, finish=False)
+        return cast("SparkSession", "never used")
+
+    runtime = replace(system_runtime(), now_ms=lambda: 0)
+    budget = found.base_bytes + found.run_bytes
+    assert [each.outcome for each in compact_in(grown.store, JOB, start, max_bytes=budget, runtime=runtime)] == [
+        "over budget"
+    ]
 
 
 def test_what_another_compactor_has_done_waits_and_what_it_does_is_left_to_it(grown: World) -> None:

@@ -38,6 +38,7 @@ def document(*replaces: StateHandle, token: str = "t", done: bool = True) -> Com
     [
         ((BASE, ONE, TWO), True),
         ((BASE, ONE, TWO, THREE), True),
+        ((replace(BASE, rows=7), ONE, TWO), True),
         ((BASE, ONE), False),
         ((BASE, TWO), False),
         ((ONE, TWO), False),
