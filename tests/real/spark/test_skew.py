@@ -158,7 +158,7 @@ def test_values_of_a_mebibyte(
 
 def _read_one(spark: SparkSession, few: DataFrame | None, whole: dict[int, str]) -> None:
     assert few is not None
-    before = spark.conf.get("spark.sql.adaptive.enabled")
+    before = spark.conf.get("spark.sql.adaptive.enabled") or "true"
     spark.conf.set("spark.sql.adaptive.enabled", "false")  # so that the plan that ran can be looked at
     try:
         read = few.selectExpr("key", "MD5(value) AS found")
