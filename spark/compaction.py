@@ -164,9 +164,12 @@ def compact_in(
     if entry is None:
         raise NoCheckpointError("no checkpoint of the job has completed yet, so there is nothing to compact", job=job)
 
+    # All states of the checkpoint share the budget. What it names does not change, so it is read once.
+    sharing = _candidates(opened.files, entry, None, None) if max_bytes is not None else []
+
     def is_over_budget(candidate: _Candidate) -> bool:
         size = candidate.base_bytes + candidate.run_bytes
-        return max_bytes is not None and size > max_bytes - _spent(opened.files, entry, runtime)
+        return max_bytes is not None and size > max_bytes - _spent(opened.files, sharing, runtime)
 
     for candidate in _candidates(opened.files, entry, stage, state):
         found = _judge(opened.files, candidate, runtime, named=state is not None)
@@ -203,14 +206,14 @@ def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state
     return sorted(grown, key=lambda each: each.run_bytes, reverse=True)
 
 
-def _spent(files: JobFiles, entry: CompletedEntry, runtime: Runtime) -> int:
-    """Give the bytes of base and runs that compactions have read, or read now, of a checkpoint as it is.
+def _spent(files: JobFiles, candidates: Sequence[_Candidate], runtime: Runtime) -> int:
+    """Give the bytes of base and runs that compactions of a checkpoint's states have read, or read now.
 
     A record that replaces just the files that the checkpoint names was made of it, by whatever process. One that was
     given up, or will be, does not count: a job without a next epoch could never repeat that compaction.
     """
     spent = 0
-    for candidate in _candidates(files, entry, None, None):
+    for candidate in candidates:
         output, handles = candidate.stored.output, [file.handle for file in candidate.stored.files]
         there = records.of_stage(files, candidate.contents.stage, records.home_of(handles))
         spent += (candidate.base_bytes + candidate.run_bytes) * sum(

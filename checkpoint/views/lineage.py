@@ -151,8 +151,6 @@ def _written(files: JobFiles, handover: Handover, below: str) -> dict[StateRow, 
         return {}
     return {
         replace(row_of(ack.stage, output), files=counted.files, size_bytes=counted.size_bytes): counted.rows
-        if counted.of_rows
-        else None
         for output, counted in zip(ack.outputs, tally.outputs(), strict=True)
         if counted.files
     }

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.compaction import LEASE_MS, compact_in
 from airflow_cairn.spark.stored import runs
@@ -47,6 +47,12 @@ def became(world: World, name: str | None = None, *, now_ms: int = 0, max_bytes:
     return [each.outcome for each in found]
 
 
+def spent(world: World, runtime: Runtime) -> int:
+    """Give what compactions have read of the newest checkpoint."""
+    entry = world.coordinator().head().completed[-1]
+    return compaction._spent(world.files, compaction._candidates(world.files, entry, None, None), runtime)
+
+
 def test_a_job_without_a_checkpoint_or_without_the_state_is_an_error(world: World, grown: World) -> None:
     with pytest.raises(NoCheckpointError, match="no such state"):
         became(grown, "newst")
@@ -81,19 +87,16 @@ def test_the_budget_is_that_of_an_epoch_whatever_compacts(
     [found] = compact_in(grown.store, JOB, no_spark, max_bytes=1)
     size = found.base_bytes + found.run_bytes
     grown_state.compact(grown, TOKEN, finish=finish)
-    entry = grown.coordinator().head().completed[-1]
     runtime = replace(system_runtime(), now_ms=lambda: 0)
-    assert compaction._spent(grown.files, entry, runtime) == size
+    assert spent(grown, runtime) == size
     later = replace(system_runtime(), now_ms=lambda: LEASE_MS)
-    assert compaction._spent(grown.files, entry, later) == (size if finish else 0), (
-        "what is left unfinished is repeated"
-    )
+    assert spent(grown, later) == (size if finish else 0), "what is left unfinished is repeated"
     monkeypatch.setattr(compaction, "_judge", lambda *_, **__: None)  # so that a state is compacted once more
     assert became(grown, max_bytes=2 * size - 1) == ["over budget"]
     with pytest.raises(StartedSparkError):
         became(grown, max_bytes=2 * size)
     grown.run_epoch("e3")
-    assert compaction._spent(grown.files, grown.coordinator().head().completed[-1], runtime) == 0
+    assert spent(grown, runtime) == 0
 
 
 def test_the_budget_counts_what_another_begins_while_spark_starts(grown: World) -> None:
