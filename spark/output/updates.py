@@ -280,6 +280,7 @@ def _whole(
 ) -> Stored:
     """Write a new or small state whole, in one query: what it was, and what has changed."""
     before, key, changed = update.before, update.key, update.changed
+    is_small = before is not None and once.is_small([file.handle for file in before.files])
     if before is not None:
         output, stored = before.output, frame(update.spark, files, before, local=local)
     else:
@@ -289,7 +290,7 @@ def _whole(
     if update.merge is None:
         rows = once.rows_of(stored, runs.rows_of(changed, update.deletes))
         # After the merge: a row that has ended still hides the older one of its key.
-        planned = writer.plan_base(output, rows, lambda placed: lasting(once.applied(placed, key)))
+        planned = writer.plan_base(output, rows, lambda placed: lasting(once.applied(placed, key)), is_small=is_small)
         return _written_once(update, planned, writer, written)
     assert changed is not None, "partials are rows"
     rows = changed if stored is None else stored.unionByName(changed)
@@ -298,7 +299,7 @@ def _whole(
     def merged(placed: DataFrame) -> DataFrame:
         return merge_rows(placed, schema, key, merge, key_groups.PLACES)
 
-    return written(writer.plan_base(replace(output, merge=merge), rows, merged))
+    return written(writer.plan_base(replace(output, merge=merge), rows, merged, is_small=is_small))
 
 
 def _written_once(update: Update, planned: Planned, writer: Writer, written: Callable[[Planned], Stored]) -> Stored:

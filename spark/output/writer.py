@@ -182,13 +182,16 @@ class Writer:
                 df = partitions.told_apart(df, appended.partition_by)
             return Planned(output, url, df, in_force)
 
-    def plan_base(self, output: Output, rows: DataFrame, made: Callable[[DataFrame], DataFrame]) -> Planned:
+    def plan_base(
+        self, output: Output, rows: DataFrame, made: Callable[[DataFrame], DataFrame], *, is_small: bool
+    ) -> Planned:
         """Do the short part of writing a keyed state whole (semantics K3).
 
         Args:
             output: the state as it is to be; its files go into a folder of their own.
             rows: of which the state is made.
             made: makes it of the rows, once they are placed by their key group.
+            is_small: whether the state was small so far, so that it needs no file for each subtask.
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
@@ -197,7 +200,8 @@ class Writer:
         with self.waiting():
             url = self._files.spark_url(folder)
             in_force = self._committer_of(rows.sparkSession, url)
-            placed = key_groups.placed(rows, output.key, self.key_groups, self._handover.parallelism)
+            parallelism = self._handover.parallelism
+            placed = key_groups.placed(rows, output.key, self.key_groups, parallelism, is_small=is_small)
             df = key_groups.in_order(made(placed), output.key)
             return Planned(replace(output, folder=folder, key_groups=self.key_groups), url, df, in_force)
 

@@ -121,7 +121,9 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
     return in_order(placed(df, key, key_groups, parallelism), key)
 
 
-def placed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None) -> DataFrame:
+def placed(
+    df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None, *, is_small: bool = False
+) -> DataFrame:
     """Put rows where they belong, for `in_order`; what is `together` in between costs no further shuffle or sort.
 
     Args:
@@ -129,13 +131,16 @@ def placed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int 
         key: its key columns, at least one.
         key_groups: how many groups there are, at least 1.
         parallelism: as for `distributed`.
+        is_small: whether the state was small so far: Spark joins partitions that are small, at any parallelism.
     """
     grouped = df.withColumn(COLUMN, group_of(key, key_groups))
-    if parallelism is None:
+    if parallelism is None or is_small:
         if _is_adaptive(df):
-            return _rebalanced(grouped.withColumn(_TARGET, _aim(key_groups, key_groups)), key_groups)
-        # Spark joins no small partitions later, then; the session says how many it likes.
-        parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
+            partitions = parallelism or key_groups
+            return _rebalanced(grouped.withColumn(_TARGET, _aim(partitions, key_groups)), partitions)
+        if parallelism is None:
+            # Spark joins no small partitions later, then; the session says how many it likes.
+            parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
     return grouped.withColumn(_TARGET, _aim(parallelism, key_groups)).repartition(parallelism, _TARGET)
 
 

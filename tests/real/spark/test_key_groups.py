@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark.stored import once
 from airflow_cairn.spark.stored.key_groups import COLUMN
 from airflow_cairn.spark.stored.murmur3 import unhashed
 from airflow_cairn.storage import open_store
@@ -132,6 +133,44 @@ def test_without_a_parallelism_spark_chooses_the_files(spark: SparkSession, at: 
         sizes.append(len(found))
     assert sizes[0] == 1
     assert 10 < sizes[1] < 128
+
+
+@pytest.mark.spark
+def test_a_small_state_that_is_updated_is_one_file_at_any_parallelism(
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """semantics R4, K3: unless the update is large; a subtask reads its groups either way"""
+    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    pipeline = at(4)
+
+    def update(run_id: str, changed: DataFrame) -> list[Path]:
+        before = set(files_of(pipeline))
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            epoch.update("totals", changed, key="route")
+        pipeline.complete(run_id)
+        return sorted(set(files_of(pipeline)) - before)
+
+    def parts(run_id: str) -> list[set[str]]:
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            found = [epoch.state("totals", subtask=subtask) for subtask in range(4)]
+            read = [{row.route for row in each.collect()} for each in found if each is not None]
+        pipeline.complete(run_id)
+        return read
+
+    assert len(update("one", spark.range(200).selectExpr("concat('r', id) AS route", "id AS flights"))) == 4
+    [one] = update("two", spark.range(100, 300).selectExpr("concat('r', id) AS route", "id + 1 AS flights"))
+    groups = groups_in(one)
+    assert groups == sorted(groups)
+    assert len(groups) == 300
+    of_subtasks = parts("three")
+    assert set().union(*of_subtasks) == {f"r{number}" for number in range(300)}
+    assert sum(map(len, of_subtasks)) == 300
+    assert all(of_subtasks), "the one file has rows of each subtask"
+    with adaptive(spark, coalescePartitions_minPartitionSize="1KB", advisoryPartitionSizeInBytes="1KB"):
+        large = update("four", spark.range(20_000).selectExpr("concat('r', id) AS route", "id AS flights"))
+    assert [set(groups_in(file)) for file in large] == [set(key_groups_of(i, 4, 128)) for i in range(4)]
 
 
 @pytest.mark.spark
