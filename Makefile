@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup sbom constraints dist demo test test-fast soak matrix chaos lint types docs site clean
+.PHONY: help setup sbom constraints dist demo test test-fast soak matrix chaos receivers lint types docs site clean
 
 # Without bytecode each process of the tests compiles all their modules anew: a third of the time until its first test runs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,6 +62,10 @@ chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEE
 	@$(SETUP) venv java s3server jars
 	@$(BIN)/python -m tests.chaos $(call flag,seed,$(SEED)) $(call flag,runs,$(RUNS)) $(call flag,rounds,$(ROUNDS)) \
 	    $(call flag,first,$(FIRST))
+
+receivers: ## Read the metrics of a failed-over epoch back from a real statsd_exporter and Prometheus; evaluate dashboard and rules
+	@$(SETUP) venv java classes receivers
+	@$(BIN)/python -m tests.receivers
 
 lint: ## Check style, docstrings and banned calls
 	@$(SETUP) venv

@@ -13,6 +13,7 @@ from .browser import ensure_browser
 from .classes import ensure_classes
 from .java import ensure_java
 from .lineage import ensure_lineage
+from .receivers import ensure_receivers
 from .s3server import ensure_s3_server
 from .tutorial import ensure_tutorial
 from .venv import ensure_site, ensure_venv
@@ -32,7 +33,7 @@ _PARTS: dict[str, Callable[[], object]] = {
     "lineage": ensure_lineage,
     "tutorial": ensure_tutorial,
 }
-_WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site}
+_WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site, "receivers": ensure_receivers}
 
 
 def main(names: list[str]) -> int:
@@ -40,7 +41,7 @@ def main(names: list[str]) -> int:
 
     Args:
         names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `jdbc`, `browser`, `lineage`, `tutorial`,
-            `site`; empty for all but `site`.
+            `site`, `receivers`; empty for all but the last two.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts import maven_jars, s3a_jars, sbom, yarn_jars
-from scripts.setup import checksums, downloads, java, s3server, uv
+from scripts.setup import checksums, downloads, go_programs, java, receivers, s3server, uv
 from scripts.setup.base import SetupError
 
 
@@ -68,20 +68,22 @@ def test_every_jar_of_the_sets_is_written_down() -> None:
             )
 
 
-def test_the_s3_server_is_known_by_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SetupError, match=r"versitygw v1\.8\.0 is not the one .*expected h1:.*found h1:other"):
-        checksums.check_module(s3server._MODULE, s3server.VERSION, "h1:other")
+@pytest.mark.parametrize("program", [s3server.SERVER, receivers.EXPORTER, receivers.PROMETHEUS, receivers.PROMTOOL])
+def test_a_program_in_go_is_known_by_its_content(program: go_programs.GoProgram) -> None:
+    known = re.escape(f"{program.module} {program.version}")
+    with pytest.raises(SetupError, match=rf"{known} is not the one .*expected h1:.*found h1:other"):
+        checksums.check_module(program.module, program.version, "h1:other")
     with pytest.raises(SetupError, match="expected None"):
-        checksums.check_module(s3server._MODULE, "v9.9.9", "h1:other")
+        checksums.check_module(program.module, "v9.9.9", "h1:other")
 
 
 def test_another_source_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = tmp_path / "go"
     go.write_text(f'#!/bin/sh\necho \'{{"Sum": "h1:other", "Dir": "{tmp_path}"}}\'\ntouch {tmp_path}/ran-$1\n')
     go.chmod(0o755)
-    monkeypatch.setattr(s3server, "CACHE", tmp_path)
+    monkeypatch.setattr(go_programs, "CACHE", tmp_path)
     with pytest.raises(SetupError, match=r"h1:other\. Do not use it"):
-        s3server._build(go)
+        go_programs.build(s3server.SERVER, go)
     assert (tmp_path / "ran-mod").exists()
     assert not (tmp_path / "ran--C").exists()
 

@@ -273,6 +273,17 @@ def test_rules_and_dashboard_name_only_metrics_that_exist() -> None:
         assert named <= series(), f"{where}: {named - series()}"
 
 
+def test_every_rule_is_tried_in_time() -> None:
+    """By `promtool test rules`, in `make receivers`."""
+    rules = yaml.safe_load((FILES / "prometheus-rules.yml").read_text())["groups"]
+    cases = yaml.safe_load((ROOT / "tests" / "receivers" / "rules_test.yml").read_text())["tests"]
+    begins = {each["alertname"] for case in cases for each in case["alert_rule_test"] if each.get("exp_alerts")}
+    waits = {each["alertname"] for case in cases for each in case["alert_rule_test"] if not each.get("exp_alerts")}
+    assert begins == waits == {rule["alert"] for group in rules for rule in group["rules"] if "alert" in rule}
+    recorded = {each["expr"] for case in cases for each in case.get("promql_expr_test", ())}
+    assert recorded == {rule["record"] for group in rules for rule in group["rules"] if "record" in rule}
+
+
 def test_the_dashboard_shows_every_metric() -> None:
     shown = " ".join(expressions()["dashboard"])
     assert [each.name for each in METRICS if exported(each) not in shown] == []

