@@ -42,7 +42,7 @@ from .runs_again import RunsAgain
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import BaseOperatorLink, Context
+    from airflow.sdk import Asset, BaseOperatorLink, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ..checkpoint import Coordinator
@@ -76,6 +76,8 @@ class CheckpointSensor(BaseSensorOperator):
         poke_interval: seconds (or a timedelta) between two looks; more than 0.
         listeners: notified how checkpoints ended: a list of `CheckpointListener`s, the same as of the task that
             triggers. Listeners of installed packages come on top.
+        table_outlets: by the name of a published table, the asset that gets an event of that table, with the rows that
+            the epoch has written to it.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
             nothing wrong (it takes the end of the process that deferred for the task's own end when the trigger was
             quick: apache/airflow issues 67287 and 72716); the next try asks the store and goes on.
@@ -84,8 +86,9 @@ class CheckpointSensor(BaseSensorOperator):
             `outlets` says which checkpoint completed.
 
     Raises:
-        InvalidConfigError: no storage is given, the interval is not positive, or `listeners` holds something else.
-        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        InvalidConfigError: no storage is given, the interval is not positive, or `listeners` or `table_outlets` hold
+            something else.
+        InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
 
@@ -102,6 +105,7 @@ class CheckpointSensor(BaseSensorOperator):
         deferrable: bool = True,
         poke_interval: timedelta | float = 5.0,
         listeners: Sequence[CheckpointListener] | None = None,
+        table_outlets: Mapping[str, Asset] | None = None,
         retries: int = 2,
         retry_delay: timedelta | float = 5.0,
         **kwargs: Any,
@@ -118,6 +122,8 @@ class CheckpointSensor(BaseSensorOperator):
         self.deferrable = deferrable
         with naming(task=self.task_id):
             self.listeners = check_listeners(listeners)
+            self._table_outlets = asset_events.check_table_outlets(table_outlets, self.outlets)
+        self.add_outlets(self._table_outlets.values())
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         self._stage_tasks: dict[str, TaskRef] = {}
         self._trigger_task: Callable[[], TaskRef] | None = None
@@ -240,7 +246,9 @@ class CheckpointSensor(BaseSensorOperator):
         """Look once; give the result, and what the events of the task's assets say, once the epoch is completed."""
         result = self._look(settings, context["ti"])
         if result is not None:
-            asset_events.describe(self.outlets, context, settings, result)
+            coordinator, _ = self._ended_with or (None, None)
+            rows = asset_events.rows_by_table(coordinator if self.outlets else None, result)
+            asset_events.describe(self.outlets, self._table_outlets, context, settings, result, rows)
         return result
 
     def _look(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:

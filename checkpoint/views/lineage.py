@@ -18,7 +18,7 @@ from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument
 from ..documents.attempt import Execution, Handover, Slice
-from ..documents.metadata import MetadataHeader, StageLine
+from ..documents.metadata import HandleLine, MetadataHeader, StageLine
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from .state_list import StateRow, row_of
@@ -103,6 +103,40 @@ def of_checkpoint(coordinator: Coordinator, checkpoint: int) -> tuple[Slice, Flo
         if not left:
             break
     return read, Flow(sources_of(read), published=tuple(tables))
+
+
+def rows_written(coordinator: Coordinator, checkpoint: int) -> dict[str, int | None] | None:
+    """Give how many rows the epoch of a completed checkpoint wrote to each table that the checkpoint publishes.
+
+    Args:
+        coordinator: of the job.
+        checkpoint: its id.
+
+    Returns:
+        Rows by table: 0 where the epoch has written nothing to it, None where the number is not known of one of the
+        files (semantics A1). None as a whole: the checkpoint is not retained any more.
+
+    Raises:
+        GoneError: its metadata is gone.
+        DocumentError: it is broken, or the head is.
+        UnavailableError: the store did not answer.
+    """
+    entry = coordinator.head().completed_by_id(checkpoint)
+    if entry is None:
+        return None
+    found: dict[str, int | None] = {}
+    stage, own = None, ""
+    for line in metadata_file.read(coordinator.files, entry.metadata):
+        if isinstance(line, StageLine):
+            done = line.execution
+            stage, own = line, layout.execution_folder(done.home, line.stage, done.attempt, done.token)
+            found |= {output.name: 0 for output in line.outputs if output.kind == TABLE}
+        elif isinstance(line, HandleLine) and stage is not None:
+            kind, _, name = line.handle.output.partition(".")
+            if kind == TABLE and line.handle.of_rows and line.handle.path.startswith(own):
+                so_far, more = found[name], line.handle.rows
+                found[name] = None if so_far is None or more is None else so_far + more
+    return found
 
 
 def sources_of(read: Slice) -> tuple[SourceSlice, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -21,6 +21,7 @@ from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.airflow_api_check import check_airflow_api
 from ...hooks.clear_body import TaskRef
+from ...sensors.asset_events import check_table_outlets
 from ...sensors.checkpoint import CheckpointSensor
 from ...tasks.connect_session import ConnectSession, check_session
 from ...tasks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
@@ -78,6 +79,8 @@ class CheckpointedTaskGroup(TaskGroup):
         listeners: notified at least once how each checkpoint ended: a list of `CheckpointListener`s.
         outlets: Airflow's assets, a list of them: each gets an event when a checkpoint has completed, so that other
             DAGs can be scheduled on it.
+        table_outlets: Airflow's assets by the names of published tables: each gets an event when a checkpoint has
+            completed, which says how many rows the epoch has written to the table.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
             read with `aws_conn_id`.
         allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
@@ -94,10 +97,10 @@ class CheckpointedTaskGroup(TaskGroup):
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
             schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read,
-            `slice_detail` is no JSON object, `source`, `master_hooks`, `listeners` or `outlets` hold something else
-            or do not fit the config, the interval is not positive, `restore_from` lies in the job's own prefix or its
-            two words come without it, or the group lies in another one.
-        InvalidNameError: the job's name is outside the grammar (semantics W1).
+            `slice_detail` is no JSON object, `source`, `master_hooks`, `listeners`, `outlets` or `table_outlets` hold
+            something else or do not fit the config, the interval is not positive, `restore_from` lies in the job's own
+            prefix or its two words come without it, or the group lies in another one.
+        InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -118,6 +121,7 @@ class CheckpointedTaskGroup(TaskGroup):
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         outlets: Sequence[Asset] | None = None,
+        table_outlets: Mapping[str, Asset] | None = None,
         restore_from: str | None = None,
         allow_non_restored_state: bool = False,
         claim: bool = False,
@@ -141,6 +145,7 @@ class CheckpointedTaskGroup(TaskGroup):
         with naming(group=self.group_id):
             checked = check_listeners(listeners)
             self._outlets = check_outlets(outlets)
+            self._table_outlets = check_table_outlets(table_outlets, self._outlets)
         check_session(session, group=self.group_id)
         if session is not None:
             check_author_settings(f"{self.group_id} (session)", conf=session.conf)
@@ -254,6 +259,7 @@ class CheckpointedTaskGroup(TaskGroup):
             job=scope.job,
             aws_conn_id=scope.aws_conn_id,
             listeners=scope.listeners,
+            table_outlets=self._table_outlets,
             deferrable=trigger.deferrable,
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
             trigger_rule=TriggerRule.NONE_FAILED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_cairn.checkpoint.documents import layout
 from scripts.harness.airflow_home import AirflowHome
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.scenario import COMPLETED, ROWS, Scenario
@@ -13,7 +14,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
 def test_cleared_after_completion(airflow: AirflowHome, gates: Gates, storage: str) -> None:
-    """An epoch that has completed is never folded in twice: clearing its stage skips it and says why."""
+    """An epoch that has completed is never folded in twice: clearing its stage skips it and says why.
+
+    Each checkpoint has an event of its own asset, and one of its table's, both with the rows that it wrote there.
+    """
     job = JobStore(storage, "cleared_after_completion")
     scenario = Scenario(airflow, gates, job)
     scenario.start("e1")
@@ -29,6 +33,13 @@ def test_cleared_after_completion(airflow: AirflowHome, gates: Gates, storage: s
     assert sorted(row["id"] for row in job.state("count", "seen")) == expected
     assert job.value("count", "epochs") == 2
     assert job.unreferenced() == []
+    events = airflow.api.request("GET", f"/assets/events?source_dag_id={scenario.name}")["asset_events"]
+    told = {(each["name"], each["extra"]["checkpoint"]): each["extra"] for each in events}
+    for checkpoint in (1, 2):
+        extra = told.pop(("recent_ids", checkpoint))
+        assert (extra["table"], extra["rows"], extra["epoch"]) == ("recent", ROWS, layout.epoch_name(f"e{checkpoint}"))
+        assert told.pop((scenario.name, checkpoint))["rows"] == {"recent": ROWS}
+    assert told == {}
 
 
 def test_never_opens_an_epoch(airflow: AirflowHome, storage: str) -> None:

@@ -13,13 +13,19 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_outlet_events
 
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, StateHandle
+from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError, ListenerError
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.errors import CairnError, UnavailableError
+from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.world.listeners import Listener
+from tests.support.world.world import World
 
 RUN = "manual__r1"
 FLIGHTS, ROUTES = Asset("flights", uri="x-lake://flights"), Asset("routes", uri="x-lake://routes")
@@ -80,6 +86,117 @@ def test_the_tables_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None
     assert sent(here)["flights"]["tables"] == ["league", "totals"]
 
 
+class Published(World):
+    """A job whose last stage publishes a table and appends to another; each file has five rows, if that is known."""
+
+    unknown = ""
+    """The output whose files do not tell."""
+    kept: AckDocument | None = None
+    """What the last stage has written in an epoch before, whose table it keeps."""
+
+    def write(self, handover: Handover, **more: Any) -> AckDocument:
+        ack = super().write(handover, **more)
+        if handover.stage != "report":
+            return ack
+
+        def said(handle: StateHandle) -> StateHandle:
+            if self.kept is not None and handle.output == "table.league":
+                (handle,) = (old for old in self.kept.subtasks[0].handles if old.output == handle.output)
+            return handle if handle.output == self.unknown else replace(handle, rows=5)
+
+        kept = {} if self.kept is None else {old.id: old for old in self.kept.outputs if old.id == "table.league"}
+        subtasks = tuple(replace(each, handles=tuple(map(said, each.handles))) for each in ack.subtasks)
+        return replace(ack, subtasks=subtasks, outputs=tuple(kept.get(each.id, each) for each in ack.outputs))
+
+
+@pytest.fixture
+def published(job: Job) -> Published:
+    world = Published(open_store(job.storage))
+    world.appends = True
+    return world
+
+
+def wait_for(job: Job, run: str = RUN, **options: Any) -> dict[str, Any]:
+    """Run the task that waits; gives its events."""
+    here = context(Ti(run_id=run, task_id="wait"), outlet_events=OutletEventAccessors())
+    CheckpointSensor(task_id="wait", storage=job.storage, job=job.name, **options).execute(here)
+    return sent(here)
+
+
+LOG = Asset("log", uri="x-lake://log")
+TABLES = {"league": ROUTES, "log": LOG}
+
+
+def test_each_table_has_an_event_with_its_rows(job: Job, published: Published) -> None:  # semantics A1
+    """Those that this epoch wrote: what a table that grows has of the epochs before is not among them."""
+    for run in ("manual__r0", RUN):
+        published.run_epoch(epoch_name(run))
+    found = wait_for(job, outlets=[FLIGHTS], table_outlets=TABLES)
+    assert {name: (each["checkpoint"], each["epoch"]) for name, each in found.items()} == dict.fromkeys(
+        ("flights", "routes", "log"), (2, epoch_name(RUN))
+    )
+    assert (found["flights"]["rows"], found["flights"]["tables"]) == ({"league": 5, "log": 5}, ["league", "log"])
+    assert (found["routes"]["table"], found["routes"]["rows"]) == ("league", 5)
+    assert (found["log"]["table"], found["log"]["rows"]) == ("log", 5)
+
+
+def test_rows_that_are_not_known_are_not_said(job: Job, published: Published) -> None:
+    published.unknown = "table.league"
+    published.run_epoch(epoch_name(RUN))
+    found = wait_for(job, outlets=[FLIGHTS], table_outlets=TABLES)
+    assert found["flights"]["rows"] == {"log": 5}
+    assert found["routes"]["table"] == "league"
+    assert "rows" not in found["routes"]
+
+
+def test_what_an_attempt_before_has_written_counts(job: Job, published: Published) -> None:  # semantics F2
+    epoch = epoch_name(RUN)
+    published.trigger(epoch)
+    for stage in ("clean", "routes", "report"):
+        published.run_stage(epoch, stage)
+    airports = published.submit(epoch, "airports").handover
+    published.coordinator().fail(epoch, "airports", airports.claimant, "killed")
+    assert published.run_epoch(epoch) == 2
+    assert wait_for(job, table_outlets=TABLES)["log"]["rows"] == 5
+
+
+def test_a_table_that_the_epoch_has_not_touched_has_no_new_rows(job: Job, published: Published) -> None:
+    first = epoch_name("manual__r0")
+    published.trigger(first)
+    for stage in ("clean", "routes", "airports"):
+        published.run_stage(first, stage)
+    handover = published.submit(first, "report").handover
+    written = published.write(handover)
+    published.coordinator().acknowledge(written)
+    published.coordinator().complete(1)
+    published.kept = written
+    published.run_epoch(epoch_name(RUN))
+    found = wait_for(job, table_outlets=TABLES)
+    assert (found["routes"]["rows"], found["log"]["rows"]) == (0, 5)
+
+
+def test_a_store_that_does_not_answer_holds_no_event_back(
+    job: Job, published: Published, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    published.run_epoch(epoch_name(RUN))
+
+    def away(*_given: Any) -> Any:
+        raise UnavailableError("connect timeout")
+
+    monkeypatch.setattr(metadata_file, "read", away)
+    found = wait_for(job, outlets=[FLIGHTS], table_outlets=TABLES)
+    assert found["flights"]["tables"] == ["league", "log"]
+    assert {"rows"} & {*found["flights"], *found["routes"]} == set()
+    assert "the asset events say no rows: connect timeout" in said.text
+
+
+def test_a_table_that_is_not_published_is_named(job: Job, published: Published, said: Said) -> None:
+    published.run_epoch(epoch_name(RUN))
+    found = wait_for(job, table_outlets={"leage": ROUTES})
+    assert found["routes"]["table"] == "leage"
+    assert "table_outlets names 'leage', which the checkpoint does not publish; it publishes: league, log" in said.text
+
+
 def test_what_the_author_says_of_an_event_stays(job: Job) -> None:
     """As a `pre_execute` may have put it there."""
     job.complete(RUN)
@@ -111,6 +228,33 @@ def test_a_group_gives_its_assets_to_the_task_that_waits() -> None:
     ):
         SparkEpochOperator(task_id="routes", application="a.py")
     assert dag.get_task("epoch.wait_for_checkpoint").outlets == [ROUTES, FLIGHTS]
+
+
+def test_a_group_gives_its_tables_assets_to_the_task_that_waits() -> None:
+    with (
+        DAG("flights", schedule=None) as dag,
+        CheckpointedTaskGroup("epoch", storage="file:///lake", reads_window=False, table_outlets=TABLES),
+    ):
+        SparkEpochOperator(task_id="routes", application="a.py")
+    assert dag.get_task("epoch.wait_for_checkpoint").outlets == [ROUTES, LOG]
+
+
+@pytest.mark.parametrize(
+    ("table_outlets", "why"),
+    [
+        ([FLIGHTS], "must give an asset for each table"),
+        ({"totals": "flights"}, "must give an asset for each table"),
+        ({"totals": AssetAlias("flights")}, "must give an asset for each table"),
+        ({"a/b": FLIGHTS}, "this table name cannot be used"),
+        ({"a": FLIGHTS, "b": FLIGHTS}, "an asset of its own.*table=.?b"),
+        ({"a": ROUTES}, "in outlets too"),
+    ],
+)
+def test_what_gives_no_asset_for_each_table_is_refused(table_outlets: Any, why: str) -> None:
+    with pytest.raises(CairnError, match=why), DAG("flights", schedule=None):
+        CheckpointedTaskGroup(
+            "epoch", storage="file:///lake", reads_window=False, outlets=[ROUTES], table_outlets=table_outlets
+        )
 
 
 @pytest.mark.parametrize("outlets", [FLIGHTS, "flights", ["flights"], [AssetAlias("flights")], {FLIGHTS: 1}])

@@ -7,7 +7,7 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
@@ -21,7 +21,13 @@ CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 with (
     DAG("cleared_after_completion", schedule=None, max_active_runs=1),
     CheckpointedTaskGroup(
-        "epoch", reads_window=False, storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)
+        "epoch",
+        reads_window=False,
+        storage=STORAGE,
+        aws_conn_id=AWS_CONN_ID,
+        config=CheckpointConfig(retained=2),
+        outlets=[Asset("cleared_after_completion")],
+        table_outlets={"recent": Asset("recent_ids")},
     ),
 ):
     SparkEpochOperator(
