@@ -23,6 +23,7 @@ from ...storage.printable import printable
 from ..drawings.stage_bars import bars_of
 from ..drawings.stage_graph import StageGraph, graph_of, marks_of
 from ..drawings.timeline import timeline
+from ..drawings.trend import durations, new_bytes
 from .answers import html, static
 from .checkpoint_history import HistoryFilter, page_of
 from .declared_jobs import DeclaredJob
@@ -206,8 +207,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     @made.get(f"{one}/summary", dependencies=may_read)
     async def summary(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
-        found = (await jobs.reader.overview(job)).stats
-        return html(request, "summary.html", job=job, tab="summary", found=found)
+        known = await jobs.reader.overview(job)
+        rows = known.listing.checkpoints
+        trends = {"duration": durations(rows), "new bytes": new_bytes(rows)}
+        return html(request, "summary.html", job=job, tab="summary", found=known.stats, trends=trends)
 
     @made.get(f"{one}/savepoints", dependencies=may_read)
     async def savepoints(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:

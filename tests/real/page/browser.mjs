@@ -147,7 +147,8 @@ async function pictures([folder, ...pages]) {
       for (const colorScheme of ["light", "dark"]) {
         await page.emulateMedia({ colorScheme });
         files.push(`page-${name}-${width}-${colorScheme}.png`);
-        const height = await page.evaluate(whole, width === 375 ? 1400 : 880);
+        const more = name === "checkpoint" ? 400 : 0; // its stages come last
+        const height = await page.evaluate(whole, (width === 375 ? 1400 : 880) + more);
         await page.screenshot({ path: `${folder}/${files.at(-1)}`, fullPage: true, clip: { x: 0, y: 0, width, height } });
       }
     }

@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, AckMetrics
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice
 from airflow_cairn.checkpoint.reasons import RequestKind, Status
+from airflow_cairn.plugin.page.server import Schedule
 from scripts.setup.base import ROOT
 from tests.real.page.test_browser import ONE, SCRIPT, SignedIn, served
 from tests.support.browser import found_by
@@ -30,6 +31,8 @@ FAILED_OVER = (5, HOURS - 1)
 """Epochs in whose first attempt a stage fails; the last of them is still in progress."""
 DAMAGED = "s3://lake/damaged"
 MOST_BYTES = 150_000
+ROWS_OF_A_STAGE = 18_000
+"""In each file, more or less."""
 
 
 class OnSchedule(World):
@@ -42,8 +45,13 @@ class OnSchedule(World):
         entry = self.coordinator().head().pending[0]
         since = self.clock.now_ms - entry.triggered_at_ms
         took = min(since, 1000 * (20 + 5 * len(handover.stage)))
-        metrics = AckMetrics(since - took + 4_000, took - 6_000, 2_000, end_to_end_ms=since)
-        return replace(super().write(handover, **more), metrics=metrics)
+        metrics = AckMetrics(since - took + 4_000, 5_000, 2_000, end_to_end_ms=since)
+        ack = replace(super().write(handover, **more), metrics=metrics)
+        rows = ROWS_OF_A_STAGE + 7 * handover.checkpoint
+        subtasks = tuple(
+            replace(each, handles=tuple(replace(handle, rows=rows) for handle in each.handles)) for each in ack.subtasks
+        )
+        return replace(ack, subtasks=subtasks)
 
 
 def pictured(storage: str) -> World:
@@ -108,6 +116,9 @@ def main() -> None:
     damaged.memory.delete([f"{JOB}/{latest.metadata.key}"])
     dags = [dag_of("flights", (STORAGE, JOB)), dag_of("flights_damaged", (DAMAGED, JOB))]
     server = SignedIn(dags, {STORAGE: world.memory, DAMAGED: damaged.memory})
+    hour_ms = 3_600_000
+    next_run = (system_runtime().now_ms() // hour_ms + 1) * hour_ms
+    server.schedules = {dag: Schedule(next_run, paused=False) for dag in server.dags}
     with served(server) as base:
         made = found_by(SCRIPT, "pictures", base, str(FOLDER), *(f"{name}={path}" for name, path in pages.items()))
     for name in made["files"]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
+from airflow_cairn.plugin.drawings import trend
 from airflow_cairn.plugin.drawings.stage_bars import WIDTH, bars_of
 from airflow_cairn.plugin.drawings.stage_graph import BOX, MOST, Mark, graph_of, marks_of
 from airflow_cairn.plugin.drawings.timeline import THINNEST, timeline
@@ -122,3 +123,34 @@ def test_a_box_says_how_far_its_stages_are(busy: World) -> None:
     together = marks_of(details(coordinator, 4), lambda uid: None if uid == "routes" else "all")
     assert together == {"all": Mark("pending", "1 of 3")}
     assert marks_of(details(coordinator, 2), lambda _: "all") == {"all": Mark("completed", "4 of 4")}
+
+
+def test_a_bar_is_as_high_as_its_checkpoint_took_of_the_longest() -> None:
+    """The oldest first; what failed, is pending, or was undone by a rewind is none of them."""
+    world = World()
+    for number in (1, 2, 3):
+        world.trigger(f"e{number}")
+        world.clock.advance(timedelta(seconds=10 * number))
+        world.run_epoch(f"e{number}")
+    world.trigger("e4")
+    rows = checkpoints(world.coordinator())
+    drawn = trend.durations(rows)
+    assert [(bar.checkpoint, bar.value) for bar in drawn.bars] == [(1, 10_000), (2, 20_000), (3, 30_000)]
+    assert (drawn.highest, drawn.bars[-1].height, drawn.bars[-1].y) == (30_000, trend.HEIGHT, 0)
+    assert drawn.bars[0].height == round(trend.HEIGHT / 3, 1)
+    assert [bar.x for bar in drawn.bars] == [0, round(trend.WIDTH / 3, 1), round(trend.WIDTH * 2 / 3, 1)]
+    assert [bar.value for bar in trend.new_bytes(rows).bars] == [row.new_bytes for row in rows[:0:-1]]
+    undone = [replace(row, rewound_to=1) if row.id == 3 else row for row in rows]
+    assert [bar.checkpoint for bar in trend.durations(undone).bars] == [1, 2]
+    assert trend.durations(()).bars == ()
+
+
+def test_no_more_bars_than_can_be_seen() -> None:
+    world = World()
+    world.run_epoch("a")
+    (row,) = checkpoints(world.coordinator())
+    rows = [replace(row, id=number) for number in range(trend.MOST + 10, 0, -1)]
+    drawn = trend.durations(rows)
+    assert [bar.checkpoint for bar in drawn.bars] == list(range(11, trend.MOST + 11))
+    last = drawn.bars[-1]
+    assert last.x + last.width <= trend.WIDTH

@@ -59,8 +59,8 @@ def test_the_history_shows_every_attempt_with_its_input(busy: World) -> None:
     page = Page(one_job(busy.memory))
     seen = words(page.get(f"{ONE}/history").text)
     assert "4 of 4 checkpoints" in seen
-    assert "2026-01-03 to 2026-01-04 1 failed JOB_FAILOVER_REGION 1/4 7.0 s" in seen
-    assert "2026-01-03 to 2026-01-04 2 pending 1/4" in seen
+    assert "3 by hand failed JOB_FAILOVER_REGION c 2026-01-03 to 2026-01-04 1 1/4 7.0 s" in seen
+    assert "4 by hand pending c 2026-01-03 to 2026-01-04 2 1/4" in seen
     assert "1 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=FAILED&run=").text)
     assert "2 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=&run=C").text)
     assert "No checkpoint matches." in words(page.get(f"{ONE}/history?run=nothing").text)
@@ -153,6 +153,8 @@ def test_the_summary_has_durations_and_reasons(busy: World) -> None:
     seen = words(Page(one_job(busy.memory)).get(f"{ONE}/summary").text)
     assert "duration 0.0 s 0.0 s" in seen
     assert "JOB_FAILOVER_REGION 1" in seen
+    assert "Duration, oldest first, from checkpoint 1 to 2. The highest bar is 0.0 s." in seen
+    assert "checkpoint 2: " in seen
     assert "None of them has completed." in words(Page(one_job(MemoryStore())).get(f"{ONE}/summary").text)
 
 
