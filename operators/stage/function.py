@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
-from .function_source import EPOCH, application_source, check_function, function_source
+from .function_source import EPOCH, application_source, check_arguments, check_function, function_source
 from .operator import SparkEpochOperator
 from .secrets import check_author_settings
 
@@ -28,7 +28,8 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
         **kwargs: everything that `SparkEpochOperator` takes, but for `application` and `application_args`.
 
     Raises:
-        InvalidConfigError: the function cannot be shipped, an argument is a secret; and as `SparkEpochOperator`.
+        InvalidConfigError: the function cannot be shipped, or an argument is no JSON, or a secret; and as
+            `SparkEpochOperator`.
     """
 
     custom_operator_name = "@task.spark_epoch"
@@ -53,6 +54,7 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
             application=f"{python_callable.__name__}.py",
             **kwargs,
         )
+        check_arguments(list(self.op_args), self.op_kwargs, function=python_callable.__name__, task=task_id)
         self._check_arguments()
 
     def execute(self, context: Context) -> Any:

@@ -22,6 +22,7 @@ EPOCH = "epoch"
 """The name of the function's first parameter, which is given the open epoch."""
 
 _OURS = "spark_epoch"
+_CLASS_READS = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _CURE = "Import and define inside the function what it uses, and give it the rest as arguments"
 
 
@@ -30,7 +31,8 @@ def check_function(function: Callable[..., Any], task: str) -> None:
 
     Raises:
         InvalidConfigError: it is no plain function with a name, its first parameter is not `epoch`, it uses names from
-            around it, its defaults included, it has another decorator, or its source is not in a file.
+            around it, its defaults included, it imports relative to its package, it has another decorator, or its
+            source is not in a file.
     """
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or function.__name__ == "<lambda>":
@@ -57,8 +59,36 @@ def check_function(function: Callable[..., Any], task: str) -> None:
             task=task,
             function=function.__name__,
         )
+    if relative := definition.relative_imports():
+        raise InvalidConfigError(
+            f"the function imports relative to its package, and where it runs it is in none: {', '.join(relative)}. "
+            "Import by the full name",
+            task=task,
+            function=function.__name__,
+        )
     if others := definition.decorators_below():
         raise _has_another_decorator(function, task, f": {', '.join(others)}")
+
+
+def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], *, function: str, task: str) -> None:
+    """Refuse arguments that cannot be shipped; what another task returns is looked at once it is there.
+
+    Args:
+        args: after the epoch.
+        kwargs: likewise.
+        function: the function's name.
+        task: the task's id, for messages.
+
+    Raises:
+        InvalidConfigError: an argument is no JSON.
+    """
+    _as_json(args, kwargs, function=function, task=task, unknown=_known_later)
+
+
+def _known_later(value: object) -> None:
+    # So Airflow tells what it replaces by a value when the task runs; the class that says so is not public.
+    if not hasattr(value, "iter_references"):
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _has_another_decorator(function: Callable[..., Any], task: str, which: str = "") -> InvalidConfigError:
@@ -114,6 +144,11 @@ class _Definition:
         for default in (*args.defaults, *(each for each in args.kw_defaults if each is not None)):
             yield from _globals_of(compile(ast.Expression(default), "default", "eval"))
 
+    def relative_imports(self) -> list[str]:
+        """Give the imports that begin at the package of the DAG file: the application belongs to no package."""
+        imports = (each for each in ast.walk(self.node) if isinstance(each, ast.ImportFrom))
+        return [ast.unparse(each) for each in imports if each.level]
+
     def decorators_below(self) -> list[str]:
         """Give the decorators that were applied before `@task.spark_epoch`: they are not shipped."""
         texts = [ast.unparse(each) for each in self.node.decorator_list]
@@ -134,16 +169,27 @@ def application_source(name: str, source: str, args: Sequence[Any], kwargs: Mapp
     Raises:
         InvalidConfigError: an argument is no JSON.
     """
+    given = _as_json(args, kwargs, function=name, task=task)
+    return _APPLICATION.format(source=source.rstrip(), name=name, given=given)
+
+
+def _as_json(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    function: str,
+    task: str,
+    unknown: Callable[[object], None] | None = None,
+) -> str:
     try:
-        given = json.dumps({"args": list(args), "kwargs": dict(kwargs)}, allow_nan=False)
+        return json.dumps({"args": list(args), "kwargs": dict(kwargs)}, allow_nan=False, default=unknown)
     except (TypeError, ValueError) as error:
         raise InvalidConfigError(
             f"an argument of the function cannot be handed to another process: {error}. Give text, numbers, booleans, "
             "lists and dictionaries of them",
             task=task,
-            function=name,
+            function=function,
         ) from error
-    return _APPLICATION.format(source=source.rstrip(), name=name, given=given)
 
 
 # The annotations may name what only the DAG file has imported; Python does not evaluate them here.
@@ -165,9 +211,13 @@ if __name__ == "__main__":
 
 
 def _globals_of(code: CodeType) -> Iterator[str]:
-    """Yield the global names that a function reads, those of the functions inside it too."""
+    """Yield the global names that a function reads, those of the functions and classes inside it too."""
+    # The body of a class reads its own names as it reads global ones; `__annotations__` is made for it.
+    own = {"__annotations__"}
     for each in dis.get_instructions(code):
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if each.opname == "STORE_NAME":
+            own.add(str(each.argval))
+        elif each.opname == "LOAD_GLOBAL" or (each.opname in _CLASS_READS and each.argval not in own):
             yield str(each.argval)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from datetime import date
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,6 +75,19 @@ def by_keyword_default(epoch, *, n=(1, OUTSIDE)):
     epoch.put("n", n)
 
 
+def by_relative_import(epoch):
+    from .test_over_connect import TOKEN
+
+    epoch.put("n", TOKEN)
+
+
+def by_class_inside(epoch):
+    class Row:
+        n = OUTSIDE
+
+    epoch.put("n", Row.n)
+
+
 def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
@@ -93,6 +107,17 @@ def inside_another(epoch):
 
 def bound_in_defaults(epoch, by=lambda row: row.day):
     epoch.put("n", by)
+
+
+def by_its_own_classes(epoch):
+    from dataclasses import dataclass
+
+    @dataclass
+    class Row:
+        n: int = 1
+        twice: int = 2 * n
+
+    epoch.put("n", Row().twice)
 
 
 class Decorated:
@@ -121,6 +146,8 @@ exec("def without_a_file(epoch):\n    epoch.put('n', 1)", _made)
         (inside_another, "another decorator, which is not there where it runs"),
         (beside_another.function, "another decorator, which is not there where it runs: @noted"),
         (by_closure(), "names from around it, which are not there where it runs: inside"),
+        (by_relative_import, "where it runs it is in none: from .test_over_connect import TOKEN"),
+        (by_class_inside, "where it runs: OUTSIDE"),
         (by_global, "where it runs: OUTSIDE"),
         (by_inner_function, "where it runs: OUTSIDE"),
         (without_epoch, "first parameter of the function must be epoch"),
@@ -134,8 +161,9 @@ def test_what_cannot_be_shipped_is_refused_at_parse(function: Callable[..., Any]
         check_function(function, "routes")
 
 
-def test_names_that_a_default_binds_itself_are_no_names_from_around() -> None:
-    check_function(bound_in_defaults, "routes")
+@pytest.mark.parametrize("function", [bound_in_defaults, by_its_own_classes])
+def test_names_that_it_binds_itself_are_no_names_from_around(function: Callable[..., Any]) -> None:
+    check_function(function, "routes")
 
 
 def test_the_application_is_the_source_and_its_arguments() -> None:
@@ -192,6 +220,22 @@ def test_a_secret_in_an_argument_is_refused_as_in_conf(job: Job, day: str, airpo
         decorate(storage=job.storage)(day, airports=airports)
     assert day not in str(refused.value)
     assert airports[0] not in str(refused.value) or airports == ["A"]
+
+
+@pytest.mark.parametrize("day", [date(2001, 1, 1), {"of": {1, 2}}, float("nan")])
+def test_an_argument_that_cannot_be_shipped_is_refused_at_parse(job: Job, day: object) -> None:
+    with DAG("flights"), pytest.raises(InvalidConfigError, match="cannot be handed to another process"):
+        decorate(storage=job.storage)(day)
+
+
+def test_what_another_task_returns_is_an_argument(job: Job) -> None:
+    @task
+    def days() -> list[str]:
+        return ["1"]
+
+    with DAG("flights"):
+        made = decorate(storage=job.storage)({"of": days()}).operator
+    assert made.upstream_task_ids == {"days"}
 
 
 def test_a_secret_that_a_template_gives_is_refused_when_the_task_runs(job: Job) -> None:
