@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
@@ -21,6 +28,7 @@ from airflow_cairn.hooks.drivers import driver_output
 from airflow_cairn.operators import SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.tls_end import TlsEnd
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
@@ -99,6 +107,44 @@ def test_the_session_of_the_try_before_is_closed_first(
     released = server.asked.index(("ReleaseSession", "cairn", dead))
     ours = [at for at, (method, _, session) in enumerate(server.asked) if method == "Config" and session != dead]
     assert released < min(ours), "before the application could begin"
+
+
+def certificate_of_an_operator(host: str) -> tuple[str, bytes]:
+    """Give a certificate and its key for a proxy, PEM, the key encrypted; and what a client has to trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a proxy")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime(2000, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(9999, 1, 1, tzinfo=UTC))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))]), critical=False)
+        .sign(key, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(TOKEN.encode()))
+    return (made + locked).decode(), made
+
+
+def test_a_proxy_with_tls_is_in_front_of_a_server_of_the_operators(
+    job: Job,
+    server: ConnectStandIn,
+    application: str,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Its certificate is of an authority that the worker trusts by grpc's own variable."""
+    host = "127.0.0.1"
+    identity, trusted = certificate_of_an_operator(host)
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(trusted)
+    monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(roots))
+    with TlsEnd(identity, TOKEN, address=host, target=server.port, folder=str(tmp_path)) as proxy:
+        connect_to(connections, server, host=host, port=proxy.port, extra={"use_ssl": True})
+        job.trigger(RUN)
+        stage(job, application).execute(context(Ti(run_id=RUN)))
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+    assert len(server.closed) == 1
 
 
 def test_an_application_that_fails_declines_and_says_why(job: Job, server: ConnectStandIn, application: str) -> None:
