@@ -105,7 +105,9 @@ def test_every_error_of_the_page_can_be_imported() -> None:
     public = {name for face in faces.FACES for name in all_of(face)}
     texts = [(ROOT / path).read_text() for path in OF_PROGRAMS]
     own = {name for text in texts for name in re.findall(r"^class (\w+Error)\(C\w+Error\)", text, re.MULTILINE)}
-    assert set(re.findall(r"^\| `(\w+Error)` \|", page, re.MULTILINE)) - public == own
+    listed = re.findall(r"^\| `(\w+Error)` \|", page, re.MULTILINE)
+    assert set(listed) - public == own
+    assert listed == sorted(listed, key=str.lower), "a reader looks for a name in its place"
 
 
 def _privates(path: Path) -> Iterator[str]:
