@@ -249,7 +249,7 @@ class Failed:
     job_failed: bool = False
     """Whether the job failed with it (semantics D5, F4)."""
     for_good: bool = False
-    """Whether that is because a try had failed that nothing but a person follows by another (semantics F4)."""
+    """Whether that is because a try had failed that only a person can let another one follow (semantics F4)."""
     paused: bool = False
     """Whether the DAG's pause is waited out; `tolerated` too: the epoch goes on afterwards (semantics S1)."""
     trigger_first: bool = False

@@ -84,7 +84,7 @@ class AlreadyReadError(CheckpointError):
 
 
 class CompletedEpochsLostError(CheckpointError):
-    """Whether an epoch has completed is not known: the list of those that the head has forgotten is lost (T9)."""
+    """It is not known whether an epoch has completed: the list of those that the head no longer holds is lost (T9)."""
 
     kind = ErrorKind.DATA
 
@@ -134,7 +134,7 @@ class ResumeRefusedError(CheckpointError):
 
 
 class SavepointDamagedError(CheckpointError):
-    """A savepoint cannot be made, because what it is to hold or where it is to lie is not as it should be (P1, C5)."""
+    """A savepoint cannot be made: its folder, or a file that it has to hold, is not as it should be (P1, C5)."""
 
     kind = ErrorKind.DATA
 

@@ -62,11 +62,11 @@ class CheckpointSensor(BaseSensorOperator):
     trigger, or this task: the first that comes (semantics D3). This task notifies listeners and deletes old files.
 
     Deferrable by default: it waits in the triggerer and takes no worker slot. With `deferrable=False` the sensor's
-    `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. That the
-    checkpoint was declined, expired or aborted, and no other attempt is open, fails the task with the reason. Failures
-    that `CheckpointConfig.tolerable_failed_checkpoints` allows do not: the sensor opens the epoch's next attempt, which
-    takes over what has not failed, and goes on waiting. Above the limit the job has failed; then Airflow does not retry
-    the task (semantics D5).
+    `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. The
+    task fails with the reason where the checkpoint was declined, expired or aborted and no other attempt is open. As
+    long as `CheckpointConfig.tolerable_failed_checkpoints` allows the failure, the sensor opens the epoch's next
+    attempt instead, which takes over what has not failed, and goes on waiting. Above the limit the job has failed; then
+    Airflow does not retry the task (semantics D5).
 
     Args:
         storage: storage URI (templated).
@@ -165,8 +165,8 @@ class CheckpointSensor(BaseSensorOperator):
 
         Raises:
             CheckpointFailedError: it ended without completing; the text carries the reason.
-            AirflowFailException: the job failed, of too many failed checkpoints or of a try that is followed by no
-                other (semantics F4); the text names the root cause. Or every task that has not acknowledged has ended,
+            AirflowFailException: the job failed: too many checkpoints failed, or a try failed that no other follows
+                (semantics F4); the text names the root cause. Or every task that has not acknowledged has ended,
                 because a user marked it or because it failed and that was not reported; the text names them.
             InvalidConfigError: no checkpoint of the epoch is known: none was triggered, or it was forgotten.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
@@ -194,7 +194,7 @@ class CheckpointSensor(BaseSensorOperator):
 
         Raises:
             CheckpointFailedError: the checkpoint ended without completing, or the trigger could not go on.
-            AirflowFailException: the job failed, of too many failed checkpoints.
+            AirflowFailException: the job failed, because too many checkpoints failed.
             AirflowSkipException: that happened and `never_fail` is set.
             AirflowSensorTimeout: the time ran out.
         """

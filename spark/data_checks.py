@@ -74,7 +74,7 @@ class DataChecks:
         raise error
 
     def raise_if_failed(self) -> None:
-        """Have a stage decline of which a check failed, also where the application has caught that.
+        """Have the stage decline where a check failed, also if the application has caught the error.
 
         Raises:
             DataCheckError: the first that failed.

@@ -192,8 +192,8 @@ class Epoch(EpochEventTime):
         """Read what an upstream stage wrote in this epoch (semantics B1).
 
         What it wrote in the epochs of this stage's backlog comes first, oldest first (semantics B2, B3, F6). With
-        `mode="at_least_once"` an upstream may not have acknowledged yet: then that is all, for tables and states what
-        the restored checkpoint has of them, and where there is nothing an empty DataFrame.
+        `mode="at_least_once"` an upstream may not have acknowledged yet. Then only the backlog is read; of a table or a
+        state, what the restored checkpoint has; and where there is nothing, an empty DataFrame.
 
         Args:
             stage: the upstream's uid. That of a mapped task reads all its instances, in order; `<uid>-0` the first.
@@ -511,7 +511,7 @@ class Epoch(EpochEventTime):
             condition: what must be true of each row of `df`, a Column or SQL text; where it is null, the row breaks it.
                 Without `df`: a truth value.
             df: the rows.
-            warn: only log that it failed.
+            warn: only note that it failed, in the log and with the checkpoint.
 
         Returns:
             Whether it passed.

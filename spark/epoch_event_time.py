@@ -55,9 +55,9 @@ class EpochEventTime(EpochFacts):
         Args:
             df: what was read from the source in this epoch, all of it.
             column: the rows' times: a timestamp; one without a zone is taken to be UTC. Nulls are passed over.
-            delay: how much older than the newest row a row may be and is not late.
-            source: its name, where the stage reads more than one. One that was named once and is not in an epoch holds
-                the stage's watermark back.
+            delay: how much older than the newest row a row may be without being late.
+            source: its name, where the stage reads more than one. A source that was named once holds the stage's
+                watermark back in each epoch that does not give it.
             idle_after: after so many epochs in a row without a row it no longer holds the stage's watermark back.
 
         Raises:

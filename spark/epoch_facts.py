@@ -76,7 +76,7 @@ class EpochFacts:
         """The input to read, as one window (semantics T8).
 
         Raises:
-            InvalidStateError: older epochs have to be folded in too and theirs and its own make up no one window.
+            InvalidStateError: older epochs have to be read too, and their windows and its own are not one window.
         """
         return slices.hull_of(self._handover)
 

@@ -76,7 +76,7 @@ def checksum_of(data: bytes, algorithm: str = SHA256) -> str:
 def from_s3(answer: Mapping[str, Any]) -> str | None:
     """Give the checksum that an answer of S3 names; None where it names none of the whole content.
 
-    The checksum of an object in parts can be one of the parts' checksums (`COMPOSITE`): that is no content's.
+    The checksum of an object in parts can be one of the parts' checksums (`COMPOSITE`), and so none of the content.
     """
     if answer.get("ChecksumType") == "COMPOSITE":
         return None

@@ -23,9 +23,9 @@ _RESOLUTION = 1 << 53
 
 
 def system_sleep(seconds: float) -> None:
-    """Wait; what a signal's handler raises, Ctrl-C among it, comes out as it is.
+    """Wait. What a signal's handler raises, such as at Ctrl-C, comes out as it is.
 
-    Out of `Event().wait` it may come as a RuntimeError: Python code of it releases a lock before it watches over it.
+    `Event().wait` may turn it into a RuntimeError, because its Python code releases a lock before it watches over it.
     """
     time.sleep(seconds)  # noqa: TID251 - the one place of this package that waits
 

@@ -94,13 +94,13 @@ class InvalidRequestError(StorageError):
 
 
 class GoneError(StorageError):
-    """The object, bucket or root does not exist, and the store said so itself (404, never 403: semantics W3)."""
+    """The object, bucket or root does not exist: the store answered 404. A 403 never means this (semantics W3)."""
 
     kind = ErrorKind.GONE
 
 
 class BucketGoneError(GoneError):
-    """The bucket itself does not exist: nothing below it can be concluded to be new or empty."""
+    """The bucket itself does not exist, so nobody can say that something below it is new or empty."""
 
 
 class ConflictError(StorageError):

@@ -24,7 +24,7 @@ def moment_of(text: str) -> datetime:
 
 
 def written_out(text: str) -> str:
-    """Write a moment in the one form that Python 3.10 reads; gives back what is no moment of days and times."""
+    """Write a moment in the one form that Python 3.10 reads; a text that is no such moment is given back as it is."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         return text

@@ -176,7 +176,7 @@ class ObjectStore(ABC):
         """
 
     def keeps_write_ids(self, key: str) -> bool:  # noqa: ARG002
-        """Tell whether an object that this store has written is still known as its write, should an answer be lost.
+        """Tell whether a lost answer can be settled: whether the write id of an object can be read back.
 
         True for stores whose answers cannot be lost.
 

@@ -26,7 +26,7 @@ _LONGEST = timedelta(days=7)
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class ConnectSession:
-    """A Spark Connect server that the first stage starts, all stages of the group share, and that ends by itself.
+    """A Spark Connect server for all stages of a group: the first stage starts it, and it ends by itself.
 
     Raises:
         InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
@@ -35,22 +35,22 @@ class ConnectSession:
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark conf of the server: its memory, cores, packages. Stages set what a session may set."""
     idle: timedelta = timedelta(minutes=10)
-    """It ends once no stage has used it for so long; 10 seconds to 7 days."""
+    """It ends when no stage has used it for this long; 10 seconds to 7 days."""
     per: Per = "job"
     """`"job"`: all epochs share it. `"epoch"`: each epoch has one, which ends with the epoch."""
     max_age: timedelta = timedelta(hours=12)
-    """Another one takes its place, between two epochs, once it is so old; 1 minute to 7 days."""
+    """When it is this old, another one takes its place, between two epochs; 1 minute to 7 days."""
     max_sessions: int = 200
-    """Likewise once it has had so many sessions, one for each execution of a stage; at least 1."""
+    """So too when it has had this many sessions, one for each execution of a stage; at least 1."""
     max_memory_mb: int | None = None
-    """Likewise once it and its Python workers take so many MiB (Linux only); at least 256. None: not looked at."""
+    """So too when it and its Python workers take this many MiB (Linux only); at least 256. None: not looked at."""
     secret_conn_id: str = SECRET_CONN_ID
     """The Airflow connection whose password, of 32 characters at least, its token is made from."""
     bind_address: str | None = None
     """Where the server listens for stages on other machines, by TLS: an IP address, or `"0.0.0.0"` for all
     IPv4 addresses of its machine. None: loopback only, so that each machine has a server of its own."""
     local_state_mb: int = 1024
-    """What copies of state it may keep on its machine's disk, in MiB, so that the next epoch need not read the store
+    """How many MiB of copies of state it may keep on its machine's disk, so that the next epoch need not read the store
     (semantics V3); only with the master `local`. 0: none."""
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Whether the DAG is paused, and what that means for the job's checkpoints (semantics S1).
 
-Airflow does not announce that a DAG was paused: no listener hears of it. Only a task may ask. So the tasks do that run
-while it happens, and those that run first afterwards.
+Airflow does not announce that a DAG was paused: no listener hears of it. Only a task may ask. So the tasks ask that run
+during a pause, and the first ones after it.
 """
 
 from __future__ import annotations

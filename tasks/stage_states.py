@@ -7,8 +7,9 @@ Airflow has no hook for that, and the driver of a marked task is simply ended. T
 begins when the stages' tasks have ended, so it can ask what became of those that have not acknowledged.
 
 No acknowledgement is missed: an operator ends its task as a success only after its acknowledgement counted, and
-the checkpoint is looked at once more after the tasks. Nor is a failover: what opens another attempt is a stage whose
-own task runs or will be tried again, so not all of the missing ones have ended; and the attempt is another one then.
+the checkpoint is looked at once more after the tasks. Nor is a failover missed: a stage
+whose task runs, or will be tried again, opens the next attempt. So not all of the missing stages have ended, and the
+attempt is another one.
 """
 
 from __future__ import annotations

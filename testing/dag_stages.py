@@ -38,7 +38,8 @@ def assert_exactly_once(
     Args:
         dag: the DAG, with one `CheckpointedTaskGroup`.
         kill: uids of the stages whose drivers are killed; None: all.
-        windows: the first moment and the first after, for each epoch; None: two days from the DAG's start date on.
+        windows: for each epoch its first moment, and the first one after it; None: two days from the DAG's start date
+            on.
         spark: the session that the applications get; None: the active one, or a new one.
 
     Returns:

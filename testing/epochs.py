@@ -137,7 +137,7 @@ def local_epoch(
         lists: likewise what `epoch.list_state` gives, a list of items for each subtask (`mode="split"`).
         start: the first moment of the epoch's slice; None: the slice has no window.
         end: the first moment after it.
-        detail: what the DAG's author fixed besides.
+        detail: `slice_detail`, as of the group.
         files: what `epoch.files()` gives.
         stage: the stage's uid.
         parallelism: as of the operator.

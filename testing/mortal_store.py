@@ -1,4 +1,4 @@
-"""A store of a driver that dies: after so many of its writes nothing it asks of the store is done any more.
+"""The store of a driver that dies: after a number of writes it does nothing more that the driver asks for.
 
 What Spark writes does not go through the store. The listing that follows it counts as a write, so the driver dies
 between the two as well.
@@ -23,7 +23,7 @@ class MortalStore(LocalStore):
 
     Args:
         root: the folder.
-        dies_after: so many writes are done; None: the driver lives.
+        dies_after: the number of writes; None: the driver lives.
     """
 
     def __init__(self, root: Path, dies_after: int | None = None) -> None:

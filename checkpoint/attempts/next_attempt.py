@@ -123,7 +123,7 @@ def _latest_ms(head: Head, executions: Sequence[Execution]) -> int | None:
 
 
 def fail_permanently(head: Head, ended: EndedEntry, why: str) -> Head:
-    """Note of an attempt that has ended that nothing but a person follows it by another."""
+    """Note of an attempt that has ended that only a person can let another one follow."""
     failed = replace(ended, job_failed=True, for_good=True, detail=one_line(f"{why}: {ended.detail}"))
     return replace(history.with_ended(head, failed), restart_memory=None)
 

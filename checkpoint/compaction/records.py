@@ -148,7 +148,7 @@ def fits(document: CompactionDocument, handles: Collection[StateHandle]) -> bool
 
 
 def adoptable(files: JobFiles, key: str, stage: str, restored: Collection[str]) -> frozenset[str]:
-    """Give what an epoch may name of a compaction: the paths of the new base and its folder; nothing where it fits not.
+    """Give what an epoch may name of a compaction that fits: the paths of the new base and its folder.
 
     Args:
         files: the job's files.

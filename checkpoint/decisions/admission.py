@@ -246,7 +246,7 @@ def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) 
 
 
 def answer(head: Head, request: TriggerRequest, verdict: Wait | Decline) -> Declined:
-    """Say to who asked what became of the request, in words for the log; the head has its place in the queue."""
+    """Say in words for the log what became of a request; the head has its place in the queue."""
     if isinstance(verdict, Decline):
         return Declined(verdict.reason, verdict.detail)
     if verdict.savepoint is not None:

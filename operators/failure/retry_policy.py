@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ...checkpoint.restart_strategies import RestartStrategy
 
 UNCOUNTED = 10
-"""Tries that the strategy does not count, at least: those that fail before the stage has begun, because the storage
-cannot be reached, say, or that another attempt replaced."""
+"""So many tries at least are left for those that the strategy does not count: a try that fails before the stage has
+begun, for example because the storage cannot be reached, and a try that another attempt has replaced."""
 
 UNLIMITED = 1_000_000
 """`retries` of a strategy that names no number for one epoch. Airflow adds to it, and its column holds 2**31 - 1."""
@@ -110,8 +110,8 @@ def restart_by(strategy: RestartStrategy | None, task: Any, *, group: str) -> No
 
     Args:
         strategy: of the job.
-        task: the stage, or a mapped task whose instances are stages; gets the retry policy, and `retries` that are no
-            tighter bound than the strategy.
+        task: the stage, or a mapped task whose instances are stages; gets the retry policy, and at least as many
+            `retries` as the strategy allows.
         group: its group, for the error.
 
     Raises:

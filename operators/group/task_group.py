@@ -99,7 +99,7 @@ class CheckpointedTaskGroup(TaskGroup):
             schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read,
             `slice_detail` is no JSON object, `source`, `master_hooks`, `listeners`, `outlets` or `table_outlets` hold
             something else or do not fit the config, the interval is not positive, `restore_from` lies in the job's own
-            prefix or its two words come without it, or the group lies in another one.
+            prefix, `claim` or `allow_non_restored_state` come without it, or the group lies in another one.
         InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.

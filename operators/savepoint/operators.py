@@ -338,7 +338,7 @@ class DisposeSavepointOperator(BaseOperator):
                 savepoint_folder(savepoint)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Throw away.
+        """Dispose of them.
 
         Returns:
             `disposed`: the folders that were deleted; `kept`: those that are still needed, each with why.

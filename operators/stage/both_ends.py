@@ -86,8 +86,9 @@ def begin_or_trigger(
     Raises:
         AirflowFailException: no checkpoint was triggered, by this task or by the one it has waited for, and no retry
             cures that.
-        AirflowRescheduleException: the trigger has to wait and is not `deferrable`, the DAG is paused, or it failed of
-            what a retry may cure: then this task comes back, as often as the task that triggers would be retried.
+        AirflowRescheduleException: the trigger has to wait and is not `deferrable`, the DAG is paused, or it failed
+            with an error that a retry may cure: then this task comes back, as often as the task that triggers would be
+            retried.
         TaskDeferred: the trigger waits for a place, in the triggerer.
         AirflowSkipException: there is nothing to read in this epoch.
         CairnError: of the trigger, once it has failed too often; or as of `begin`.

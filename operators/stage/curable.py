@@ -15,9 +15,9 @@ NO_CURE = "a retry does not help: change what the error names, then clear the ta
 
 
 class WhereARetryMayCure(RetryPolicy):
-    """Airflow's own retries, but for errors of Cairn of which no retry cures one (`CairnError.retry_cures`).
+    """Airflow's own retries, except for errors of Cairn that no retry cures (`CairnError.retry_cures`).
 
-    What was raised from something else may be cured if that may. See `docs/reference/errors.md`.
+    An error that was raised from another one may be cured if the other one may. See `docs/reference/errors.md`.
     """
 
     def evaluate(

@@ -157,8 +157,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
 
         Raises:
-            AirflowFailException: the epoch has failed, and no retry follows, or the application failed of what no retry
-                cures (semantics F4); or stages that it reads from must run again first, and a user has to clear them
+            AirflowFailException: the epoch has failed, and no retry follows, or the application failed with an error
+                that no retry cures (semantics F4); or stages that it reads from must run again first, and a user has to
+                clear them
                 manually: the text says what.
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
                 again would fold its input in twice.

@@ -118,7 +118,7 @@ def check_poll_interval(poll_interval: object) -> float:
     """Give the seconds between two looks of the triggerer.
 
     Raises:
-        InvalidConfigError: it is neither, or not above 0.
+        InvalidConfigError: it is neither a number nor a timedelta, or not above 0.
     """
     seconds = poll_interval.total_seconds() if isinstance(poll_interval, timedelta) else poll_interval
     if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:

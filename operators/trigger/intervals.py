@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 _BY_OPTION = frozenset({"CronTriggerTimetable", "DeltaTriggerTimetable"})
-"""Those that take an `interval`, which is zero by default."""
+"""Timetables that take an `interval`, which is zero by default."""
 
 _NEVER = {
     "NullTimetable": "schedule=None",

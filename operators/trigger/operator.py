@@ -133,7 +133,8 @@ class TriggerCheckpointOperator(TriggerOperator):
             CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
             else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, that
             gives no data intervals and neither `source` nor `reads_window` says what is read, `kind` is neither
-            `MANUAL` nor `PERIODIC`, `restore_from` lies in the job's own prefix, or its two words come without it.
+            `MANUAL` nor `PERIODIC`, `restore_from` lies in the job's own prefix, or `claim` or
+            `allow_non_restored_state` come without it.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.

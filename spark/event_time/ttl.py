@@ -33,7 +33,7 @@ class StateTtl:
     """The time to live of a state's rows.
 
     Args:
-        after: how long a row lives after the moment in its column; longer than nothing.
+        after: how long a row lives after the moment in its column; more than zero.
         column: a column of timestamps, such as the time of a key's last event. A row with null in it lives on.
         time: by which time that is judged. `event`: the watermark. `processing`: `epoch.time`.
 

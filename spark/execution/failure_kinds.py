@@ -21,7 +21,7 @@ _ABOUT_DATA = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 def is_incurable(error: BaseException) -> bool:
     """Tell whether the application itself is at fault: a wrong plan or name, a package that Spark lacks.
 
-    What was raised *from* something else is as curable as that: author's code may wrap what Spark says.
+    An error that was raised *from* another one is as curable as that one: an author may wrap what Spark says.
     """
     from pyspark.errors import AnalysisException
 

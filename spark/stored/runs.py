@@ -52,7 +52,7 @@ SCANNED_BYTES = 4 << 20
 _BROADCAST_BYTES = 32 << 20
 """Runs of up to this many bytes in the store have keys that fit into the memory of each executor."""
 _BROADCAST_KEYS = 1_000_000
-"""As many keys of the caller's do."""
+"""So many keys of the caller fit there too."""
 _DIGITS = 10
 _NEWER = "_cairn_newer"
 """The number of a run, where it is compared with another."""

@@ -32,7 +32,7 @@ NO_CREDENTIALS = "NoCredentials"
 
 _CREDENTIALS = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"})
 _NO_RIGHT = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})
-"""403 alone is all that a HEAD is answered."""
+"""A HEAD that is refused is answered by a bare 403."""
 _RIGHTS = {
     "get_object": "s3:GetObject",
     "head_object": "s3:GetObject",

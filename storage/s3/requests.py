@@ -1,6 +1,6 @@
 """Requests to one prefix of one bucket: full keys, repetition, and errors that say what was asked.
 
-Knows nothing of boto3: `s3.py` gives it a function that sends one request once.
+Knows nothing of boto3: `store.py` gives it a function that sends one request once.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class S3Requests:
         *,
         about: str | None = None,
     ) -> WriteResult:
-        """Make one conditional write, whose outcome is settled here (see `s3_write.py`).
+        """Make one conditional write, whose outcome is settled here (see `conditional_write.py`).
 
         Args:
             operation: for messages.

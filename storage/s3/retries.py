@@ -1,7 +1,8 @@
 """How often and after what pause a call is sent again: bounded, exponential, with full jitter.
 
 botocore's own retries are off, because they replay conditional writes and turn a create that was won into a 412
-(semantics W2). Reads, listings and deletes may be sent any number of times; conditional writes see `s3_write.py`.
+(semantics W2). Reads, listings and deletes may be sent any number of times; `conditional_write.py` sends conditional
+writes.
 """
 
 from __future__ import annotations

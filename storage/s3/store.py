@@ -1,7 +1,7 @@
 """S3 as an object store, through boto3's client.
 
 Every request passes `_call`, which sends it once: botocore's own retries are off (it still follows a 301 to the
-bucket's region, which did nothing). `s3_patience.py` repeats reads and deletes, `s3_write.py` conditional writes.
+bucket's region, which did nothing). `retries.py` repeats reads and deletes, `conditional_write.py` conditional writes.
 Buckets are never made, changed or listed here.
 """
 

@@ -15,11 +15,11 @@ PROVIDER = "airflow_cairn.plugin.provider_info:get_provider_info"
 PYSPARK = "pyspark>=4.0,<5"
 """Which PySpark a worker may have. It is no requirement of the package: what brings it is an extra."""
 HEARTBEATS = 3
-"""As many heartbeats a task should be able to miss before Airflow takes it for dead."""
+"""How many heartbeats a task should be able to miss before Airflow takes it for dead."""
 LATE_S = 1_800
 """A dead worker that is noticed later than this delays the epoch by more than most epochs take."""
 KILL_S = 10
-"""A killed stage's task needs so long to end its driver on the cluster."""
+"""How long a killed stage's task needs to end its driver on the cluster."""
 
 
 def check_versions(requires: Iterable[str], installed: Callable[[str], str | None]) -> Iterator[Finding]:
