@@ -1,9 +1,13 @@
 """Keeps, for each origin and destination, how many flights there were, how late, and the histogram of their delays.
 
 A day's counts are partial aggregates: an epoch adds its own and reads nothing of what is there.
+
+By hand, without Airflow: `python routes.py --local --input clean=flights.parquet`.
 """
 
 from __future__ import annotations
+
+import sys
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,5 +39,10 @@ def count_routes(flights: DataFrame) -> DataFrame:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--local"]:
+        from airflow_cairn.testing import run_by_hand  # here: a cluster does not have it
+
+        sys.exit(run_by_hand(__file__, *sys.argv[2:]))
+
     with Epoch.current() as epoch:
         epoch.aggregate("totals", count_routes(epoch.read("clean")), key=KEY, merge=MERGE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,7 +15,7 @@ import pytest
 
 from airflow_cairn.checkpoint import InvalidConfigError, InvalidStateError
 from airflow_cairn.spark import DataCheckError, Epoch, Keyed
-from airflow_cairn.testing import FakeClock, local_epoch, run_application, run_by_hand
+from airflow_cairn.testing import FakeClock, by_hand, local_epoch, run_application, run_by_hand
 from airflow_cairn.testing.local_job import LocalJob
 from scripts.markdown import parse
 from scripts.setup.base import ROOT
@@ -206,6 +208,37 @@ def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, caps
     assert "value days: 2" in shown
     assert run_by_hand(*words, "--input", "clean=nothing.parquet", spark=spark) == 2
     assert "there is no such file or folder [path=`nothing.parquet`]" in capsys.readouterr().err
+
+
+def test_an_example_runs_itself(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flights.json").write_text('{"origin": "AMS", "destination": "LHR", "delay": 3}\n' * 2)
+    file = APPLICATIONS / "routes.py"
+    monkeypatch.setattr(by_hand, "_session", lambda: spark)
+    monkeypatch.setattr("sys.argv", [str(file), "--local", "--input", f"clean={tmp_path}/flights.json"])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(file), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert left.value.code == 0, shown
+    assert "state totals: 1 rows" in shown
+    assert "|AMS   |LHR        |2      |6        |" in shown, shown
+
+
+def test_the_command_of_the_page_runs(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the page's application, with files of the names that it gives"""
+    blocks = parse((ROOT / "docs" / "how-to" / "test-a-pipeline.md").read_text()).blocks
+    [application] = [each.text for each in blocks if each.text.startswith("# totals.py")]
+    prompt = "$ python -m airflow_cairn.testing "
+    [typed] = [each.text.removeprefix(prompt) for each in blocks if each.text.startswith(prompt)]
+    monkeypatch.chdir(tmp_path)
+    Path("totals.py").write_text(application)
+    flights(spark, ("AMS", "LHR", 3), ("LHR", "AMS", 0)).write.parquet(f"file://{tmp_path}/flights.parquet")
+    spark.sql("SELECT 'AMS' AS origin, 5L AS count").write.parquet(f"file://{tmp_path}/before.parquet")
+    assert run_by_hand(*shlex.split(typed), spark=spark) == 0
+    assert "|AMS   |6    |" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(1800)  # a suite within the suite, with a Spark of its own
