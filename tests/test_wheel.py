@@ -109,8 +109,13 @@ def test_without_an_extra_there_is_one_pyspark(wheel: zipfile.Path) -> None:
 
 def test_what_only_a_command_or_spark_connect_needs_is_an_extra(wheel: zipfile.Path) -> None:
     lines = (wheel / INFO / "METADATA").read_text().splitlines()
-    optional = [line for line in lines if any(name in line for name in ("pyarrow", "pandas", "grpcio>", "zstandard"))]
-    assert sorted(optional) == [
+    named = ("pyarrow", "pandas", "grpcio>", "zstandard", "boto3", "amazon>")
+    assert sorted(
+        line for line in lines if line.startswith("Requires-Dist") and any(each in line for each in named)
+    ) == [
+        'Requires-Dist: apache-airflow-providers-amazon>=9.9; extra == "amazon"',
+        "Requires-Dist: boto3>=1.36",
+        'Requires-Dist: boto3>=1.36; extra == "s3"',
         'Requires-Dist: grpcio>=1.76; extra == "connect"',
         'Requires-Dist: pandas<3,>=2.2; extra == "connect"',
         'Requires-Dist: pyarrow>=21; extra == "connect"',
