@@ -2,7 +2,7 @@
 
 Users import the names of `__all__`; the modules below are internal. Named in `pytest_plugins`, this package gives
 pytest its fixtures. Imports the Spark side and all below it, and for a DAG the operators. Never part of a run: no other
-folder imports it.
+folder imports it, but an example that runs by hand.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class RequestTrigger(PollingTrigger):
     """Looks at the head of the job and yields exactly one event (semantics T2, T3).
 
     The head alone says when a request would be answered otherwise than before; that is one request a look. During the
-    pause it looks when that ends, and every `recheck_interval` whether the job was stopped. What the head does not say
-    is that the DAG run of a request before it has ended: that it asks Airflow every `recheck_interval`, through the
-    triggerer's own channel, which needs no connection. So the task is woken once, when asking helps. The first look
+    pause it looks when that ends, and every `recheck_interval` whether the job was stopped. The head does not
+    say that the DAG run of an earlier request has ended: the trigger asks Airflow for that every `recheck_interval`, by
+    the triggerer's own channel, which needs no connection. So the task is woken once, when asking helps. The first look
     comes after `poll_interval`: the task has just looked, and clocks that differ must not send the request back and
     forth.
 

@@ -21,8 +21,9 @@ ASK = "ask"
 class SavepointTrigger(PollingTrigger):
     """Looks at the head of the job and yields exactly one event (semantics P1, T4).
 
-    Whether the savepoint has got its checkpoint, failed, or is unknown by now: the task asks for it again and learns it
-    there. So it does where a stop waits for listeners no more (P2). A store that cannot be reached is logged and asked
+    The event says only that it is time: the task asks for the savepoint again, and learns then whether it has got its
+    checkpoint, has failed, or is not known any more. The wait ends also where a stop no longer waits for listeners
+    (P2). A store that cannot be reached is logged and asked
     again until it answers; other errors end the wait.
 
     Args:
