@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from .answers import BeginAnswer, FailAnswer, FilesProgress, Progress, Waiting
+from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
 from .attempts.acknowledgements import ExecutionReports
 from .attempts.claims import ClaimRequest, Claims
 from .attempts.failover import Failover, FailureReport
@@ -317,6 +317,20 @@ class Coordinator(UseCase):
         def look(head: Head) -> bool:
             waits = queue.holds(head.waiting, epoch)
             return not waits and completed_epochs.where_is(self.files, head, epoch) == EpochUnknown()
+
+        return self.observe(look)
+
+    def completed_in(self, epoch: str) -> int | None:
+        """Give the checkpoint in which an epoch completed, however long ago; None if none has, or a rewind undid it.
+
+        Raises:
+            CompletedEpochsLostError: it is not known, because a list of completed epochs is lost.
+            InvalidNameError: what is asked for is no name of an epoch (semantics W1).
+        """
+
+        def look(head: Head) -> int | None:
+            place = completed_epochs.where_is(self.files, head, epoch)
+            return place.checkpoint if isinstance(place, EpochCompleted) else None
 
         return self.observe(look)
 

@@ -60,12 +60,18 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [
             {"name": "spark_epoch", "class-name": "airflow_cairn.operators.stage.function.spark_epoch_task"}
         ],
-        "sensors": [{"integration-name": "Cairn", "python-modules": ["airflow_cairn.sensors.checkpoint"]}],
+        "sensors": [
+            {
+                "integration-name": "Cairn",
+                "python-modules": ["airflow_cairn.sensors.checkpoint", "airflow_cairn.sensors.completed_epoch"],
+            }
+        ],
         "triggers": [
             {
                 "integration-name": "Cairn",
                 "python-modules": [
                     "airflow_cairn.triggers.checkpoint",
+                    "airflow_cairn.triggers.completed_epoch",
                     "airflow_cairn.triggers.request",
                     "airflow_cairn.triggers.savepoint",
                 ],

@@ -4,7 +4,8 @@ Users import the names of `__all__`; the modules below are internal.
 """
 
 from .checkpoint import CheckpointTrigger
+from .completed_epoch import CompletedEpochTrigger
 from .request import RequestTrigger
 from .savepoint import SavepointTrigger
 
-__all__ = ["CheckpointTrigger", "RequestTrigger", "SavepointTrigger"]
+__all__ = ["CheckpointTrigger", "CompletedEpochTrigger", "RequestTrigger", "SavepointTrigger"]

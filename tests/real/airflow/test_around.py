@@ -14,7 +14,7 @@ from tests.real.airflow.store import JobStore
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
-JOB = "slow_stage"
+JOB, BESIDE = "slow_stage", "waits_for_slow_stage"
 
 
 def owed(gates: Gates, run_id: str, stage: str) -> list[str]:
@@ -28,11 +28,14 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
 ) -> None:
     """semantics B3, T7, C4: its task is skipped, its next run reads what it owes; hook and listener are asked.
 
-    A DAG that is scheduled on the job's asset runs, and learns which checkpoints completed.
+    A DAG that is scheduled on the job's asset runs, and learns which checkpoints completed. Another one waits for the
+    second epoch in the triggerer.
 
     Its driver may stand at the gate by then, or start later and find the checkpoint completed: both are right.
     """
     api = airflow.api
+    api.trigger(BESIDE, "e")
+    api.wait_for_task(BESIDE, "e", "wait", states={"deferred"})
     gates.hold(JOB, "e1", 1, "slow")
     api.trigger(JOB, "e1")
     api.wait_for_task(JOB, "e1", "after", states={"success"})
@@ -53,6 +56,9 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
     assert "left_out" not in api.xcom(JOB, "e2", "epoch.wait_for_checkpoint")
     assert (owed(gates, "e2", "read"), owed(gates, "e2", "slow")) == ([], ["e1"])
     assert "first it reads its backlog: epoch e1" in api.log(JOB, "e2", "epoch.slow")
+    api.wait_for_run(BESIDE, "e")
+    assert api.run_state(BESIDE, "e") == "success", api.explain(BESIDE, "e")
+    assert api.xcom(BESIDE, "e", "wait") == {"job": JOB, "checkpoint": 2}
     job = JobStore(storage, JOB)
     assert job.outcomes() == [(1, 1, "COMPLETED"), (2, 1, "COMPLETED")]
     assert job.unreferenced() == []

@@ -13,6 +13,7 @@ from airflow.sdk import DAG, Asset, task
 
 from airflow_cairn.checkpoint import CheckpointConfig, CheckpointNotice, MasterHook
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.sensors import CompletedEpochSensor
 
 STORAGE = os.environ["CAIRN_TEST_STORAGE"]
 READER = json.loads(os.environ["CAIRN_TEST_READER"])
@@ -90,3 +91,7 @@ with DAG("after_slow_stage", schedule=[DONE]):
             say(f"asset: {event.extra['run_id']} in checkpoint {event.extra['checkpoint']}")
 
     note()
+
+
+with DAG("waits_for_slow_stage", schedule=None):
+    CompletedEpochSensor(task_id="wait", storage=STORAGE, job="slow_stage", run_id="e2", poke_interval=1)

@@ -1,0 +1,159 @@
+"""A task of another DAG waits until a job has completed an epoch, or has read a window; it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
+
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.documents.read_windows import MAX_WINDOWS
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from airflow_cairn.sensors import CompletedEpochSensor
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.errors import CairnError, ForbiddenError, UnavailableError
+from airflow_cairn.triggers import CompletedEpochTrigger
+from airflow_cairn.triggers.completed_epoch import completed_in
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.trigger_events import event_of, payload
+from tests.support.world.world import World
+
+DAYS = ("manual__d1", "manual__d2", "manual__d3")
+"""Each reads a day, from the first of January 2026 on."""
+FIRST_TWO = {"start": "2026-01-01 00:00:00+00:00", "end": "2026-01-03T00:00:00Z"}
+
+
+@pytest.fixture
+def daily(job: Job) -> World:
+    world = World(open_store(job.storage))
+    world.read_days(*map(epoch_name, DAYS))
+    return world
+
+
+def sensor(job: Job, **options: Any) -> CompletedEpochSensor:
+    return CompletedEpochSensor(task_id="wait", storage=job.storage, job=job.name, **options)
+
+
+def at() -> Any:
+    return context(Ti(run_id="scheduled__of_another_dag", dag_id="report", task_id="wait"))
+
+
+def waits(task: CompletedEpochSensor) -> CompletedEpochTrigger:
+    """See that a task waits in the triggerer; gives its trigger, as the triggerer builds it."""
+    with pytest.raises(TaskDeferred) as caught:
+        task.execute(at())
+    path, arguments = caught.value.trigger.serialize()
+    assert path == f"{CompletedEpochTrigger.__module__}.{CompletedEpochTrigger.__qualname__}"
+    return CompletedEpochTrigger(**{**arguments, "poll_interval": 0.01})
+
+
+def test_a_window_is_there_when_all_of_it_was_read(job: Job, daily: World) -> None:  # semantics T8
+    """By several runs."""
+    waits(sensor(job, **FIRST_TWO))
+    daily.run_epoch(epoch_name(DAYS[0]))
+    waits(sensor(job, **FIRST_TWO))
+    daily.run_epoch(epoch_name(DAYS[1]))
+    before = job.coordinator.head()
+    for deferrable in (True, False):
+        assert sensor(job, **FIRST_TWO, deferrable=deferrable).execute(at()) == {"job": "flights", "checkpoint": 2}
+    daily.run_epoch(epoch_name(DAYS[2]))
+    assert sensor(job, **FIRST_TWO).execute(at())["checkpoint"] == 3, "the newest holds it, too"
+    assert before.revision < job.coordinator.head().revision
+
+
+def test_an_epoch_is_there_however_many_came_after_it(job: Job, daily: World) -> None:
+    daily.run_epoch(epoch_name(DAYS[0]))
+    waits(sensor(job, run_id=DAYS[1]))
+    for number in range(2, 5):
+        daily.run_epoch(epoch_name(f"manual__more{number}"))
+    assert sensor(job, run_id=DAYS[0]).execute(at()) == {"job": "flights", "checkpoint": 1}
+    daily.coordinator().rewind(3)
+    waits(sensor(job, run_id="manual__more4"))
+
+
+def test_the_trigger_sees_it_and_the_task_ends(job: Job, daily: World) -> None:
+    trigger = waits(sensor(job, **FIRST_TWO))
+
+    async def both() -> dict[str, Any]:
+        waiting = asyncio.create_task(event_of(trigger))
+        for run in DAYS[:2]:
+            assert not waiting.done()
+            await asyncio.to_thread(daily.run_epoch, epoch_name(run))
+        return dict((await asyncio.wait_for(waiting, 300)).payload)
+
+    event = asyncio.run(both())
+    assert event == {"status": "completed", "checkpoint": 2}
+    assert sensor(job, **FIRST_TWO).execute_complete(at(), event) == {"job": "flights", "checkpoint": 2}
+
+
+def test_looking_changes_nothing(job: Job, daily: World) -> None:
+    """An attempt whose time has run out stays as it is: its own DAG's tasks end it."""
+    daily.trigger(epoch_name(DAYS[0]))
+    before = {each.key: each.etag for each in open_store(job.storage).list("")}
+    waits(sensor(job, run_id=DAYS[0]))
+    waits(sensor(job, **FIRST_TWO))
+    assert {each.key: each.etag for each in open_store(job.storage).list("")} == before
+
+
+def test_without_an_answer_it_asks_again_and_a_refusal_ends_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    trigger = waits(sensor(job, run_id=DAYS[0]))
+    answers: list[Exception] = [ForbiddenError("no right"), UnavailableError("connect timeout")]
+
+    def answer(*_given: Any) -> Any:
+        raise answers.pop()
+
+    monkeypatch.setattr("airflow_cairn.checkpoint.coordinator.Coordinator.completed_in", answer)
+    event = payload(trigger)
+    assert (event["status"], event["kind"], answers) == ("error", "forbidden", [])
+    with pytest.raises(CheckpointFailedError, match="waiting for the job's checkpoint failed: no right"):
+        sensor(job, run_id=DAYS[0]).execute_complete(at(), event)
+    answers[:] = [UnavailableError("connect timeout")]
+    waits(sensor(job, run_id=DAYS[0]))
+    assert "the storage cannot be reached, asking again" in said.text
+
+
+def test_a_poke_ends_with_its_time(job: Job) -> None:
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(job, run_id=DAYS[0], deferrable=False, poke_interval=0.01, timeout=0.02).execute(at())
+
+
+def test_a_run_without_an_interval_names_what_it_waits_for(job: Job) -> None:
+    with pytest.raises(InvalidConfigError, match=r"no window of time to wait for: give run_id.*task=`wait`"):
+        sensor(job, start="", end="").execute(at())
+    task = sensor(job, run_id=DAYS[0])
+    assert (task.start, task.end) == (None, None), "not to be rendered, because the run may have none"
+    assert (sensor(job).start, sensor(job).end) == ("{{ data_interval_start }}", "{{ data_interval_end }}")
+
+
+def test_what_was_read_so_long_ago_that_it_is_forgotten_ends_the_wait() -> None:  # semantics T8
+    """A job has forgotten the oldest windows after a hundred gaps; what it does not know it does not claim."""
+    world = World(stages=(StageSpec("clean"),))
+    world.read_days(*(f"e{number}" for number in range(2 * MAX_WINDOWS + 6)))
+    for number in range(0, 2 * MAX_WINDOWS + 6, 2):
+        world.run_epoch(f"e{number}")
+    with pytest.raises(InvalidConfigError, match="no longer knows whether it has read this window"):
+        completed_in(world.coordinator(), None, FIRST_TWO["start"], FIRST_TWO["end"])
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"storage": None}, "no storage is given"),
+        ({"job": None}, "no job is given"),
+        ({"job": "a/b"}, "job name cannot be used"),
+        ({"poke_interval": 0}, "poke_interval must be above 0"),
+        ({"runid": "x"}, "run_id"),
+    ],
+)
+def test_it_refuses_at_parse_what_cannot_be(options: dict[str, Any], why: str) -> None:
+    build: Callable[..., Any] = CompletedEpochSensor
+    with pytest.raises(CairnError, match=why), DAG("report", schedule=None):
+        build(**{"task_id": "wait", "storage": "file:///lake", "job": "flights", **options})
