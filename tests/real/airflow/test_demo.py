@@ -6,8 +6,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -31,12 +31,19 @@ FIRST_DAY_AGAIN = {
 """A run by hand."""
 
 
-def demo(tmp_path: Path, *options: str) -> RealProcess:
-    """Start the demonstration."""
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Callable[..., RealProcess]]:
+    """Start the demonstration. Its Airflow ends with the test, also with one that fails or that Ctrl-C interrupts."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    command = [sys.executable, "-m", "scripts.demo", *options]
-    return RealProcess("demo", command, tmp_path / "demo.log", cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)})
+    with ExitStack() as started:
+
+        def start(*options: str) -> RealProcess:
+            command = [sys.executable, "-m", "scripts.demo", *options]
+            env = {**os.environ, "TMPDIR": str(temporary)}
+            return started.enter_context(RealProcess("demo", command, tmp_path / "demo.log", cwd=ROOT, env=env))
+
+        yield start
 
 
 def ended(process: RealProcess, timeout: float) -> str:
@@ -63,7 +70,7 @@ def ctrl_c(process: RealProcess, tmp_path: Path, family: list[psutil.Process]) -
     return printed
 
 
-def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:
     """On S3, with KEEP=1: a stage is killed in the second epoch, and the state equals one plain pass.
 
     It prints an address and a login that work. Ctrl-C comes while a stage of another run works, and ends it too, with
@@ -73,7 +80,7 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     flights = tmp_path / "own-flights.parquet"
     write_flights(flights, 3)
     options = ["--epochs", "2", "--kill", "clean@2", "--storage", "s3", "--flights", str(flights)]
-    process = demo(tmp_path, *options, "--keep")
+    process = demo(*options, "--keep")
     process.wait_until(lambda: "Press Ctrl-C" in process.log.read_text(), 1200, "the end of the demonstration")
     printed = process.log.read_text()
     assert "SIGKILL to clean, while Spark writes for it" in printed
@@ -96,9 +103,9 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 0, printed
 
 
-def test_ctrl_c_before_the_end(tmp_path: Path) -> None:
+def test_ctrl_c_before_the_end(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:
     """On files, with the generated input: it ends by what Ctrl-C ends any command with."""
-    process = demo(tmp_path, "--epochs", "1", "--kill", "none")
+    process = demo("--epochs", "1", "--kill", "none")
     # The plain pass is a Spark driver too, and Airflow starts beside it.
     process.wait_until(lambda: running(process.family(), "SparkSubmit"), 600, "a Spark driver")
     # They are not counted twice: some of them live for a moment only.
@@ -130,9 +137,9 @@ def running(processes: Iterable[psutil.Process], program: str) -> list[psutil.Pr
         (["--storage", "ftp"], "invalid choice: 'ftp'"),
     ],
 )
-def test_bad_options_are_refused_at_once(tmp_path: Path, options: list[str], message: str) -> None:
+def test_bad_options_are_refused_at_once(demo: Callable[..., RealProcess], options: list[str], message: str) -> None:
     """Before anything is started."""
-    process = demo(tmp_path, *options)
+    process = demo(*options)
     printed = ended(process, 600)
     assert process.returncode == 2
     assert message in printed
