@@ -158,7 +158,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
             say(str(state))
         equal = _tell(coordinator, found, options, watcher)
         stays = options.keep or (equal and _terminal.is_interactive and sys.stdin.isatty())
-        _what_next(home, uri, stays=stays)
+        _what_next(home, uri, s3, stays=stays)
         if options.keep:
             _terminal.print("Press Ctrl-C to end everything.")
             with contextlib.suppress(KeyboardInterrupt):
@@ -268,7 +268,7 @@ def _tell(coordinator: Coordinator, found: list[Comparison], options: argparse.N
     return True
 
 
-def _what_next(home: AirflowHome, uri: str, *, stays: bool) -> None:
+def _what_next(home: AirflowHome, uri: str, s3: S3Options | None, *, stays: bool) -> None:
     """Print the link to the page and three commands to try; without an Airflow that stays up, how to keep one."""
     say = _terminal.print
     say()
@@ -279,7 +279,11 @@ def _what_next(home: AirflowHome, uri: str, *, stays: bool) -> None:
         say()
     say("Three commands to try:")
     if stays:
-        say(f"  .venv/bin/cairn checkpoints flights --storage {uri}")
+        keys, where = "", uri
+        if s3 is not None:  # the server of this demonstration, with keys that end with it
+            keys = f"AWS_ACCESS_KEY_ID={s3.access_key} AWS_SECRET_ACCESS_KEY={s3.secret_key} "
+            where = f"{uri} --endpoint-url {s3.endpoint_url} --region {s3.region}"
+        say(f"  {keys}.venv/bin/cairn checkpoints flights --storage {where}")
     else:
         say("  make demo KEEP=1          leaves Airflow up: see the killed stage and its retry in the page")
     say("  make demo KILL=server@2   kills the Spark server with all that runs on it")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -21,10 +22,12 @@ from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.cli import main as cli
+from airflow_cairn.spark.stored import once, runs
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
 from scripts.harness.postgres_server import PostgresServer
 from scripts.postgres_jar import postgres_jar
 from scripts.setup.base import ROOT
+from tests.docs.test_shell_blocks import CAIRN, ON_SPARK, verb
 from tests.real.spark.pipeline import Pipeline, session_builder
 from tests.support.documented import documented
 from tests.support.world.parties import Ids
@@ -174,6 +177,27 @@ def test_the_application_that_writes_to_a_database_runs_with_its_listener(lake: 
                 ("ann", 40),
             ]
             assert connection.execute("SELECT * FROM staged_orders").fetchall() == []
+
+
+def test_the_commands_that_compact_run(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each on a job of the names that it gives, whose state has runs"""
+    for what, value in ((once, {"WHOLE_BYTES": 0}), (runs, {"FAN_IN": 100, "MAX_EPOCHS": 100, "MAX_SHARE": 1e9})):
+        for name, bound in value.items():
+            monkeypatch.setattr(what, name, bound)
+    lines = [line for _, line in CAIRN if verb(line) in ON_SPARK]
+    assert len(lines) >= 2
+    for number, line in enumerate(lines):
+        pipeline = Pipeline(f"file://{tmp_path}/{number}", lake.spark)
+        for run in ("r1", "r2"):
+            pipeline.trigger(run)
+            with pipeline.epoch(run) as epoch:
+                epoch.update("totals", lake.input.groupBy("origin").count(), key="origin")
+            pipeline.complete(run)
+        pipeline.forget()
+        assert cli.main(shlex.split(line.replace("file:///lake/cairn", pipeline.storage))[1:]) == 0
+        assert ": compacted; " in capsys.readouterr().out, line
 
 
 def run_stages(pipeline: Pipeline, run: str, block: DocBlock, lake: Lake, application: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The documentation's commands: each is one that the command line takes, and those that only look are run."""
+"""The documentation's commands: each is run, here or by the test that is named here, and no other is written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from airflow_cairn.cli.arguments.parser import parser
 from airflow_cairn.storage import open_store
 from scripts.doc_blocks import Kind, doc_blocks
 from scripts.setup.base import ROOT
+from tests.support.api_stand_in import ApiStandIn
 from tests.support.world.world import CONFIG, World
+from tests.unit.cli.test_asking import SECRET, Airflow
 
 BLOCKS = [each for each in doc_blocks(ROOT) if each.kind is Kind.SHELL]
 LINES = [
-    (f"{block.page}:{block.line + number}", line.removeprefix("$ ").partition("  #")[0].strip())
+    (f"{block.page}:{block.line + number}", re.sub(r"\s+# .*| ?\\$", "", line.removeprefix("$ ")))
     for block in BLOCKS
     for number, line in enumerate(block.text.splitlines())
     if line.startswith("$ ") and "--help" not in line
@@ -29,12 +32,36 @@ LINES = [
 CAIRN = [(where, line) for where, line in LINES if line.startswith("cairn ")]
 CHANGES = {"adopt", "dispose", "resume", "rewind", "savepoint", "stop"}
 LOOKS = {"jobs", "checkpoints", "show", "verify", "savepoints", "stats", "doctor"}
-_OTHERS = re.compile(
-    r"(?:pip|aws|export|airflow|\$SPARK_HOME/sbin/start-connect-server\.sh|"
-    r"python -m airflow_cairn\.(?:testing|hooks\.class_archive)|python days\.py --local)\b"
-)
-"""Programs of others, and what they would reach; `aws` is run where the runbook is tested,
-`days.py` in tests/unit/testing/test_by_hand.py."""
+COMPARED = {"state", "diff", "forget-listener", "regions"}
+"""Run by test_output_blocks.py, which compares what they print."""
+ON_SPARK = {"compact"}
+"""Run by test_application_blocks.py."""
+ASKS_AIRFLOW = {"checkpoint"}
+OTHERS = {
+    r"pip install (apache-airflow==[\d.]+ )?'airflow-cairn\[[a-z,]+\]'( -c constraints-[\d.]+\.txt)?": (
+        "docs/test_tutorial.py",
+        "uv, ",
+    ),
+    "pip install apache-airflow-providers-openlineage": ("unit/tasks/reports/test_lineage.py", "ensure_lineage()"),
+    "aws s3 (?:cp|sync|rm) .*": ("real/s3/test_backup.py", "marked("),
+    r"airflow dags trigger flights --logical-date \S+ --conf '.*'": (
+        "real/airflow/test_demo.py",
+        "airflow dags trigger",
+    ),
+    r"airflow dags trigger flights --run-id cairn_drain__\w+": ("unit/cli/test_stop.py", "airflow dags trigger DAG_ID"),
+    "airflow connections add cairn_session .*": ("real/airflow/test_demo.py", "airflow connections add"),
+    r"\$SPARK_HOME/sbin/start-connect-server\.sh .*": (
+        "../scripts/harness/spark/connect_server.py",
+        "SparkConnectServer",
+    ),
+    "python -m airflow_cairn.testing totals.py .*": (
+        "real/spark/test_local_epoch.py",
+        "python -m airflow_cairn.testing",
+    ),
+    "python days.py --local .*": ("unit/testing/test_by_hand.py", "# days.py"),
+    r"python -m airflow_cairn\.hooks\.class_archive": ("unit/hooks/test_class_archive.py", "class_archive.main("),
+}
+"""Programs of others, and what no test of this module could reach: which one runs it, and a word of it that says so."""
 
 
 def verb(line: str) -> str:
@@ -102,12 +129,63 @@ def test_commands_that_change_something_are_run(
     assert contents(tmp_path) != before, f"{where}: {line} has changed nothing"
 
 
+def test_the_commands_that_name_a_connection_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    World(open_store(f"file://{tmp_path}/lake")).run_epoch("e1")
+    connection = {"conn_type": "cairn", "extra": {"storage": f"file://{tmp_path}/lake"}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    monkeypatch.delenv("CAIRN_STORAGE", raising=False)
+    lines = [line for _, line in CAIRN if "--conn lake" in line]
+    assert [cli.main(shlex.split(line)[1:]) for line in lines] == [0]
+
+
+def test_the_commands_that_ask_airflow_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the line above them exports, but for the address and the token"""
+    airflow = Airflow()
+    lines = [line for _, line in CAIRN if verb(line) in ASKS_AIRFLOW]
+    assert lines
+    with ApiStandIn(airflow) as server:
+        monkeypatch.setenv("CAIRN_AIRFLOW_URL", f"{server.url}/team")
+        monkeypatch.setenv("CAIRN_AIRFLOW_TOKEN", SECRET)
+        for line in lines:
+            assert cli.main(shlex.split(line)[1:]) == 0, line
+    assert len(airflow.runs) == len(lines)
+
+
+@pytest.mark.parametrize(("where", "line"), CAIRN)
+def test_no_other_command_of_cairn_is_written(where: str, line: str) -> None:
+    """Add it to one of the sets above, and run it there"""
+    assert verb(line) in LOOKS | CHANGES | COMPARED | ON_SPARK | ASKS_AIRFLOW, where
+
+
+def exported(line: str) -> dict[str, str]:
+    """Have bash run a line that sets variables, and give what a program after it finds."""
+    done = subprocess.run(["bash", "-euc", f"{line}\nexec env -0"], capture_output=True, text=True, check=True)
+    return dict(each.split("=", 1) for each in done.stdout.split("\0") if each)
+
+
 @pytest.mark.parametrize(("where", "line"), [each for each in LINES if each not in CAIRN])
-def test_other_commands_are_known_ones(where: str, line: str) -> None:
-    if line.startswith("make "):
-        assert f"\n{shlex.split(line)[1]}: " in (ROOT / "Makefile").read_text(), f"{where}: no such target"
+def test_other_commands_are_run(where: str, line: str) -> None:
+    """`make` says what it would run, which tests run one by one; another program is run by the test that is named"""
+    words = shlex.split(line)
+    if words[0] == "make":
+        done = subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{where}: {done.stderr}"
+    elif words[0] == "export":
+        wanted = dict(word.split("=", 1) for word in words[1:])
+        assert wanted.items() <= exported(line).items(), where
     else:
-        assert _OTHERS.match(line), f"{where}: {line}"
+        named = [test for pattern, test in OTHERS.items() if re.fullmatch(pattern, line)]
+        assert len(named) == 1, f"{where}: add {line} to OTHERS, with the test that runs it"
+        [(file, word)] = named
+        assert word in (ROOT / "tests" / file).read_text(), f"{where}: {file} does not run it any more"
+
+
+@pytest.mark.parametrize("line", [line for _, line in LINES if line.startswith("airflow ")])
+def test_airflow_takes_its_commands(line: str) -> None:
+    from airflow.cli.cli_parser import get_parser
+
+    given = get_parser().parse_args(shlex.split(line)[1:])
+    assert json.loads(getattr(given, "conf", None) or "{}") is not None
 
 
 def test_there_are_commands() -> None:

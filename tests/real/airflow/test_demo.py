@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -18,17 +19,21 @@ from scripts.harness.airflow_api import AirflowApi
 from scripts.harness.processes import RealProcess
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
+from scripts.setup.venv import VENV
+from tests.docs.test_shell_blocks import LINES
 
 pytestmark = pytest.mark.e2e
 
-FIRST_DAY_AGAIN = {
-    "dag_run_id": "again",
-    "logical_date": "2001-01-01T12:00:00Z",
-    "data_interval_start": "2001-01-01T00:00:00Z",
-    "data_interval_end": "2001-01-02T00:00:00Z",
-    "conf": {"cairn": {"read_again": True}},
-}
-"""A run by hand."""
+_TYPED = ("airflow connections add cairn_session ", "airflow dags trigger flights --logical-date ")
+"""How lines begin that pages have one type in an Airflow that runs; the second reads a day once more."""
+
+
+def typed() -> str:
+    """Give these lines of the pages, for bash."""
+    lines = [line for begin in _TYPED for _, line in LINES if line.startswith(begin)]
+    assert len(lines) == len(_TYPED)
+    # A day earlier than on the page: two epochs end the DAG before that.
+    return "\n".join(["set -eu", *lines]).replace("--logical-date 2001-01-02", "--logical-date 2001-01-01")
 
 
 @pytest.fixture
@@ -92,9 +97,25 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path, demo: Call
     found = re.search(r"stays up at (\S+)  \(user: (\S+), password: (\S+)\)", printed)
     assert found is not None
     api = AirflowApi(found[1], found[2], found[3])
+    assert f"\nThe checkpoints: {found[1]}/dags/flights/plugin/checkpoints\n" in printed
+    tried = printed.partition("Three commands to try:\n")[2].partition("\nThe DAG is ")[0]
+    look, *others = tried.splitlines()
+    assert [each.split()[:2] for each in others] == [["make", "demo"], ["make", "demo"]]
+    shown = subprocess.run(["bash", "-c", look], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "JOB_FAILOVER_REGION: clean" in shown.stdout, shown.stderr
     assert [run["state"] for run in api.runs("flights")] == ["success", "success"]
-    api.request("POST", "/dags/flights/dagRuns", json=FIRST_DAY_AGAIN)
     api.close()
+    [home] = (tmp_path / "tmp").glob("cairn-demo-*/airflow")
+    path = os.pathsep.join([str(VENV / "bin"), os.environ["PATH"]])
+    asked = subprocess.run(
+        ["bash", "-c", typed()],
+        env={**os.environ, "AIRFLOW_HOME": str(home), "PATH": path},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode == 0, asked.stdout + asked.stderr
     process.wait_until(lambda: running(process.family(), "airflow_cairn.spark.remote.client"), 600, "a client")
     # The server has left the tree of processes: the task that started it has ended.
     family = [*process.family(), *running(psutil.process_iter(), f"{tmp_path}/tmp/")]
