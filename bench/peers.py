@@ -1,8 +1,8 @@
 """What an epoch of keyed totals costs with Cairn and with its neighbours, and what each has counted after a kill.
 
-Run it as `.venv/bin/python -m bench.peers [--json] [--keys N] [--share S] [--epochs N] [--tables]`. All ways take turns
-in one session on local files, with the same number of shuffle partitions, and read the same input: in each epoch one
-share of the keys gets an amount, which is added to its total. The first epochs warm up and are not counted.
+Run it as `.venv/bin/python -m bench.peers [--json] [--keys N] [--share S] [--epochs N] [--tables] [--flink]`. All ways
+take turns in one session on local files, with the same number of shuffle partitions, and read the same input: in each
+epoch one share of the keys gets an amount, which is added to its total. The first epochs warm up and are not counted.
 
 - `aggregate`: `epoch.aggregate`. `update`: `epoch.state(…, keys=…)` and `epoch.update`.
 - `rewrite`: plain Spark reads its folder, adds, writes a new folder and swaps a pointer. All ratios are to this one.
@@ -11,6 +11,9 @@ share of the keys gets an amount, which is added to its total. The first epochs 
   sink writes the changed totals of each batch into a folder of its own.
 - With `--tables`, on an older Spark for which they have jars: `delta` and `iceberg` add by `MERGE`; `delta_marked`
   marks each commit with its epoch; `iceberg_on_read` leaves it to a read to merge.
+- With `--flink`, after the others, because it always runs: `flink`, a job of Flink with its state in RocksDB, which
+  reads the epoch's file when it comes and makes a checkpoint each half second. An epoch ends with the first checkpoint
+  that began after its last total.
 
 Then comes one epoch with a kill after its write and before its success is known, and a retry with the same input.
 
@@ -27,6 +30,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,13 +70,19 @@ def verdict(total: int, epochs: int, rows: int) -> str:
     return "exact" if not off else f"off by {off / rows:+.2f} epochs"
 
 
-def measure(keys: int, share: float, epochs: int, jars: str) -> dict[str, object]:
+def measure(keys: int, share: float, epochs: int, jars: str, *, flink: bool = False) -> dict[str, object]:
     """Let all take turns, then kill each once; give the figures."""
     rows = int(keys * share)
     with tempfile.TemporaryDirectory(prefix="cairn-peers-") as name:
         folder = Path(name)
-        with session(table_formats.conf(folder, jars) if jars else {}) as spark:
+        with session(table_formats.conf(folder, jars) if jars else {}) as spark, ExitStack() as stack:
             ways = peers(spark, folder) + (table_formats.peers(spark, folder) if jars else [])
+            if flink:
+                from .measuring.flink import Flink  # not with --tables, whose environment lacks what it needs
+
+                ways.append(Flink(spark, folder))
+            for way in ways:
+                stack.callback(way.close)
             return _measured(spark, folder, ways, keys, rows, epochs)
 
 
@@ -82,15 +92,23 @@ def _measured(
     spent: dict[str, list[Spent]] = {each.name: [] for each in ways}
     sizes: dict[str, list[int]] = {each.name: [] for each in ways}
     write_input(spark, folder, 0, keys, keys)  # each key has a total before the first share of them changes
+
+    def turn(way: Peer, number: int) -> None:
+        before, cpu = way.files(), way.cpu_elsewhere()
+        one = measured(spark, partial(way.run, number))
+        if number > WARM:
+            spent[way.name].append(Spent(one.seconds, one.cpu + way.cpu_elsewhere() - cpu))
+            sizes[way.name].append(way.new_bytes(before))
+
+    together = [way for way in ways if not way.always_runs]
     for number in range(WARM + epochs + 1):
         if number:
             write_input(spark, folder, number, keys, rows)
-        for way in ways if number % 2 else reversed(ways):
-            before = way.files()
-            one = measured(spark, partial(way.run, number))
-            if number > WARM:
-                spent[way.name].append(one)
-                sizes[way.name].append(way.new_bytes(before))
+        for way in together if number % 2 else reversed(together):
+            turn(way, number)
+    for way in ways:
+        for number in range(WARM + epochs + 1) if way.always_runs else ():
+            turn(way, number)
     last = WARM + epochs + 1
     write_input(spark, folder, last, keys, rows)
     after = {f"{way.name}_after_kill": _after_a_kill(way, last, keys, rows) for way in ways}
@@ -113,11 +131,12 @@ def main() -> None:
     parser.add_argument(
         "--tables", action="store_true", help="Delta and Iceberg too, on the Spark that both have jars for"
     )
+    parser.add_argument("--flink", action="store_true", help="Flink too, in an environment with PyFlink (1.3 GB)")
     parser.add_argument("--jars", default="", help="what --tables gives to the process that it starts")
     options = parser.parse_args()
     if options.tables:
         sys.exit(table_formats.run_there([each for each in sys.argv[1:] if each != "--tables"]))
-    tell(measure(options.keys, options.share, options.epochs, options.jars), as_json=options.json)
+    tell(measure(options.keys, options.share, options.epochs, options.jars, flink=options.flink), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_cairn.checkpoint import CheckpointConfig, Slice, StageSpec
 from airflow_cairn.checkpoint.answers import Submit
@@ -66,6 +66,8 @@ class Peer:
     """
 
     name: str
+    always_runs: ClassVar[bool] = False
+    """Whether it works between its epochs too, so that it cannot take turns with the others."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -80,6 +82,13 @@ class Peer:
     def run_killed(self, number: int) -> None:
         """Run an epoch whose driver dies after its write, before its success is known."""
         self.run(number)
+
+    def close(self) -> None:
+        """End what it has started."""
+
+    def cpu_elsewhere(self) -> float:
+        """Give the CPU seconds of what it has started."""
+        return 0.0
 
     def totals(self) -> DataFrame:
         """Give the totals: `key`, `amount`."""
