@@ -5,6 +5,7 @@ PySpark alone is 430 MB to fetch. Online, uv also keeps one more copy of it, 2 G
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import tempfile
 import tomllib
@@ -20,12 +21,18 @@ EXTRAS = ("spark", "state")
 
 
 def ensure_tutorial() -> None:
-    """Install it from uv's cache, which takes seconds, and where that fails from the package index.
+    """Install it once from uv's cache, which takes seconds, and where that fails from the package index.
 
     Raises:
         SetupError: uv is missing, or a package cannot be fetched or built.
     """
     uv, python = ensure_uv(), ensure_venv() / "python"
+    cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    digest = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "uv.lock"))).hexdigest()
+    # In uv's cache, so that it goes with what it stands for.
+    stamp = Path(cache, f"cairn-tutorial-{digest[:16]}")
+    if stamp.exists():
+        return
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     packages = [
         *project["dependencies"],
@@ -41,3 +48,4 @@ def ensure_tutorial() -> None:
         if subprocess.run([*install, "--offline"], capture_output=True, check=False).returncode:
             say("fetching what the tutorial installs into uv's cache (once, 500 MB)")
             run(install)
+    stamp.touch()
