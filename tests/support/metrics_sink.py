@@ -12,7 +12,7 @@ from threading import Thread
 
 _PREFIX = "airflow."
 _STOP = b"stop"
-_BUFFER_BYTES = 1 << 22
+BUFFER_BYTES = 1 << 22
 """What may arrive while the thread waits for the processor; Linux gives no more than `net.core.rmem_max`."""
 
 FORWARD = "CAIRN_TEST_STATSD"
@@ -23,7 +23,7 @@ FORWARD = "CAIRN_TEST_STATSD"
 def sink(file: Path) -> Iterator[dict[str, str]]:
     """Write each packet as a line of a file; gives what makes an Airflow send here, of Cairn's metrics alone."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening, file.open("ab", buffering=0) as into:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         listening.bind(("127.0.0.1", 0))
         address, _, port = os.environ.get(FORWARD, "").partition(":")
 

@@ -14,6 +14,7 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_cairn.tasks import metrics
+from tests.support.metrics_sink import BUFFER_BYTES
 
 _LAST = "that_was_all"
 
@@ -85,6 +86,8 @@ def _configured() -> Iterator[None]:
 def receiving(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdReceiver]:
     """Have this process, and those that it starts, send their metrics to a port on loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        # Nothing reads while the job works: what finds no room is lost.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         listening.bind(("127.0.0.1", 0))
         listening.settimeout(60)
         receiver = StatsdReceiver(listening)
