@@ -69,7 +69,7 @@ class ExponentialDelayRestart:
     up to a tenth longer or shorter, but never shorter than `initial_delay` or longer than `max_delay`; 0 to 1. It
     follows from job, epoch and count: every party finds the same."""
     reset_after: timedelta = timedelta(hours=1)
-    """So long without a failure, counted from the last restart, and delay and count start anew; 1 ms to 365 days."""
+    """After so long without a failure, counted from the last restart, delay and count start anew; 1 ms to 365 days."""
     attempts: int | None = None
     """Restarts in a row before the job fails; at least 1. None: no limit."""
 

@@ -36,7 +36,7 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
 
 def refuses_unknown(cls: type[Options]) -> type[Options]:
-    """Have a dataclass of an author's options name one that it does not have, and the one that it resembles.
+    """Have a dataclass of an author's options refuse an unknown one by name, with the option that it resembles.
 
     Without this Python raises a TypeError, in most versions without a word about what is meant.
     """
@@ -58,7 +58,7 @@ def refuses_unknown(cls: type[Options]) -> type[Options]:
 def check_spelling(
     of: type | Callable[..., Any], given: Iterable[str], rest: type | None = None, **facts: object
 ) -> None:
-    """Refuse an option that is a misspelt one; what resembles none is left to the class that takes the rest.
+    """Refuse an option whose name is misspelt; one that resembles none is left to the class that takes the rest.
 
     Args:
         of: the class that is made, or the function that is called.

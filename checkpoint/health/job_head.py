@@ -16,7 +16,7 @@ from ..views.wording import duration, how_stopped
 from .findings import Finding, error, warning
 
 NOTICES = MAX_NOTICES // 2
-"""As many notices wait where a listener fails and no person has looked."""
+"""So many notices wait only where a listener fails and nobody has looked."""
 EXPIRED_MS = 600_000
 """A checkpoint whose timeout ran out so long ago is looked at by no task any more."""
 

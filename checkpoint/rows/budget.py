@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TooMuchToReadError(Exception):
-    """A budget does not reach for what is to be read next."""
+    """A budget is too small for what is to be read next."""
 
 
 class ReadBudget:

@@ -197,7 +197,7 @@ def prune(
     series: str = "",
     after_swap: AfterSwap | None = None,
 ) -> Pruned:
-    """Throw away what a rule keeps no more of a job's savepoints (semantics P3).
+    """Throw away the savepoints of a job that a rule no longer keeps (semantics P3).
 
     Works while no run is active, and again where it was stopped half-way: the head forgets a savepoint only after its
     files are gone. Only savepoints whose request id begins with `series` count. `after_swap`: as in `dispose`.

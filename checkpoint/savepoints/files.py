@@ -48,7 +48,7 @@ class SavepointFiles(FolderFiles):
     """The folder of one savepoint that is being made, or thrown away."""
 
     def claim(self, request: str) -> None:
-        """Make the folder the request's, where it is empty; leave it where it is that already.
+        """Claim the folder for the request where it is empty; leave it as it is where the request has it already.
 
         Raises:
             SavepointRefusedError: foreign files are in the folder, or a savepoint of which the head knows no
