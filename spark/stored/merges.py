@@ -76,8 +76,8 @@ def _check_one(name: str, column: str, how: str, kind: DataType, merge: Mapping[
     if by is not None:
         if merge.get(by[2]) != _TIMED[by[1]]:
             raise InvalidStateError(
-                f"the merge {how!r} of the column {column!r} of state.{name} follows a column that is itself merged by "
-                f"{_TIMED[by[1]]!r}, so that it stays known from which row the value is",
+                f"the merge {how!r} of the column {column!r} of state.{name} needs the column {by[2]!r} "
+                f"to be merged by {_TIMED[by[1]]!r}: only then it is known from which row the value is",
                 merge=listed(merge),
             )
         return

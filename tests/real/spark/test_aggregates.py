@@ -229,8 +229,8 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
             ),
             (narrow, "route", {**merge, "n": "bool_or"}, "'bool_or' does not take the column 'n'.*takes=`boolean`"),
             (good, "route", {**merge, "m": "max"}, "'max' does not take the column 'm'"),
-            (good, "route", {**merge, "m": "first_by(at)"}, "is itself merged by 'min'"),
-            (good, "route", {**merge, "m": "last_by(nowhere)"}, "is itself merged by 'max'"),
+            (good, "route", {**merge, "m": "first_by(at)"}, "to be merged by 'min'"),
+            (good, "route", {**merge, "m": "last_by(nowhere)"}, "to be merged by 'max'"),
         ):
             with pytest.raises(InvalidStateError, match=text):
                 epoch.aggregate("routes", df, key=key, merge=given)
