@@ -1,6 +1,6 @@
 """What a page in Airflow costs: until its first byte, and in requests to the store, by the number of readers.
 
-Run it as `.venv/bin/python -m bench.page [--json] [--rounds N]`; it takes two minutes. The app runs in this process,
+Run it as `.venv/bin/python -m bench.page [--json] [--rounds N]`; it takes half a minute. The app runs in this process,
 without a network and without Airflow's own checks of rights; the store is local files, its requests are counted. A job
 with N checkpoints has as many behind it: the head keeps the last hundred, and the page reads nothing older.
 
