@@ -13,6 +13,17 @@ from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefu
 _WHY = "a stage that has failed cannot have the other stages of its region run again"
 
 
+def is_defined(hook: AirflowApiHook) -> bool:
+    """Tell whether there is such a connection where this process looks, whatever it says."""
+    try:
+        _ = hook.access
+    except AirflowNotFoundException:
+        return False
+    except (AirflowApiRefusedError, InvalidConfigError):
+        return True
+    return True
+
+
 def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
     """Log in by the connection and ask for a DAG: that takes the right which clearing takes first."""
     conn_id = hook.airflow_api_conn_id

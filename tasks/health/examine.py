@@ -29,7 +29,8 @@ def examine_worker(
     Args:
         s3: whether the storage is an `s3://` one, so that Spark needs jars for it.
         spark_conf: what stages are given beside the site's defaults.
-        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked.
+        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. Nor is it by the default one
+            where that is not defined and no DAG is to be asked for: most jobs do without.
         dag_id: a DAG to ask for.
     """
     done = Examination()
@@ -68,6 +69,9 @@ def _examine_api(done: Examination, conn_id: str | None, dag_id: str | None) -> 
         done.skipped["airflow's API"] = "no connection is named"
         return
     with AirflowApiHook(conn_id) as hook:
+        if conn_id == AIRFLOW_API_CONN_ID and dag_id is None and not api_checks.is_defined(hook):
+            done.skipped["airflow's API"] = f"the connection {conn_id} is not defined where this process looks"
+            return
         if not done.run("airflow's API", lambda: api_checks.check_api(hook)):
             return
         done.run("airflow's processes", lambda: api_checks.check_components(hook))

@@ -11,6 +11,8 @@ from .spark_facts import SparkFacts
 
 JAVA = 17
 """The oldest Java: Spark 4 runs on no older one, and Cairn is tested on none."""
+FIRST_CLIENT = (4, 0)
+"""The first Spark with a `pyspark-client`, which Airflow's Spark provider asks for: no older PySpark can be beside it."""
 TOO_NEW = (5, 0)
 """The first Spark that is too new."""
 PYTHON = (3, 10)
@@ -62,13 +64,15 @@ def check_packages(facts: SparkFacts) -> Iterator[Finding]:
     full, client = facts.packages.get("pyspark"), facts.packages.get("pyspark-client")
     yield from check_pyspark(full, client)
     used = full or client
-    if used and facts.spark and numbers_of(used) != numbers_of(facts.spark):
+    if used and facts.spark and FIRST_CLIENT <= numbers_of(facts.spark) != numbers_of(used):
+        wanted = [name for name in ("pyspark", "pyspark-client") if name in facts.packages]
         yield warning(
             "spark-versions",
             str(facts.home),
             f"spark-submit starts Spark {facts.spark}, and this Python has PySpark {used}",
             "a client of a Spark Connect server would speak to another version, and tests run on another than stages",
-            f"pip install 'pyspark=={facts.spark}', or set SPARK_HOME to the home of Spark {used}",
+            f"pip install {' '.join(f'{name}=={facts.spark}' for name in wanted)}, or set SPARK_HOME to the home of Spark "
+            f"{used}",
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark.stored import once, runs
-from airflow_cairn.spark.tables import state
+from airflow_cairn.spark.tables import state, table
 from tests.real.spark.pipeline import Pipeline, rows
 
 if TYPE_CHECKING:
@@ -131,6 +131,20 @@ def test_a_small_state_is_merged_with_what_an_epoch_adds(
     found = state(spark, pipeline.storage, pipeline.job, "routes", "routes")
     assert plain(found) == plain(grouped(spark, f"({together})"))
     assert found.columns == grouped(spark, EPOCHS[0]).columns
+
+
+def test_a_stage_after_it_publishes_the_totals_with_those_of_its_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    """As docs/how-to/state.md says; `epoch.state` would give those of the epoch before."""
+    stages = (StageSpec("routes"), StageSpec("report", upstream=("routes",)))
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
+    for run_id in ("r1", "r2"):
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id, "routes") as epoch:
+            epoch.aggregate("routes", spark.sql("SELECT 'a' AS route, 2L AS flights"), "route", merge={"flights": "sum"})
+        with pipeline.epoch(run_id, "report") as epoch:
+            epoch.publish("totals", epoch.read("routes", "routes"))
+        pipeline.complete(run_id)
+    assert rows(table(spark, pipeline.storage, pipeline.job, "totals")) == [("a", 4)]
 
 
 def test_a_column_may_have_the_name_that_a_key_has_in_the_merge(spark: SparkSession, pipeline: Pipeline) -> None:

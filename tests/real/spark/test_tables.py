@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import polars
+import pyarrow.fs
 import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -17,6 +19,7 @@ from airflow_cairn.cli.main import main
 from airflow_cairn.spark import state, table
 from airflow_cairn.storage import InvalidNameError, UnsupportedStorageError
 from airflow_cairn.storage.local.store import LocalStore
+from scripts.harness.s3_server import S3Server
 from tests.real.spark.pipeline import Pipeline, counts, rows
 from tests.support.documented import marked
 
@@ -139,9 +142,9 @@ def test_plain_spark_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline
 
 def test_pyarrow_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
     files = _publish_four_files(spark, pipeline)
-    scope: dict[str, Any] = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
+    scope: dict[str, Any] = {"storage": pipeline.storage, "job": "flights", "name": "league"}
     exec(marked(PAGE, "pyarrow"), scope)
-    assert sorted(row["id"] for row in scope["league"].to_pylist()) == list(range(100))
+    _read_on(scope["league"])
     listed = scope["files"]
     for gone in files[1:]:
         gone.unlink()
@@ -151,16 +154,32 @@ def test_pyarrow_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pi
         listed.to_table()
 
 
-def test_polars_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
-    files = _publish_four_files(spark, pipeline)
-    scope: dict[str, Any] = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
-    exec(marked(PAGE, "pyarrow"), scope)  # defines `newest`
-    exec(marked(PAGE, "polars"), scope)
-    assert sorted(scope["league"]["id"].to_list()) == list(range(100))
-    for gone in files[1:]:
-        gone.unlink()
-        with pytest.raises(RuntimeError, match=r"read head\.json again"):
-            exec(marked(PAGE, "polars"), scope)
+def _read_on(league: Any) -> None:
+    """Give 0 to 99 to each library that the page names."""
+    assert sorted(league.to_pandas()["id"]) == list(range(100))
+    assert sorted(polars.from_arrow(league)["id"]) == list(range(100))
+    assert sorted(duckdb.sql("FROM league").fetchall()) == [(number,) for number in range(100)]
+
+
+@pytest.mark.s3
+def test_the_same_lines_read_a_table_on_s3(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    s3_server: S3Server,
+    s3_bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the variables that the page names, and no others"""
+    _publish_four_files(spark, pipeline)
+    root = Path(pipeline.storage.removeprefix("file://"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint_url)
+    pyarrow.fs.copy_files(str(root), f"s3://{s3_bucket}/cairn")
+    scope: dict[str, Any] = {"storage": f"s3://{s3_bucket}/cairn", "job": "flights", "name": "league"}
+    exec(marked(PAGE, "pyarrow"), scope)
+    _read_on(scope["league"])
 
 
 def test_duckdb_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4

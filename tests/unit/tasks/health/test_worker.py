@@ -118,6 +118,11 @@ def test_an_illness_of_spark_is_named_rightly(illness: str) -> None:
         replace(HEALTHY, driver_python=None, executor_python=None),
         replace(HEALTHY, packages={"pyspark-client": "4.1.2"}),
         replace(HEALTHY, packages={"pyspark": "4.1.0", "pyspark-client": "4.1.0"}),
+        replace(
+            HEALTHY,
+            jars=without("spark-core") | {"spark-core_2.12-3.5.9.jar"},
+            packages={"pyspark": "4.2.0", "pyspark-client": "4.2.0"},
+        ),
     ],
     ids=[
         "jars beside Spark",
@@ -125,6 +130,7 @@ def test_an_illness_of_spark_is_named_rightly(illness: str) -> None:
         "Pythons elsewhere",
         "another bug-fix release",
         "as README",
+        "Spark 3.5 by SPARK_HOME",
     ],
 )
 def test_a_healthy_spark_has_none(facts: SparkFacts) -> None:
@@ -276,6 +282,15 @@ def test_a_connection_that_is_not_there_or_cannot_be_used(connections: Define) -
     assert of_api("cairn_airflow_api") == ["connection-missing"]
     connections("no_user", json.dumps({"conn_type": "generic", "host": "http://127.0.0.1:9"}))
     assert of_api("no_user") == ["connection-broken"]
+
+
+@pytest.mark.usefixtures("connections")
+def test_the_api_is_asked_if_it_was_named_or_is_needed() -> None:
+    """Most jobs clear no task, so that a fresh Airflow has no such connection, and is well."""
+    skipped = examine_worker(s3=False).skipped
+    assert skipped == {"airflow's API": "the connection cairn_airflow_api is not defined where this process looks"}
+    for options in ({"dag_id": "flights"}, {"airflow_api_conn_id": "other"}):
+        assert "connection-missing" in names(examine_worker(s3=False, **options).findings)  # type: ignore[arg-type]
 
 
 @pytest.fixture
