@@ -104,10 +104,9 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
         waiting_helps=False,
     ),
     Reason.JOB_FAILURE: WayOut(
-        "A stage failed and no other try of it follows, or the epoch's DAG run had ended.",
-        "Mend what the message names, then clear the failed stages with Downstream. If the whole run was given up, "
-        "clear "
-        "the run.",
+        "A stage failed and has no try left, or the epoch's DAG run had ended.",
+        "Mend what the message names, such as too little memory or too few `retries`, then clear the failed stages "
+        "with Downstream. If no stage has failed, clear the run.",
         waiting_helps=False,
     ),
     Reason.JOB_FAILOVER_REGION: WayOut(

@@ -12,7 +12,7 @@ from .spark_facts import SparkFacts
 JAVA = 17
 """The oldest Java: Spark 4 runs on no older one, and Cairn is tested on none."""
 FIRST_CLIENT = (4, 0)
-"""The first Spark with a `pyspark-client`, which Airflow's Spark provider asks for: no older PySpark can be beside it."""
+"""The first Spark with a `pyspark-client`, which Airflow's Spark provider asks for: beside it no older can be."""
 TOO_NEW = (5, 0)
 """The first Spark that is too new."""
 PYTHON = (3, 10)
@@ -71,8 +71,8 @@ def check_packages(facts: SparkFacts) -> Iterator[Finding]:
             str(facts.home),
             f"spark-submit starts Spark {facts.spark}, and this Python has PySpark {used}",
             "a client of a Spark Connect server would speak to another version, and tests run on another than stages",
-            f"pip install {' '.join(f'{name}=={facts.spark}' for name in wanted)}, or set SPARK_HOME to the home of Spark "
-            f"{used}",
+            f"pip install {' '.join(f'{name}=={facts.spark}' for name in wanted)}, or set SPARK_HOME to the home of "
+            f"Spark {used}",
         )
 
 

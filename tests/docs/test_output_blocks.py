@@ -23,7 +23,10 @@ from tests.docs.outputs import JOBS
 from tests.docs.test_shell_blocks import Answers
 
 _MARK = re.compile(r"<!-- (?:drawing|printed by: (?P<maker>.+)) -->")
-_NAMES = "cairn_airflow_api|epoch|routes|totals|airports|report|flights|clean|tidy|lake|in the whole bucket|what  |why  |to mend it  "
+_NAMES = (
+    "cairn_airflow_api|epoch|routes|totals|airports|report|flights|clean|tidy|lake|in the whole bucket|what  |why  |"
+    "to mend it  "
+)
 _NOT_FIXED = re.compile(rf"\S*\d\S*|…|`.*?`|\(.*?\)|\b(?:{_NAMES})|[:·;,.]")
 """What is another each time in a line that some source prints."""
 _STORAGE = re.compile(r"--storage ((?:file|s3)://\S+)")

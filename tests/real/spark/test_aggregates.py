@@ -140,7 +140,7 @@ def test_a_stage_after_it_publishes_the_totals_with_those_of_its_epoch(spark: Sp
     for run_id in ("r1", "r2"):
         pipeline.trigger(run_id)
         with pipeline.epoch(run_id, "routes") as epoch:
-            epoch.aggregate("routes", spark.sql("SELECT 'a' AS route, 2L AS flights"), "route", merge={"flights": "sum"})
+            epoch.aggregate("routes", spark.sql("SELECT 'a' AS route, 2L AS n"), "route", merge={"n": "sum"})
         with pipeline.epoch(run_id, "report") as epoch:
             epoch.publish("totals", epoch.read("routes", "routes"))
         pipeline.complete(run_id)

@@ -157,8 +157,12 @@ def test_pyarrow_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pi
 def _read_on(league: Any) -> None:
     """Give 0 to 99 to each library that the page names."""
     assert sorted(league.to_pandas()["id"]) == list(range(100))
-    assert sorted(polars.from_arrow(league)["id"]) == list(range(100))
-    assert sorted(duckdb.sql("FROM league").fetchall()) == [(number,) for number in range(100)]
+    by_polars = polars.from_arrow(league)
+    assert isinstance(by_polars, polars.DataFrame)
+    assert sorted(by_polars["id"]) == list(range(100))
+    by_duckdb = duckdb.sql("FROM league")
+    assert by_duckdb is not None
+    assert sorted(by_duckdb.fetchall()) == [(number,) for number in range(100)]
 
 
 @pytest.mark.s3
