@@ -64,6 +64,7 @@ def client_of(
         # One on this machine answers, or is gone. The way to one elsewhere, and one of the author's, may come back.
         patience=PATIENCE_HERE if nonce and server.authority is None else PATIENCE,
         nonce=nonce,
+        attempt=f"{run.handover.checkpoint}_{run.handover.attempt}" if nonce else "",
         replaced=tuple(session_id(each) for each in replaced),
         py_files=_listed(operator.py_files),
         files=_listed(operator.files),

@@ -140,6 +140,8 @@ def connect(submission: Submission) -> SparkSession:
     # By this builder and no other: PySpark's functions follow the way by which the session is given.
     spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
     _bound_retries(spark, submission.patience)
+    if submission.attempt:
+        forget_cached(spark, submission.attempt)
     for key, value in submission.conf.items():
         with _refused(f"conf {key}: set it where the Spark Connect server is started"):
             spark.conf.set(key, value)
@@ -153,6 +155,23 @@ def connect(submission: Submission) -> SparkSession:
             with _refused(f"{', '.join(paths)} as files of the session"):
                 spark.addArtifacts(*paths, **kind)
     return spark
+
+
+def forget_cached(spark: SparkSession, attempt: str) -> None:
+    """Have the server forget what was cached before an attempt began, unless a stage of the attempt has done so.
+
+    All sessions of a server share what one of them caches, even after its end. So a stage that reads a folder would get
+    the rows of an earlier epoch that had cached it, without the files that came since.
+
+    Args:
+        spark: the session of a server that no other job uses.
+        attempt: its name; a view that all sessions see says that it has begun.
+    """
+    view = f"cairn_attempt_{attempt}"
+    if not spark.catalog.tableExists(f"global_temp.{view}"):
+        spark.catalog.clearCache()
+        # After it: a stage that finds the view may rely on it. Two that begin at once both forget, and no harm is done.
+        spark.range(0).createOrReplaceGlobalTempView(view)
 
 
 def _keep_open(spark: SparkSession, over: Event) -> None:

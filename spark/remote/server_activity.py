@@ -23,15 +23,18 @@ class ServerActivity:
 
     Args:
         jvm: py4j's view of the driver's JVM.
+        forget: called while no session is open, after one was: drops what sessions have left in what they all share.
         now_s: a clock that only moves forward, seconds.
     """
 
-    def __init__(self, jvm: Any, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, jvm: Any, forget: Callable[[], None], now_s: Callable[[], float] = time.monotonic) -> None:
         package = jvm.org.apache.spark.sql.connect.service
         self._service = getattr(getattr(package, _SERVICE), "MODULE$")
+        self._forget = forget
         self._now_s = now_s
         self._began_s = self._last_s = now_s()
         self._seen: set[str] = set()
+        self._forgotten = 0
 
     @property
     def port(self) -> int:
@@ -39,7 +42,7 @@ class ServerActivity:
         return int(self._service.localPort())
 
     def look(self) -> Activity:
-        """Ask for what has been done so far, and end the Python daemons of sessions that are closed."""
+        """Ask for what has been done so far; end and drop what closed sessions have left behind."""
         manager, now_s = self._service.sessionManager(), self._now_s()
         opened = {str(each.serverSessionId()) for each in _items(manager.listActiveSessions())}
         # A session that opened and closed between two looks is seen here.
@@ -47,6 +50,9 @@ class ServerActivity:
         if opened or not closed <= self._seen:
             self._last_s = now_s
         self._seen |= opened | closed
+        if not opened and len(self._seen) > self._forgotten:
+            self._forget()
+            self._forgotten = len(self._seen)
         tree = list(_below(os.getppid()))
         _end_daemons(tree, closed - opened)
         return Activity(

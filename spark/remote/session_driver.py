@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ from .tls_end import TlsEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("airflow_cairn")
 
@@ -177,7 +180,7 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     jvm.java.lang.System.clearProperty(_TOKEN_PROPERTY)
     context: Any = spark.sparkContext
     try:
-        activity = ServerActivity(context._jvm)
+        activity = ServerActivity(context._jvm, partial(forget_shared, spark))
         why = make_local_state(task, context.master, context._jsc.hadoopConfiguration().get)
         if why is not None:
             log.warning("no copies of state are kept here: %s", why)
@@ -195,6 +198,18 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
             log.warning("this server ends: %s", life.why or "it was told to")
     finally:
         spark.stop()
+
+
+def forget_shared(spark: SparkSession) -> None:
+    """Drop what sessions have left in what all sessions of the server share: cached data and global temporary views.
+
+    Spark keeps both until the server ends, and with a cached frame the whole session that made it (SPARK-50569).
+    """
+    spark.catalog.clearCache()
+    shared = str(spark.conf.get("spark.sql.globalTempDatabase"))
+    for table in spark.catalog.listTables(shared):
+        if table.namespace == [shared]:  # the list has the session's own temporary views too
+            spark.catalog.dropGlobalTempView(table.name)
 
 
 def _own_host(context: Any) -> str:

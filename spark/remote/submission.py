@@ -48,6 +48,8 @@ class Submission:
     patience: int = PATIENCE
     nonce: str = ""
     """Of the server, where Cairn runs it."""
+    attempt: str = ""
+    """Names the attempt of the epoch, there: what was cached before it is forgotten (semantics V2)."""
     replaced: tuple[str, ...] = ()
     """Ids of the sessions of executions that this one replaces (semantics V2)."""
     py_files: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import pyarrow as pa
 from pyspark.sql.connect import proto
 
 
@@ -61,6 +62,25 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
         for key in operation.get.keys:
             answer.pairs.add(key=key, value=conf.get(key, ""))
         return answer
+
+    def ExecutePlan(self, request: Any, context: Any) -> Iterator[Any]:
+        """Say yes to whether a view exists; computes nothing else."""
+        session = self._admit("ExecutePlan", request, context)
+        self.open.add(session)
+        if request.plan.root.catalog.WhichOneof("cat_type") != "table_exists":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "it computes nothing")
+        sink = pa.BufferOutputStream()
+        rows = pa.table({"value": [True]})
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows)
+        told = {"session_id": request.session_id, "operation_id": request.operation_id}
+        batch = proto.ExecutePlanResponse.ArrowBatch(row_count=1, data=sink.getvalue().to_pybytes())
+        yield proto.ExecutePlanResponse(**told, response_id="1", arrow_batch=batch)
+        done = proto.ExecutePlanResponse.ResultComplete()
+        yield proto.ExecutePlanResponse(**told, response_id="2", result_complete=done)
+
+    def ReleaseExecute(self, request: Any, _context: Any) -> Any:
+        return proto.ReleaseExecuteResponse(session_id=request.session_id, operation_id=request.operation_id)
 
     def _admit(self, method: str, request: Any, context: Any, *, closed: bool = True) -> tuple[str, str]:
         if self.token is not None:

@@ -15,14 +15,18 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import DAG
+from pyspark.sql import SparkSession
 
 from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.spark.remote.session_driver import forget_shared
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
@@ -34,6 +38,7 @@ pytestmark = pytest.mark.spark
 SECRET = "canary-of-the-secret-0123456789abcdef"  # its value is searched for below
 
 APPLICATION = """
+from pathlib import Path
 from pyspark.sql.functions import udf
 from airflow_cairn.spark import Epoch
 with Epoch.current() as epoch:
@@ -48,6 +53,8 @@ with Epoch.current() as epoch:
     print("DAEMON", rows.select(daemon("id")).first()[0])
     epoch.snapshot("seen", kept, key="id")
     print("KEPT", kept.count(), "ON", type(epoch.spark).__module__)
+    landed = epoch.spark.read.parquet(Path(__file__).with_name("landing").as_uri()).cache()  # and not unpersisted
+    print("LANDED", landed.count())
 """
 
 
@@ -128,9 +135,28 @@ def servers(job: Job) -> ServersDocument:
     return job.coordinator.files.read(ServersDocument, KEY)[0]
 
 
+def land(folder: Path, name: str) -> None:
+    """Put a file of one row into the folder that the application reads."""
+    (folder / "landing").mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": [1]}), folder / "landing" / f"{name}.parquet")
+
+
+def test_what_sessions_left_in_what_all_share_is_dropped(spark: SparkSession) -> None:
+    """What the driver of a server does while no session is open; its own temporary views are none of that"""
+    cached = spark.range(10).selectExpr("id AS forgotten").cache()
+    spark.range(1).createOrReplaceGlobalTempView("left")
+    spark.range(1).createOrReplaceTempView("own")
+    assert cached.storageLevel.useMemory
+    forget_shared(spark)
+    assert not cached.storageLevel.useMemory
+    assert not spark.catalog.tableExists("global_temp.left")
+    assert spark.catalog.tableExists("own")
+    spark.catalog.dropTempView("own")
+
+
 def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     job: Job, here: None, tmp_path: Path, said: Said
-) -> None:  # semantics V1, V4
+) -> None:  # semantics V1, V2, V4
     application = tmp_path / "routes.py"
     application.write_text(APPLICATION)
     (tmp_path / "doubled.py").write_text("def of(number):\n    return 2 * number\n")
@@ -139,6 +165,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     )
 
     def run(run_id: str, session: ConnectSession = of_three) -> str:
+        land(tmp_path, run_id)
         job.trigger(run_id)
         stage(job, str(application), session).execute(context(Ti(run_id=run_id)))
         return servers(job).servers[-1].nonce
@@ -157,6 +184,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
         assert token not in shown
         assert SECRET not in shown
     assert run("e3") == first
+    assert re.findall(r"LANDED (\d+)", said.text) == ["1", "2", "3"], "and not what the epoch before had cached"
     wait_until(lambda: not servers(job).servers, 300, "the server that has had three sessions to end")
     folder = Path(tempfile.gettempdir(), f"cairn-server-{first}")
     wait_until(lambda: not folder.exists(), 120, "the folder to go, which is the last that it does")

@@ -6,6 +6,7 @@ import os
 import signal
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -53,3 +54,32 @@ def test_a_client_that_lives_uses_its_session(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(client, "USE_S", 0.001)
     client._keep_open(SimpleNamespace(conf=Conf()), over)  # type: ignore[arg-type]
     assert len(asked) == 3, "it goes on where a call fails, and ends with the application"
+
+
+class Catalog:
+    """What sessions of one server share."""
+
+    def __init__(self) -> None:
+        self.views, self.done = set[str](), list[str]()
+
+    def tableExists(self, name: str) -> bool:
+        return name in self.views
+
+    def clearCache(self) -> None:
+        self.done.append("forgotten")
+
+    def range(self, _rows: int) -> Catalog:
+        return self
+
+    def createOrReplaceGlobalTempView(self, name: str) -> None:
+        self.done.append(name)
+        self.views.add(f"global_temp.{name}")
+
+
+def test_the_first_stage_of_an_attempt_forgets_what_was_cached_before() -> None:
+    """semantics V2: and says so only afterwards, so that a stage which finds the view may rely on it"""
+    shared = Catalog()
+    spark: Any = SimpleNamespace(catalog=shared, range=shared.range)
+    for attempt in ("7_1", "7_1", "7_2"):
+        client.forget_cached(spark, attempt)
+    assert shared.done == ["forgotten", "cairn_attempt_7_1", "forgotten", "cairn_attempt_7_2"]

@@ -34,6 +34,10 @@ class Service:
     def __init__(self) -> None:
         self.active: tuple[str, ...] = ()
         self.closed: tuple[str, ...] = ()
+        self.forgotten = 0
+
+    def forget(self) -> None:
+        self.forgotten += 1
 
     def sessionManager(self) -> Any:
         return SimpleNamespace(
@@ -61,7 +65,7 @@ class Seconds:
 @pytest.fixture
 def watched() -> tuple[Service, Seconds, ServerActivity]:
     service, clock = Service(), Seconds()
-    return service, clock, ServerActivity(service.jvm(), clock)
+    return service, clock, ServerActivity(service.jvm(), service.forget, clock)
 
 
 def test_quiet_is_since_the_last_session(watched: tuple[Service, Seconds, ServerActivity]) -> None:
@@ -89,6 +93,24 @@ def test_a_session_between_two_looks_counts(watched: tuple[Service, Seconds, Ser
     clock.now += 60
     found = activity.look()
     assert (found.sessions, found.quiet_ms) == (2, 60_000)
+
+
+def test_what_sessions_have_left_is_dropped_once_none_is_open(
+    watched: tuple[Service, Seconds, ServerActivity],
+) -> None:
+    service, _, activity = watched
+    activity.look()
+    assert service.forgotten == 0, "no session was there"
+    service.active, service.closed = ("b",), ("a",)
+    activity.look()
+    assert service.forgotten == 0, "another session may use what it has cached"
+    service.active, service.closed = (), ("a", "b")
+    activity.look()
+    activity.look()
+    assert service.forgotten == 1
+    service.closed = ("a", "b", "c")  # between two looks
+    activity.look()
+    assert service.forgotten == 2
 
 
 def test_the_daemons_of_closed_sessions_are_ended_and_others_are_not(
