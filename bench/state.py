@@ -21,8 +21,8 @@ often as they come.
 - `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`; `store_ratio`, `snapshot_ratio` and
   so on: of those ways.
 - `by_snapshot_ratio`: seconds of the block that updates by those of the one that writes a snapshot.
-- `bytes_share`: bytes of data that an updating epoch writes, by those of a whole snapshot: its run, also one that it
-  then merges and deletes, merged runs and new bases; `bytes_left_share`: those that it leaves.
+- `bytes_share`: bytes of data that an updating epoch writes, by those of a whole snapshot: runs, merged runs and new
+  bases, and whatever it deletes again itself.
 - `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end;
   `read_all_store_ratio`: without copies.
 - `base_every`: epochs from one new base to the next, by the bounds that a job has.
@@ -187,8 +187,8 @@ class _Bench:
         for number in range(history + 1, history + epochs + 1):
             plain = measured(self._spark, partial(self._merge, number, number))
             for name in self._jobs if number % 2 else reversed(self._jobs):
-                mine, size_bytes, deleted, kind = self._epoch(name, number, self._changed(number))
-                found[name].append(Round(mine, plain, size_bytes, kind, deleted))
+                mine, size_bytes, kind = self._epoch(name, number, self._changed(number))
+                found[name].append(Round(mine, plain, size_bytes, kind))
         return self._figures(found, snapshot, history + epochs + 1)
 
     def _figures(self, found: dict[str, list[Round]], snapshot: int, number: int) -> dict[str, object]:
@@ -218,7 +218,6 @@ class _Bench:
         return {
             **figures,
             "bytes_share": round(bytes_share(updates, snapshot, counts["update"]), 4),
-            "bytes_left_share": round(bytes_share(updates, snapshot, counts["update"], left=True), 4),
             **{name.replace("_update", ""): round(each, 3) for name, each in read.items()},
             "runs": live,
             "base_every": {name: sum(each.values()) for name, each in counts.items()},
@@ -285,8 +284,8 @@ class _Bench:
             rows = rows.unionByName(self._changed(number).withColumn("epoch", F.lit(number)))
         return rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE))
 
-    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, int, Kind]:
-        """Run one epoch; gives what its block took, the bytes that it wrote, those that it deleted, and their kind."""
+    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, Kind]:
+        """Run one epoch; gives what its block took, the bytes that it wrote, and their kind."""
         pipeline, run_id = self._jobs[name], f"epoch {number}"
         pipeline.trigger(run_id)
         epoch = pipeline.epoch(run_id)
@@ -306,8 +305,7 @@ class _Bench:
         kind: Kind = "base" if any("/state." in key for key in new) else "run"
         if any("/merged." in key for key in new):
             kind = "merge"
-        # The run that went into a merged one, or into a new base, was written too, and deleted.
-        return spent, sum(new.values()) + sum(deleted), sum(deleted), kind
+        return spent, sum(new.values()) + sum(deleted), kind
 
     def _write(self, name: str, epoch: Epoch, number: int, changed: DataFrame) -> None:
         if name == "aggregate":

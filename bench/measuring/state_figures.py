@@ -28,8 +28,6 @@ class Round:
     size_bytes: int = 0
     """Of the files of data that the epoch wrote."""
     kind: Kind = "run"
-    deleted_bytes: int = 0
-    """Of these files, those of a run that the epoch has merged at once."""
 
 
 def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool = False) -> dict[Kind, int]:
@@ -46,22 +44,16 @@ def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool =
         return counts
     live: dict[int, int] = {}
     """By number, the epochs that a run stands for."""
-    due = False
     for number in range(1, runs.MAX_EPOCHS + 1):
-        if due:  # the base was put off: this epoch writes it, and no run
-            break
-        live[number] = 1
         there = [StateHandle("", "", snapshot_bytes, "")]
         for run, epochs in live.items():
             keys = epochs if share >= 1 else (1 - (1 - share) ** epochs) / share
             there.append(StateHandle("", "", int(run_bytes * keys), "", run=run))
-        due = runs.is_due(there, partials=partials)
-        if due and not runs.is_put_off(there):
+        if runs.is_due(there, partials=partials):
             break
         together = runs.to_merge(there, partials=partials)
         counts["merge" if together else "run"] += 1
-        if together:
-            live[number] = sum(live.pop(run) for run in together)
+        live[number] = 1 + sum(live.pop(run) for run in together)
     return counts
 
 
@@ -98,12 +90,9 @@ def ratios(name: str, rounds: Sequence[Round], counts: Mapping[Kind, int]) -> di
     }
 
 
-def bytes_share(
-    rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int], *, left: bool = False
-) -> float:
-    """Give the bytes of an epoch by those of a snapshot; with `left`, without those that it deleted at once."""
-    sizes = [each.size_bytes - each.deleted_bytes * left for each in rounds]
-    return amortised(rounds, sizes, counts) / snapshot_bytes
+def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int]) -> float:
+    """Give the bytes of an epoch by those of a snapshot."""
+    return amortised(rounds, [each.size_bytes for each in rounds], counts) / snapshot_bytes
 
 
 def at_200_million(small: Mapping[str, Any], large: Mapping[str, Any]) -> dict[str, object]:

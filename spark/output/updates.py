@@ -1,10 +1,10 @@
 """A keyed state changed by what is new in it: one run an epoch, and a new base when the runs have grown (K2, K3).
 
-A small state is written whole, as a new base. Of a larger one the run is written first. Then, if the runs have become
-too many or too large, base and runs are written as a new base, in the same epoch; after a run as large as that, in the
-next one, with its changes. Two rows of one key in an update
-would leave the key's value to chance: the write fails. Nothing counts before the stage's acknowledgement names it: a
-driver that dies in between leaves files for the cleaner, and the state is what the restored checkpoint says.
+One query writes all that an epoch changes: as a run; or with some of the runs so far, as one run in place of them; or,
+of a state that is small or whose runs have become too many or too large, with base and runs, as a new base. Which of
+these it is, the restored checkpoint says. Two rows of one key in an update would leave the key's value to chance: the
+write fails. Nothing counts before the stage's acknowledgement names it: a driver that dies in between leaves files for
+the cleaner, and the state is what the restored checkpoint says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed, needs_the_base
 from ..stored.merges import merged as merge_rows
-from ..stored.outputs import Stored, as_one_run, frame, kind_of, schema_of, touch_base
+from ..stored.outputs import Stored, frame, kind_of, rows_of_files, schema_of, touch_base
 from .columns import columns_of, names_of
 from .writer import Planned, Writer
 from .writer import schema_of as schema_json
@@ -231,43 +231,54 @@ def write(
         # Else the base, which no update of a large state reads, would be the copy that was used longest ago, and the
         # first to go.
         touch_base(local, before)
-    aggregated = update.merge is not None
+    partials = update.merge is not None
     there = [] if before is None else [file.handle for file in before.files]
-    if before is None or once.is_small(there) or runs.is_due(there, partials=aggregated):
+    if before is None or once.is_small(there) or runs.is_due(there, partials=partials):
         return _whole(update, files, writer, written, local, lasting)
-    number = runs.next_number(there)
-    if update.merge is None:
-        output, key = before.output, update.key
-        rows = runs.numbered(runs.rows_of(update.changed, update.deletes), number)
-        planned = writer.plan_run(output, rows, number, lambda placed: once.checked(placed, key))
-    else:
-        assert update.changed is not None, "partials are rows"
-        output = replace(before.output, merge=dict(update.merge))
-        planned = writer.plan_run(output, update.changed, number)
+    together = runs.to_merge(there, partials=partials)
+    if together and _needs_its_base(update, before):
+        return _whole(update, files, writer, written, local, lasting)
+    # A state that `snapshot` has written gets its merge with the first partials.
+    after = replace(before, output=replace(before.output, merge=dict(update.merge or {})))
+    parts = replace(after, files=[file for file in before.files if file.handle.run in together])
+    planned = _planned_run(update, parts, runs.next_number(there), files, writer, local)
     run = _written_once(update, planned, writer, written)
-    after = Stored(output, [*before.files, *run.files])
-    handles = [file.handle for file in after.files]
-    together = runs.to_merge(handles, partials=aggregated)
-    is_due = runs.is_due(handles, partials=aggregated) and not runs.is_put_off(handles)
-    if is_due or (together and _needs_its_base(output)):
-        # After the merge: a row that has ended still hides the older one of its key.
-        merged = lasting(frame(update.spark, files, after, local=local))
-        after = written(writer.plan("state", update.name, merged, update.key, update.merge))
-    elif together:
-        # All rows, those that have ended too: the base may have an older one of their key.
-        parts = Stored(output, [file for file in after.files if file.handle.run in together])
-        rows = as_one_run(update.spark, files, parts, local)
-        one = written(writer.plan_run(output, rows, max(together), merged=True))
-        after = Stored(output, [*(file for file in after.files if file.handle.run not in together), *one.files])
-    else:
-        return after
-    writer.delete_output(run.output.folder)
-    return after
+    left = (file for file in before.files if file.handle.run not in together)
+    return replace(after, files=[*left, *run.files])
 
 
-def _needs_its_base(output: Output) -> bool:
+def _needs_its_base(update: Update, before: Stored) -> bool:
     """Tell whether runs are merged with their base only: without it, sums of partials may not fit their columns."""
-    return bool(output.merge) and needs_the_base(schema_of(output), output.merge)
+    return bool(update.merge) and needs_the_base(schema_of(before.output), update.merge or {})
+
+
+def _planned_run(
+    update: Update, parts: Stored, number: int, files: JobFiles, writer: Writer, local: LocalState | None
+) -> Planned:
+    """Plan the run of an epoch.
+
+    Args:
+        update: what the epoch changes.
+        parts: the state, with the files of the runs that become one with what it changes; often none.
+        number: the run's.
+        files: the job's files.
+        writer: of this driver.
+        local: where copies of the runs may be.
+    """
+    output, key = parts.output, update.key
+    if update.merge is not None:
+        assert update.changed is not None, "partials are rows"
+        if not parts.files:
+            return writer.plan_run(output, update.changed, number)
+        rows = rows_of_files(update.spark, files, parts, local).unionByName(update.changed)
+        return writer.plan_run(output, rows, number, _merging(output), merged=True)
+    changed = runs.rows_of(update.changed, update.deletes)
+    if not parts.files:
+        return writer.plan_run(output, runs.numbered(changed, number), number, lambda placed: once.checked(placed, key))
+    # All rows of the runs, those that have ended too: the base may have an older one of their key.
+    stored = rows_of_files(update.spark, files, parts, local, runs.own_columns())
+    rows = stored.unionByName(changed, allowMissingColumns=True)
+    return writer.plan_run(output, rows, number, lambda placed: once.as_one_run(placed, key, number), merged=True)
 
 
 def _whole(
@@ -282,7 +293,7 @@ def _whole(
     before, key, changed = update.before, update.key, update.changed
     is_small = before is not None and once.is_small([file.handle for file in before.files])
     if before is not None:
-        output, stored = before.output, frame(update.spark, files, before, local=local)
+        output, stored = before.output, _read(update, files, before, local)
     else:
         assert changed is not None, "the first update has rows"
         output_id = f"state.{update.name}"
@@ -294,12 +305,21 @@ def _whole(
         return _written_once(update, planned, writer, written)
     assert changed is not None, "partials are rows"
     rows = changed if stored is None else stored.unionByName(changed)
-    merge, schema = dict(update.merge), schema_of(output)
+    output = replace(output, merge=dict(update.merge))
+    return written(writer.plan_base(output, rows, _merging(output), is_small=is_small))
 
-    def merged(placed: DataFrame) -> DataFrame:
-        return merge_rows(placed, schema, key, merge, key_groups.PLACES)
 
-    return written(writer.plan_base(replace(output, merge=merge), rows, merged, is_small=is_small))
+def _merging(output: Output) -> Callable[[DataFrame], DataFrame]:
+    """Give what makes one row of each key, of partials that are placed."""
+    schema, key, merge = schema_of(output), output.key, output.merge
+    return lambda placed: merge_rows(placed, schema, key, merge, key_groups.PLACES)
+
+
+def _read(update: Update, files: JobFiles, before: Stored, local: LocalState | None) -> DataFrame | None:
+    """Read a state that is written whole; partials as they are, because they are merged with those of the epoch."""
+    if update.merge is None:
+        return frame(update.spark, files, before, local=local)
+    return rows_of_files(update.spark, files, before, local) if before.files else None
 
 
 def _written_once(update: Update, planned: Planned, writer: Writer, written: Callable[[Planned], Stored]) -> Stored:

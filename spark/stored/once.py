@@ -1,4 +1,4 @@
-"""A keyed state and an update of it in one query, and the check that the update has each key once (semantics K1, K5).
+"""A keyed state, or runs of it, and an update in one query; and the check that the update has each key once (K1, K5).
 
 The rows of a key are in one partition when they are written, side by side. So the write itself counts how often the
 update has a key, and fails where that is more than once: which of the rows counts would be left to chance. Nothing is
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.acknowledgement import StateHandle
 from . import key_groups
-from .runs import DELETED
+from .runs import DELETED, NUMBER, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,6 +24,8 @@ _TWICE = "cairn: a key is more than once in one update"
 """What Spark's error says; `is_in` looks for it."""
 _GIVEN = "_cairn_given"
 """How often the update has the row's key."""
+_NEWEST = "_cairn_newest"
+"""The number of the newest run that has the row's key."""
 
 
 def is_small(handles: Sequence[StateHandle]) -> bool:
@@ -70,6 +72,24 @@ def checked(placed: DataFrame, key: Sequence[str]) -> DataFrame:
 
     counted = placed.withColumn(_GIVEN, _given(key))
     return counted.withColumn(DELETED, _else_fail(F.col(DELETED))).drop(_GIVEN)
+
+
+def as_one_run(placed: DataFrame, key: Sequence[str], number: int) -> DataFrame:
+    """Give runs and an update as one run: of each key the newest row, which may say that it is deleted.
+
+    Args:
+        placed: the rows of the runs, and those of the update, which have no value in `NUMBER`.
+        key: the key columns.
+        number: of the run that they become.
+    """
+    from pyspark.sql import functions as F
+
+    of_update = F.col(NUMBER).isNull()
+    of_key = key_groups.together(key)
+    counted = placed.withColumn(_GIVEN, F.count(F.when(of_update, F.lit(1))).over(of_key))
+    counted = counted.withColumn(_NEWEST, F.max(NUMBER).over(of_key))
+    stays = of_update | ((F.col(_GIVEN) == 0) & (F.col(NUMBER) == F.col(_NEWEST)))
+    return numbered(counted.where(_else_fail(stays)).drop(_GIVEN, _NEWEST), number)
 
 
 def is_in(error: Exception) -> bool:

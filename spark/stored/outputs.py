@@ -213,28 +213,23 @@ class _Part:
         return found.drop(group.name)
 
 
-def rows_of_files(spark: SparkSession, files: JobFiles, stored: Stored, local: LocalState | None = None) -> DataFrame:
-    """Give all rows of an output's files, those of a run as they were written: deleted keys too."""
-    return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local))
-
-
-def as_one_run(spark: SparkSession, files: JobFiles, stored: Stored, local: LocalState | None = None) -> DataFrame:
-    """Give the rows of the runs that an output's files belong to as those of one run, which has the newest's number.
+def rows_of_files(
+    spark: SparkSession,
+    files: JobFiles,
+    stored: Stored,
+    local: LocalState | None = None,
+    more: Sequence[StructField] = (),
+) -> DataFrame:
+    """Give all rows of an output's files, those of a run as they were written: deleted keys too.
 
     Args:
         spark: the session that reads.
         files: the job's files.
-        stored: the output, with the files of these runs alone; its merge is checked.
+        stored: the output, with at least one file.
         local: where copies may be.
+        more: columns of the files beside those of the output.
     """
-    schema, output = schema_of(stored.output), stored.output
-    part, ordered = _Part(spark, schema, None, None), urls(files, stored, stored.files, local)
-    if output.merge:
-        return merges.merged(part.read(ordered), schema, output.key, output.merge)
-    number = max(file.handle.run for file in stored.files)
-    size = sum(file.handle.size_bytes for file in stored.files)
-    rows, key = part.read(ordered, runs.own_columns()), runs.Key.of(output.key, schema)
-    return runs.as_one(rows, key, number, size_bytes=size)
+    return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local), more)
 
 
 def data_files(files: JobFiles, stored: Stored) -> Stored:

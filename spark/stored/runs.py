@@ -4,12 +4,12 @@ A run is what one epoch changed: rows that are new or different, and keys that a
 base's are, by key group, with two more columns: whether the key is deleted, and the run's number. The checkpoint's
 metadata says of each file which run it belongs to; 0 is the base. Of a key the row in the newest run counts.
 
-Runs of updates are merged in tiers: a run whose number is divisible by 8 is written together with the 7 before it, as
-one run with its number, one that is divisible by 64 with all since the last such one, and so on. So few runs are live,
-and their numbers and sizes alone say what is merged: nothing is kept of it anywhere. Partial aggregates are merged 64
-at a time. What is due for a new base before as much again has come is not merged: the base has the rows once more.
-Where the newest run alone has half the bytes of which a base is made, the next epoch writes the base, and its own
-changes into it.
+Runs of updates are merged in tiers: an epoch whose run's number is divisible by 8 writes its changes and the 7 runs
+before it as one run with that number, one that is divisible by 64 with all since the last such one, and so on. So few
+runs are live, and their numbers and sizes alone say what is merged: nothing is kept of it anywhere. Partial aggregates
+are merged 64 at a time. What is due for a new base before as much again has come is not merged: the base has the rows
+once more. What is there decides, before the epoch writes: so it writes a run, or a merged run, or a base, and never two
+of them.
 
 The number is a text of fixed length, so that it orders as it reads. Spark compiles a number into the code that it
 generates, for each epoch anew; a text it passes by reference.
@@ -74,51 +74,40 @@ def next_number(handles: Iterable[StateHandle]) -> int:
 
 
 def is_due(handles: Sequence[StateHandle], *, partials: bool = False) -> bool:
-    """Tell whether base and runs are to be written as a new base (semantics K3); the arguments are `to_merge`'s."""
+    """Tell whether an epoch writes base, runs and its own changes as a new base (semantics K3); as for `to_merge`."""
     size = sum(handle.size_bytes for handle in handles if handle.run)
     most = _most_bytes(handles)
-    if _newest(handles) >= MAX_EPOCHS or size > max(SMALL_BYTES, most):
+    if next_number(handles) >= MAX_EPOCHS or size > max(SMALL_BYTES, most):
         return True
     # Of a small state a new base costs no more than the merged run that is due anyway.
     return size > most and bool(to_merge(handles, partials=partials))
 
 
-def is_put_off(handles: Sequence[StateHandle]) -> bool:
-    """Tell whether the new base that `is_due` wants is left to the next epoch, because the newest run is large.
-
-    An epoch that changes most of a state has then written about as much as a snapshot; the next one writes base, runs
-    and its own changes as a new base in one query, and no run.
-    """
-    newest = _newest(handles)
-    size = sum(handle.size_bytes for handle in handles if handle.run == newest)
-    return newest < MAX_EPOCHS and size > max(SMALL_BYTES, _most_bytes(handles)) / 2
-
-
 def to_merge(handles: Sequence[StateHandle], *, partials: bool = False) -> frozenset[int]:
-    """Give the numbers of the runs that are to become one, which has the number of the newest (semantics K3).
+    """Give the numbers of the runs that an epoch writes together with its own changes, as one run (semantics K3).
 
     Args:
-        handles: of a state, with the run that an epoch adds.
+        handles: of the state so far.
         partials: whether the runs are partial aggregates.
 
     Returns:
-        At least two; or none, where nothing is to be merged. All, where there are many more than the tiers leave: an
-        older version merged none.
+        None, where the epoch writes a run of its own. All, where there are many more than the tiers leave: an older
+        version merged none.
     """
     found = frozenset(handle.run for handle in handles if handle.run)
     fan_in = FAN_IN_PARTIALS if partials else FAN_IN
-    if len(found) > 2 * _most_live(fan_in):
+    if len(found) >= 2 * _most_live(fan_in):
         return found
-    newest, span = max(found, default=0), fan_in
+    number, span = next_number(handles), fan_in
     left = max(SMALL_BYTES, _most_bytes(handles)) - sum(handle.size_bytes for handle in handles if handle.run)
     together: frozenset[int] = frozenset()
-    while newest and newest % span == 0:
-        tier = [handle for handle in handles if handle.run > max(0, newest - span)]
+    while number % span == 0:
+        tier = [handle for handle in handles if handle.run > max(0, number - span)]
         if sum(handle.size_bytes for handle in tier) > left:
             break  # before as many more have come, a new base has these rows once more
         together = frozenset(handle.run for handle in tier)
         span *= fan_in
-    return together if len(together) > 1 else frozenset()
+    return together
 
 
 def _most_bytes(handles: Iterable[StateHandle]) -> float:
@@ -156,18 +145,6 @@ def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
 
 
-def as_one(log: DataFrame, key: Key, number: int, *, size_bytes: int) -> DataFrame:
-    """Give the rows of several runs as those of one: of each key the newest, which may say that it is deleted.
-
-    Args:
-        log: the rows of the runs, with the columns of the state and the two of a run.
-        key: of the state.
-        number: of the run that they become, that of the newest of them.
-        size_bytes: of their files.
-    """
-    return numbered(_newest_rows(log, log, key, size_bytes), number)
-
-
 def numbered(df: DataFrame, number: int) -> DataFrame:
     """Give the rows of a run with its number, as they are stored."""
     from pyspark.sql import functions as F
@@ -189,23 +166,15 @@ def newest_wins(rows: DataFrame, log: DataFrame, columns: Sequence[str], key: Ke
     """
     from pyspark.sql import functions as F
 
-    newest = _newest_rows(rows, log, key, size_bytes)
-    wanted = [F.col(key_groups.quoted(column)) for column in columns]
-    return newest.where(~F.coalesce(F.col(DELETED), F.lit(False))).select(*wanted)
-
-
-def _newest_rows(rows: DataFrame, log: DataFrame, key: Key, size_bytes: int) -> DataFrame:
-    """Leave out the rows whose key is in a newer run; the keys of the runs go to each executor.
-
-    An aggregation would sort all rows of the runs: Spark keeps texts and structs in no hash table.
-    """
-    from pyspark.sql import functions as F
-
+    # The keys of the runs go to each executor. An aggregation would sort all rows of the runs: Spark keeps texts and
+    # structs in no hash table.
     newer = log.select(*key_groups.renamed(key.columns), F.col(NUMBER).alias(_NEWER))
     if size_bytes <= _BROADCAST_BYTES:
         newer = F.broadcast(newer)
     older = F.coalesce(F.col(NUMBER), F.lit("")) < F.col(_NEWER)
-    return rows.join(newer, key.is_same() & older, "left_anti")
+    newest = rows.join(newer, key.is_same() & older, "left_anti")
+    wanted = [F.col(key_groups.quoted(column)) for column in columns]
+    return newest.where(~F.coalesce(F.col(DELETED), F.lit(False))).select(*wanted)
 
 
 def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -34,11 +34,11 @@ def _forgotten(planted: Planted) -> None:
 
 
 def _twice(planted: Planted) -> None:
-    """A new base has the newest run twice."""
+    """A new base has what was there before twice."""
     right = grown_state.folded
 
     def wrong(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> object:
-        return right(files, name, [*handles, handles[-1]] if name == grown_state.AGGREGATED else handles)
+        return right(files, name, [*handles, *handles] if name == grown_state.AGGREGATED else handles)
 
     planted.setattr(grown_state, "folded", wrong)
 
@@ -64,7 +64,7 @@ def _beside_its_runs(planted: Planted) -> None:
     right = grown_state.acknowledged
 
     def wrong(base: StateHandle, handles: list[StateHandle]) -> list[StateHandle]:
-        return [*right(base, handles), *(each for each in handles[:-1] if each.run)]
+        return [*right(base, handles), *(each for each in handles if each.run)]
 
     planted.setattr(grown_state, "acknowledged", wrong)
 
@@ -72,7 +72,7 @@ def _beside_its_runs(planted: Planted) -> None:
 def _forgotten_by_a_merge(planted: Planted) -> None:
     """A merged run lacks the oldest of its runs."""
     right = grown_state.as_one
-    planted.setattr(grown_state, "as_one", lambda files, parts: right(files, parts[1:]))
+    planted.setattr(grown_state, "as_one", lambda files, parts, changed: right(files, parts[1:], changed))
 
 
 def _merged_over_a_delete(planted: Planted) -> None:
@@ -82,11 +82,11 @@ def _merged_over_a_delete(planted: Planted) -> None:
 
 
 def _merged_out_of_order(planted: Planted) -> None:
-    """A merged run has the oldest row of each key."""
-    right = grown_state.as_one
+    """A merged run has the older row of a key that the epoch changes."""
 
-    def wrong(files: JobFiles, parts: Sequence[StateHandle]) -> object:
-        return right(files, [replace(each, run=-each.run) for each in parts])
+    def wrong(files: JobFiles, parts: Sequence[StateHandle], changed: grown_state.Rows) -> object:
+        rows = [*changed, *(row for each in parts for row in json.loads(files.get(each.path, max_bytes=10_000).data))]
+        return list({row["k"]: row for row in rows}.values())
 
     planted.setattr(grown_state, "as_one", wrong)
 

@@ -39,7 +39,7 @@ KEYS, LIVES = 5, 2
 LEASE_MS = 4_000
 """A compaction is soon given up, also one that is only slow."""
 
-SIZES = {"state": (0, 350, 3000, 3000), "run": (0, 0, 300, 2500), "merged": (0, 500)}
+SIZES = {"state": (0, 350, 3000, 3000), "run": (0, 0, 450, 2500), "merged": (0, 500)}
 """Bytes that the files of a base, a run and a merged run have at least, as they are drawn."""
 
 Value = dict[str, list[tuple[str, Any]]]
@@ -79,35 +79,29 @@ def _filled(path: str, data: bytes) -> bytes:
 
 def done(grown: Grown) -> str:
     """Tell what a driver has written of a state, and by which bound."""
-    beside, partials = grown.beside, grown.output.name == COUNTED
-    if not beside:
+    there, partials = grown.there, grown.output.name == COUNTED
+    if not there:
         return "whole"
     fan_in = runs.FAN_IN_PARTIALS if partials else runs.FAN_IN
-    newest = max(each.run for each in beside)
+    number = runs.next_number(there)
     left = {each.run for each in grown.handles}
     if left == {0}:
-        if runs.is_put_off(beside):
-            return "a base: that was put off"
-        size = sum(each.size_bytes for each in beside if each.run)
-        if newest >= runs.MAX_EPOCHS:
+        size = sum(each.size_bytes for each in there if each.run)
+        if number >= runs.MAX_EPOCHS:
             return "a base: epochs"
         return "a base: bytes" if size > runs.SMALL_BYTES else "a base: in place of a merge"
-    gone = {each.run for each in beside} - left
-    if not gone and runs.is_due(beside, partials=partials):
-        return "a run: the base is put off"
+    gone = {each.run for each in there} - left
     if not gone:
-        return "a run" if newest % fan_in else "a run: the merge is left to the base"
-    return "a merge" if min(gone) > newest - fan_in else "a merge: of a higher tier"
+        return "a run" if number % fan_in else "a run: the merge is left to the base"
+    return "a merge" if min(gone) > number - fan_in else "a merge: of a higher tier"
 
 
 DONE = (
     "whole",
     "a run",
-    "a run: the base is put off",
     "a run: the merge is left to the base",
     "a merge",
     "a merge: of a higher tier",
-    "a base: that was put off",
     "a base: epochs",
     "a base: bytes",
     "a base: in place of a merge",

@@ -45,17 +45,20 @@ def _same_number(original: Any) -> Any:
 
 @plant("runs are merged in the wrong order", grown_state, "as_one", _grows)
 def _wrong_order(original: Any) -> Any:
-    return lambda files, parts: original(files, [replace(each, run=-each.run) for each in parts])
+    def as_one(files: Any, parts: Any, changed: Any) -> Any:
+        return original(files, [replace(each, run=-each.run) for each in parts], changed)
+
+    return as_one
 
 
 @plant("a merged run forgets what is deleted", grown_state, "as_one", _grows)
 def _merged_over_a_delete(original: Any) -> Any:
-    return lambda files, parts: [row for row in original(files, parts) if not row[DELETED]]
+    return lambda *at: [row for row in original(*at) if not row[DELETED]]
 
 
 @plant("a merged run is named beside one that it has in it", grown_state, "merged_away", _grows)
 def _beside_its_parts(original: Any) -> Any:
-    return lambda handles, parts, one: [*original(handles, parts, one), parts[0]]
+    return lambda handles, parts, one: [*original(handles, parts, one), *parts[:1]]
 
 
 @plant("a state that is written whole forgets what is deleted", grown_state, "changed_at_once", _grows)

@@ -32,7 +32,7 @@ ENOUGH = 150
 
 LONG = 6000
 """Steps in which a state gets enough runs."""
-GROWN = (3, 39, 57, 156)
+GROWN = (3, 39, 93, 111)
 """Seeds of jobs with states that grow, which show all that can become of their runs."""
 
 FOUND_AT = {

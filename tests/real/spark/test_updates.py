@@ -175,6 +175,10 @@ def test_of_two_drivers_that_merge_runs_one_counts(
     pipeline.trigger("r3")
     fail(pipeline, "r3", counts(spark, ("b", 0)), "route")
     assert files_of(pipeline) == before, "what a failed try has merged is deleted, and nothing else"
+    twice = pipeline.epoch("r3")
+    with pytest.raises(InvalidStateError, match=r"more than once in one update.*key=`route='b'`"), twice:
+        twice.update("totals", counts(spark, ("b", 4), ("b", 5)), key="route")
+    assert files_of(pipeline) == before, "and of an update that has a key twice nothing is merged"
     submit = pipeline.begin("r3")
     late = pipeline.submitted(submit)
     late.__enter__()

@@ -34,13 +34,13 @@ class Grown(NamedTuple):
     output: Output
     handles: list[StateHandle]
     """That it acknowledges."""
-    beside: list[StateHandle]
-    """Base and runs before any were merged, its own one too, if it wrote one; none of a state that is new or small."""
+    there: list[StateHandle]
+    """Base and runs that were restored; none of a state that is new or small."""
 
 
 JOB = "flights"
 UPDATED, AGGREGATED, COUNTED = "newest", "epochs", "count"
-"""The first is updated, the others are aggregated. The second has a new base in each epoch, the others by the bounds
+"""The first is updated, the others are aggregated. The second is written whole in each epoch, the others by the bounds
 that a job has, and so are their runs merged."""
 
 
@@ -79,58 +79,53 @@ def grow(
 
         stored = there.get(f"state.{name}")
         handles = [file.handle for file in stored.files] if stored else []
-        due = name != AGGREGATED and runs.is_due(handles, partials=name == COUNTED)
+        due = name == AGGREGATED or runs.is_due(handles, partials=name == COUNTED)
         if stored is None or is_small(handles) or due:
-            base = put("state", changed_at_once(name, value_of(files, name, handles) if handles else [], rows))
-            yield Grown(Output("state", name, base.path.removesuffix("part-0")), [base], handles if due else [])
+            base = put("state", changed_at_once(name, folded(files, name, handles) if handles else [], rows))
+            output = Output("state", name, base.path.removesuffix("part-0"))
+            yield Grown(output, acknowledged(base, handles), handles if due else [])
         else:
             yield _grown(put, files, name, rows, stored)
 
 
-def changed_at_once(name: str, value: Sequence[tuple[str, Any]], changed: Rows) -> Rows:
+def changed_at_once(name: str, there: Rows, changed: Rows) -> Rows:
     """Give the rows of a state that is written whole when it changes."""
     if name != UPDATED:
-        return [{"k": "all", "v": sum(v for _, v in value) + sum(row["v"] for row in changed)}]
-    rows = dict(value) | {row["k"]: row["v"] for row in changed}
+        return [{"k": "all", "v": sum(row["v"] for row in (*there, *changed))}]
+    rows = {row["k"]: row["v"] for row in (*there, *changed)}
     gone = {row["k"] for row in changed if row[DELETED]}
     return [{"k": k, "v": v} for k, v in rows.items() if k not in gone]
 
 
 def _grown(put: Callable[[str, Rows], StateHandle], files: JobFiles, name: str, changed: Rows, there: Stored) -> Grown:
-    handles = [file.handle for file in there.files]
-    added = replace(put("run", changed), run=runs.next_number(handles))
-    handles.append(added)
-    partials = name == COUNTED
-    is_due = runs.is_due(handles, partials=partials) and not runs.is_put_off(handles)
-    if name != AGGREGATED and not is_due:
-        together = runs.to_merge(handles, partials=partials)
-        if not together:
-            return Grown(there.output, handles, handles)
-        parts = [each for each in handles if each.run in together]
-        rows = folded(files, name, parts) if partials else as_one(files, parts)
-        one = replace(put("merged", rows), run=max(together))
-        files.delete([added.path])
-        return Grown(there.output, merged_away(handles, parts, one), handles)
-    base = put("state", folded(files, name, handles))
-    files.delete([added.path])
-    output = replace(there.output, folder=base.path.removesuffix("part-0"))
-    return Grown(output, acknowledged(base, handles), handles)
+    """Write a run, or one with what some of the runs so far have."""
+    handles, partials = [file.handle for file in there.files], name == COUNTED
+    together = runs.to_merge(handles, partials=partials)
+    parts = [each for each in handles if each.run in together]
+    if not parts:
+        rows = changed
+    elif partials:
+        rows = changed_at_once(name, folded(files, name, parts), changed)
+    else:
+        rows = as_one(files, parts, changed)
+    one = replace(put("merged" if parts else "run", rows), run=runs.next_number(handles))
+    return Grown(there.output, merged_away(handles, parts, one), handles)
 
 
-def as_one(files: JobFiles, parts: Sequence[StateHandle]) -> Rows:
-    """Give the rows of several runs as those of one: of each key the newest, a deleted key as deleted."""
+def as_one(files: JobFiles, parts: Sequence[StateHandle], changed: Rows) -> Rows:
+    """Give the rows of runs and an update as one run: of each key the newest, a deleted key as deleted."""
     in_order = sorted(parts, key=lambda each: each.run)
-    newest = {row["k"]: row for each in in_order for row in _rows(files, each)}
-    return list(newest.values())
+    rows = [*(row for each in in_order for row in _rows(files, each)), *changed]
+    return list({row["k"]: row for row in rows}.values())
 
 
 def merged_away(handles: list[StateHandle], parts: list[StateHandle], one: StateHandle) -> list[StateHandle]:
-    """Give the files that are acknowledged: a merged run replaces those that it has in it."""
+    """Give the files that are acknowledged: a run replaces those that it has in it."""
     return [*(each for each in handles if each not in parts), one]
 
 
 def folded(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> Rows:
-    """Give the rows of a new base."""
+    """Give the rows of base and runs, or of some runs of partials, as those of one file."""
     return [{"k": key, "v": value} for key, value in value_of(files, name, handles)]
 
 
