@@ -142,7 +142,7 @@ class Job:
         client_mb = round(self.client_kb / 1024)
         asked = self.run_client([sys.executable, "-c", ASKS], {"SPARK_REMOTE": url})
         jvm = server_process(nonce)
-        python = [each for each in jvm.children(recursive=True) if "pyspark.daemon" not in " ".join(each.cmdline())]
+        python = [each for each in jvm.children(recursive=True) if not is_worker(each)]
         found: dict[str, object] = {
             "epoch": self.epochs,
             "epoch_s": round(statistics.median(self.spent_s), 2),
@@ -167,6 +167,14 @@ class Job:
     def server_is_gone(self) -> bool:
         """Tell whether the record names no server any more."""
         return not self.settings.coordinator().files.read(ServersDocument, KEY)[0].servers
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Tell whether a process is a Python worker, or one that has just ended."""
+    try:
+        return "pyspark.daemon" in " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return True
 
 
 def server_process(nonce: str) -> psutil.Process:
