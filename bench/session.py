@@ -173,7 +173,7 @@ def is_worker(process: psutil.Process) -> bool:
     """Tell whether a process is a Python worker, or one that has just ended."""
     try:
         return "pyspark.daemon" in " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+    except psutil.NoSuchProcess:  # or a zombie, which is one too
         return True
 
 

@@ -211,6 +211,33 @@ def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) ->
 
 
 @pytest.mark.spark
+def test_a_subtask_reads_its_own_row_groups_of_runs_too(spark: SparkSession, at: At) -> None:  # semantics R4, K1
+    """Base and run are written by 2 subtasks, and read by 7."""
+    for run_id, first, end in (("one", 0, 20_000), ("two", 5_000, 15_000)):
+        at(2).trigger(run_id)
+        with row_groups.small(spark), at(2).epoch(run_id) as epoch:
+            changed = spark.range(first, end, 1, 2).selectExpr("id", f"sha2('{run_id}' || id, 512) as text")
+            epoch.update("totals", changed, key="id")
+        at(2).complete(run_id)
+    pipeline = at(7)
+    pipeline.trigger("three")
+    with pipeline.epoch("three") as epoch, adaptive(spark, enabled="false"):
+        seen: list[int] = []
+        for subtask in range(7):
+            part = epoch.state("totals", subtask=subtask)
+            assert part is not None
+            newest = part.selectExpr(
+                "id", "text = sha2(if(id BETWEEN 5000 AND 14999, 'two', 'one') || id, 512) AS fits"
+            )
+            got = newest.collect()
+            assert all(row.fits for row in got)
+            seen += [row.id for row in got]
+            # Of base and run each row is read once, and the keys of the run once more.
+            assert len(got) <= row_groups.scanned(newest) < 40_000 / 3
+        assert sorted(seen) == list(range(20_000)), "each row belongs to one subtask"
+
+
+@pytest.mark.spark
 def test_what_stage_and_state_do_not_have_is_refused(spark: SparkSession, at: At) -> None:  # semantics R4
     first = at(2)
     first.trigger("one")
