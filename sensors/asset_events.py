@@ -44,15 +44,16 @@ def check_table_outlets(table_outlets: object, others: Iterable[object] = ()) ->
             table_outlets=shorten(table_outlets),
         )
     found = {check_name("table", name): asset for name, asset in table_outlets.items()}
-    taken = list(others)
+    # As Airflow tells the assets of events apart.
+    taken = [(each.name, each.uri) for each in others if isinstance(each, Asset)]
     for name, asset in found.items():
-        if asset in taken:
+        if (asset.name, asset.uri) in taken:
             raise InvalidConfigError(
                 "an asset in table_outlets is that of another table, or in outlets too: give each an asset of its own",
                 table=name,
                 asset=asset.name,
             )
-        taken.append(asset)
+        taken.append((asset.name, asset.uri))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
@@ -117,21 +117,27 @@ class CompletedEpochSensor(BaseSensorOperator):
         settings = rendered_settings(self)
         try:
             with naming(task=self.task_id), settings.naming_connection():
-                found = completed_in(settings.coordinator(), self.run_id, self.start, self.end)
+                found = completed_in(settings.coordinator(), self.run_id, *self._window())
         except UnavailableError as error:
             log.warning("the storage cannot be reached, asking again: %s", error)
             return None
         return None if found is None else {"job": settings.job, "checkpoint": found}
 
+    def _window(self) -> tuple[str | None, str | None]:
+        """Give the window as text; a DAG that renders templates to Python's own types gives moments."""
+        start, end = (each.isoformat() if isinstance(each, datetime) else each for each in (self.start, self.end))
+        return start, end
+
     def _wait_in_the_triggerer(self) -> NoReturn:
         settings = rendered_settings(self)
+        start, end = self._window()
         self.defer(
             trigger=CompletedEpochTrigger(
                 storage=str(settings.storage),
                 job=settings.job,
                 run_id=self.run_id,
-                start=self.start,
-                end=self.end,
+                start=start,
+                end=end,
                 aws_conn_id=settings.aws_conn_id,
                 poll_interval=self.poke_interval,
             ),

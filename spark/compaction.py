@@ -271,7 +271,8 @@ class _Compactor:
         stored, stage, token = candidate.stored, candidate.contents.stage, self._runtime.new_token()
         handles = tuple(file.handle for file in stored.files)
         home = records.home_of(handles)
-        # As many files as the stage has written: they are by key group, so any number of subtasks reads its part.
+        # As many files as the stage has written: they are by key group, so any number of subtasks reads its part. One
+        # file may be that of a state that was small; then Spark chooses by the size.
         width = max((file.subtask for file in stored.files if not file.handle.run), default=0) + 1
         at = Handover(
             self._files.job,
@@ -282,7 +283,7 @@ class _Compactor:
             token,
             "compact",
             Slice(),
-            parallelism=width,
+            parallelism=width if width > 1 else None,
             max_parallelism=stored.output.key_groups,
         )
         writer = Writer(self._files, at, self._runtime.new_token(), self._runtime.now_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -102,12 +103,24 @@ def completed_in(coordinator: Coordinator, run_id: str | None, start: str | None
             end=end,
         )
     latest = coordinator.head().latest_completed()
-    held = Overlap.NONE if latest is None else latest.read.overlap(window)
-    if held is Overlap.UNKNOWN:
+    if latest is None:
+        return None
+    if not latest.read:
+        raise InvalidConfigError(
+            "the job reads no windows of time (reads_window=False, or a schedule without data intervals), so it never "
+            "reads this one: wait for the run (run_id=…)",
+            job=coordinator.job,
+            start=start,
+            end=end,
+        )
+    held, exact_from = latest.read.overlap(window), latest.read.exact_from
+    if held is not Overlap.ALL and exact_from is not None and window.start < datetime.fromisoformat(exact_from):
         raise InvalidConfigError(
             "the job no longer knows whether it has read this window, so long ago it is: wait for the run (run_id=…)",
             job=coordinator.job,
             start=start,
             end=end,
         )
-    return latest.id if latest is not None and held is Overlap.ALL else None
+    # A stage that has still to read has not: the next checkpoint has what it reads then (semantics B2, B3).
+    whole = not latest.left_out and not latest.owing
+    return latest.id if held is Overlap.ALL and whole else None

@@ -16,7 +16,7 @@ from ...storage.errors import GoneError, StorageError
 from ...storage.uris import parse_storage_uri
 from ..coordinator import Coordinator
 from ..documents import layout
-from ..documents.acknowledgement import AckDocument
+from ..documents.acknowledgement import AckDocument, Output, StateHandle
 from ..documents.attempt import Execution, Handover, Slice
 from ..documents.metadata import HandleLine, MetadataHeader, StageLine
 from ..store import acks, metadata_file
@@ -125,18 +125,29 @@ def rows_written(coordinator: Coordinator, checkpoint: int) -> dict[str, int | N
     if entry is None:
         return None
     found: dict[str, int | None] = {}
-    stage, own = None, ""
+    outputs, own = dict[str, Output](), ""
     for line in metadata_file.read(coordinator.files, entry.metadata):
         if isinstance(line, StageLine):
             done = line.execution
-            stage, own = line, layout.execution_folder(done.home, line.stage, done.attempt, done.token)
+            own = layout.execution_folder(done.home, line.stage, done.attempt, done.token)
+            outputs = {output.id: output for output in line.outputs}
             found |= {output.name: 0 for output in line.outputs if output.kind == TABLE}
-        elif isinstance(line, HandleLine) and stage is not None:
-            kind, _, name = line.handle.output.partition(".")
-            if kind == TABLE and line.handle.of_rows and line.handle.path.startswith(own):
-                so_far, more = found[name], line.handle.rows
-                found[name] = None if so_far is None or more is None else so_far + more
+        elif isinstance(line, HandleLine):
+            handle, output = line.handle, outputs.get(line.handle.output)
+            if output is None or output.kind != TABLE or not handle.of_rows:
+                continue
+            if handle.path.startswith(own) and _is_new(output, handle):
+                so_far = found[output.name]
+                found[output.name] = None if so_far is None or handle.rows is None else so_far + handle.rows
     return found
+
+
+def _is_new(output: Output, handle: StateHandle) -> bool:
+    """Tell whether a file that an epoch wrote holds the epoch's own rows.
+
+    Small files of a table that grows, which are written anew as one, lie beside its new files in a folder of their own.
+    """
+    return output.kind != TABLE or handle.path.startswith(output.folder)
 
 
 def sources_of(read: Slice) -> tuple[SourceSlice, ...]:
@@ -175,11 +186,11 @@ def _written(files: JobFiles, handover: Handover, below: str) -> dict[StateRow, 
     ack = _acknowledged(files, handover.stage, handover.execution)
     if ack is None:
         return {}
-    tally = Tally(ack.outputs, below, 0)
+    tally, outputs = Tally(ack.outputs, below, 0), {output.id: output for output in ack.outputs}
     try:
         for subtask in acks.subtasks_of(files, ack):
             for handle in subtask.handles:
-                if handle.path.startswith(below):
+                if handle.path.startswith(below) and _is_new(outputs[handle.output], handle):
                     tally.add(subtask.index, handle)
     except GoneError:
         return {}

@@ -33,7 +33,7 @@ from ..execution.job_server import JOB_SERVER
 from ..execution.log_lines import print_log_lines
 from .channel import ConnectChannel, channel_builder, check_version
 from .server import ConnectServer
-from .server_task import SESSION_TIMEOUT_S
+from .server_task import GLOBAL_VIEWS, SESSION_TIMEOUT_S
 from .sessions import release_replaced
 from .submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
 
@@ -168,9 +168,9 @@ def forget_cached(spark: SparkSession, attempt: str) -> None:
         attempt: its name; a view that all sessions see says that it has begun.
     """
     view = f"cairn_attempt_{attempt}"
-    if not spark.catalog.tableExists(f"global_temp.{view}"):
+    if not spark.catalog.tableExists(f"{spark.conf.get(GLOBAL_VIEWS)}.{view}"):
         spark.catalog.clearCache()
-        # After it: a stage that finds the view may rely on it. Two that begin at once both forget, and no harm is done.
+        # After it: a stage that finds the view may rely on it. Of two that begin at once both may forget.
         spark.range(0).createOrReplaceGlobalTempView(view)
 
 

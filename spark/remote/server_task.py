@@ -15,6 +15,8 @@ IDENTITY = "CAIRN_SERVER_IDENTITY"
 TOKEN_CONF = "spark.connect.authenticate.token"
 """Spark's too: in a server's own process only, never on a command line."""
 
+GLOBAL_VIEWS = "spark.sql.globalTempDatabase"
+"""Says in which database global temporary views are, which all sessions of a server see."""
 SESSION_TIMEOUT_S = 600
 """A session that has not been used for so long is one whose client has died, with its task: Spark closes it."""
 

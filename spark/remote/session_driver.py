@@ -30,7 +30,7 @@ from ..handover.conf import open_driver_store, s3_options
 from .local_folder import make_local_state
 from .register import ServerRegister
 from .server_activity import ServerActivity
-from .server_task import IDENTITY, TOKEN, TOKEN_CONF, ServerTask
+from .server_task import GLOBAL_VIEWS, IDENTITY, TOKEN, TOKEN_CONF, ServerTask
 from .tls_end import TlsEnd
 
 if TYPE_CHECKING:
@@ -205,11 +205,18 @@ def forget_shared(spark: SparkSession) -> None:
 
     Spark keeps both until the server ends, and with a cached frame the whole session that made it (SPARK-50569).
     """
-    spark.catalog.clearCache()
-    shared = str(spark.conf.get("spark.sql.globalTempDatabase"))
-    for table in spark.catalog.listTables(shared):
-        if table.namespace == [shared]:  # the list has the session's own temporary views too
-            spark.catalog.dropGlobalTempView(table.name)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        spark.catalog.clearCache()
+        shared = str(spark.conf.get(GLOBAL_VIEWS))
+        for table in spark.catalog.listTables(shared):
+            if table.namespace == [shared]:  # the list has the session's own temporary views too
+                spark.catalog.dropGlobalTempView(table.name)
+    except (PySparkException, Py4JError) as error:
+        # The server goes on, and the end of the next session brings another try.
+        log.warning("what sessions have left was not dropped: %s", error)
 
 
 def _own_host(context: Any) -> str:

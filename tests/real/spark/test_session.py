@@ -55,6 +55,7 @@ with Epoch.current() as epoch:
     print("KEPT", kept.count(), "ON", type(epoch.spark).__module__)
     landed = epoch.spark.read.parquet(Path(__file__).with_name("landing").as_uri()).cache()  # and not unpersisted
     print("LANDED", landed.count())
+    print("BEGUN", epoch.spark.catalog.tableExists(f"global_temp.cairn_attempt_{epoch.checkpoint}_1"))
 """
 
 
@@ -147,6 +148,7 @@ def test_what_sessions_left_in_what_all_share_is_dropped(spark: SparkSession) ->
     spark.range(1).createOrReplaceGlobalTempView("left")
     spark.range(1).createOrReplaceTempView("own")
     assert cached.storageLevel.useMemory
+    assert spark.catalog.tableExists("global_temp.left")
     forget_shared(spark)
     assert not cached.storageLevel.useMemory
     assert not spark.catalog.tableExists("global_temp.left")
@@ -185,6 +187,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
         assert SECRET not in shown
     assert run("e3") == first
     assert re.findall(r"LANDED (\d+)", said.text) == ["1", "2", "3"], "and not what the epoch before had cached"
+    assert re.findall(r"BEGUN (\w+)", said.text) == ["True"] * 3, "so a second stage of an attempt clears nothing"
     wait_until(lambda: not servers(job).servers, 300, "the server that has had three sessions to end")
     folder = Path(tempfile.gettempdir(), f"cairn-server-{first}")
     wait_until(lambda: not folder.exists(), 120, "the folder to go, which is the last that it does")

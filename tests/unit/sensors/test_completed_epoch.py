@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +69,36 @@ def test_a_window_is_there_when_all_of_it_was_read(job: Job, daily: World) -> No
     daily.run_epoch(epoch_name(DAYS[2]))
     assert sensor(job, **FIRST_TWO).execute(at())["checkpoint"] == 3, "the newest holds it, too"
     assert before.revision < job.coordinator.head().revision
+
+
+def test_moments_are_taken_as_texts_are(job: Job, daily: World) -> None:
+    """As a DAG gives them that renders its templates to Python's own types."""
+    for run in DAYS[:2]:
+        daily.run_epoch(epoch_name(run))
+    task = sensor(job)
+    task.start, task.end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)  # type: ignore[assignment]
+    assert task.execute(at()) == {"job": "flights", "checkpoint": 2}
+    task.end = datetime(2026, 1, 4, tzinfo=UTC)  # type: ignore[assignment]
+    assert waits(task).end == "2026-01-04T00:00:00+00:00"
+
+
+def test_a_job_that_reads_no_windows_is_not_waited_for(job: Job) -> None:
+    World(open_store(job.storage)).run_epoch(epoch_name(DAYS[0]))
+    with pytest.raises(InvalidConfigError, match=r"reads no windows of time .* wait for the run"):
+        sensor(job, **FIRST_TWO).execute(at())
+
+
+@pytest.mark.parametrize("which", ["left_out", "owing"])
+def test_a_window_is_not_there_while_a_stage_has_still_to_read_it(job: Job, daily: World, which: str) -> None:
+    """semantics B2, B3"""
+    for run in DAYS[:2]:
+        daily.run_epoch(epoch_name(run))
+    entry = job.coordinator.head().latest_completed()
+    assert entry is not None
+    for read, found in ((entry, 2), (replace(entry, **{which: ("report",)}), None)):  # type: ignore[arg-type]
+        head = SimpleNamespace(latest_completed=partial(lambda each: each, read))
+        coordinator: Any = SimpleNamespace(head=partial(lambda each: each, head), job=job.name)
+        assert completed_in(coordinator, None, **FIRST_TWO) == found
 
 
 def test_an_epoch_is_there_however_many_came_after_it(job: Job, daily: World) -> None:

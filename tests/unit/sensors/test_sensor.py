@@ -137,7 +137,7 @@ def test_a_try_that_no_other_follows_is_not_told_as_one_checkpoint_too_many(job:
         sensor(job).execute(at())
     assert str(caught.value).startswith(
         "the epoch failed, and no other try follows: "
-        "checkpoint 1 failed: JOB_FAILURE: NoRestart allows no restart: routes: boom. A stage failed and no other try "
+        "checkpoint 1 failed: JOB_FAILURE: NoRestart allows no restart: routes: boom. A stage failed and has no "
     )
 
 

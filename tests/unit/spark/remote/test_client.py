@@ -79,7 +79,8 @@ class Catalog:
 def test_the_first_stage_of_an_attempt_forgets_what_was_cached_before() -> None:
     """semantics V2: and says so only afterwards, so that a stage which finds the view may rely on it"""
     shared = Catalog()
-    spark: Any = SimpleNamespace(catalog=shared, range=shared.range)
+    conf = SimpleNamespace(get={"spark.sql.globalTempDatabase": "global_temp"}.__getitem__)
+    spark: Any = SimpleNamespace(catalog=shared, range=shared.range, conf=conf)
     for attempt in ("7_1", "7_1", "7_2"):
         client.forget_cached(spark, attempt)
     assert shared.done == ["forgotten", "cairn_attempt_7_1", "forgotten", "cairn_attempt_7_2"]
