@@ -70,7 +70,8 @@ class CheckpointTrigger(PollingTrigger):
         poll_interval: float = 5.0,
         asked: int | None = None,
     ) -> None:
-        super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
+        super().__init__(storage, job, aws_conn_id, poll_interval)
+        self.epoch = epoch
         self.asked = asked
         self._whole_look_s = max(poll_interval, min(WHOLE_LOOK_S, 12 * poll_interval))
         self._is_spare = False
@@ -84,7 +85,11 @@ class CheckpointTrigger(PollingTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what another triggerer needs to go on."""
-        return "airflow_cairn.triggers.checkpoint.CheckpointTrigger", {**self.arguments(), "asked": self.asked}
+        return "airflow_cairn.triggers.checkpoint.CheckpointTrigger", {
+            **self.arguments(),
+            "epoch": self.epoch,
+            "asked": self.asked,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields one event: `status`, `checkpoint`, `reason`, `detail` and, for an error, its `kind`."""

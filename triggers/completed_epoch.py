@@ -50,16 +50,15 @@ class CompletedEpochTrigger(PollingTrigger):
         aws_conn_id: str | None = None,
         poll_interval: float = 30.0,
     ) -> None:
-        super().__init__(storage, job, "", aws_conn_id, poll_interval)
+        super().__init__(storage, job, aws_conn_id, poll_interval)
         self.run_id = run_id
         self.start = start
         self.end = end
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what another triggerer needs to go on."""
-        arguments = {name: value for name, value in self.arguments().items() if name != "epoch"}
         return "airflow_cairn.triggers.completed_epoch.CompletedEpochTrigger", {
-            **arguments,
+            **self.arguments(),
             "run_id": self.run_id,
             "start": self.start,
             "end": self.end,

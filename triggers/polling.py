@@ -48,7 +48,6 @@ class PollingTrigger(BaseTrigger):
     Args:
         storage: storage URI.
         job: the job's name.
-        epoch: the epoch's name (`layout.epoch_name`).
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0.
 
@@ -56,13 +55,12 @@ class PollingTrigger(BaseTrigger):
         InvalidConfigError: the interval is not positive.
     """
 
-    def __init__(self, storage: str, job: str, epoch: str, aws_conn_id: str | None, poll_interval: float) -> None:
+    def __init__(self, storage: str, job: str, aws_conn_id: str | None, poll_interval: float) -> None:
         super().__init__()
         if poll_interval <= 0:
             raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=poll_interval)
         self.storage = storage
         self.job = job
-        self.epoch = epoch
         self.aws_conn_id = aws_conn_id
         self.poll_interval = poll_interval
         self.longest_pause_s = LONGEST_PAUSE_S
@@ -75,7 +73,6 @@ class PollingTrigger(BaseTrigger):
         return {
             "storage": self.storage,
             "job": self.job,
-            "epoch": self.epoch,
             "aws_conn_id": self.aws_conn_id,
             "poll_interval": self.poll_interval,
         }

@@ -66,7 +66,7 @@ class RequestTrigger(PollingTrigger):
         poll_interval: float = 2.0,
         recheck_interval: float = 15.0,
     ) -> None:
-        super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
+        super().__init__(storage, job, aws_conn_id, poll_interval)
         if recheck_interval <= 0:
             raise InvalidConfigError("recheck_interval must be above 0 seconds", recheck_interval=recheck_interval)
         self.turn = Turn(epoch, RequestKind(kind), max_concurrent, min_pause_ms)
@@ -78,6 +78,7 @@ class RequestTrigger(PollingTrigger):
             "airflow_cairn.triggers.request.RequestTrigger",
             {
                 **self.arguments(),
+                "epoch": self.turn.epoch,
                 "kind": str(self.turn.kind),
                 "max_concurrent": self.turn.max_concurrent,
                 "min_pause_ms": self.turn.min_pause_ms,

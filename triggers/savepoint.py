@@ -51,7 +51,8 @@ class SavepointTrigger(PollingTrigger):
         poll_interval: float = 5.0,
         recheck_interval: float = 0.0,
     ) -> None:
-        super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
+        super().__init__(storage, job, aws_conn_id, poll_interval)
+        self.epoch = epoch
         self.request = request
         self.recheck_interval = recheck_interval
 
@@ -59,6 +60,7 @@ class SavepointTrigger(PollingTrigger):
         """Give what another triggerer needs to go on."""
         return "airflow_cairn.triggers.savepoint.SavepointTrigger", {
             **self.arguments(),
+            "epoch": self.epoch,
             "request": self.request,
             "recheck_interval": self.recheck_interval,
         }

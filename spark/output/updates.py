@@ -249,7 +249,7 @@ def write(
 
 def _needs_its_base(update: Update, before: Stored) -> bool:
     """Tell whether runs are merged with their base only: without it, sums of partials may not fit their columns."""
-    return bool(update.merge) and needs_the_base(schema_of(before.output), update.merge or {})
+    return update.merge is not None and needs_the_base(schema_of(before.output), update.merge)
 
 
 def _planned_run(

@@ -134,13 +134,12 @@ def placed(
         is_small: whether the state was small so far: Spark joins partitions that are small, at any parallelism.
     """
     grouped = df.withColumn(COLUMN, group_of(key, key_groups))
-    if parallelism is None or is_small:
-        if _is_adaptive(df):
-            partitions = parallelism or key_groups
-            return _rebalanced(grouped.withColumn(_TARGET, _aim(partitions, key_groups)), partitions)
-        if parallelism is None:
-            # Spark joins no small partitions later, then; the session says how many it likes.
-            parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
+    if (parallelism is None or is_small) and _is_adaptive(df):
+        partitions = parallelism or key_groups
+        return _rebalanced(grouped.withColumn(_TARGET, _aim(partitions, key_groups)), partitions)
+    if parallelism is None:
+        # Spark joins no small partitions later, then; the session says how many it likes.
+        parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
     return grouped.withColumn(_TARGET, _aim(parallelism, key_groups)).repartition(parallelism, _TARGET)
 
 
