@@ -91,6 +91,7 @@ class Coordinator(UseCase):
         self.acknowledge = reports.acknowledge
         self.decline = reports.decline
         self.standing = reports.standing
+        self.over = reports.over
         self.completed_with = reports.completed_with
 
         looks = CheckpointProgress(opened, resumption)

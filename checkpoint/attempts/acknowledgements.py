@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
@@ -17,12 +18,16 @@ from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
 from ..executions import stored_handover
+from ..executions.begun_executions import BegunExecution
 from ..open_job import OpenJob, UseCase
 from ..reasons import DECLINES, AckAnswer
 from ..store import acks, completed_epochs, metadata_file
 from ..store.head_store import Decision, changed
 
 log = logging.getLogger("airflow_cairn")
+
+_Told = AckDocument | Handover | BegunExecution
+"""What names an execution: its home, epoch, attempt, stage and token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,16 @@ class Standing:
     def may_count(self) -> bool:
         """Whether the execution may still become part of a checkpoint; if not, it never will."""
         return self.current or self.awaited
+
+    @property
+    def over(self) -> str:
+        """Why an execution that may not count never will, for users to read; a clause."""
+        if self.completed is not None:
+            return f"checkpoint {self.completed} has completed its epoch without it"
+        if self.attempt is not None:
+            return f"attempt {self.attempt.attempt}, checkpoint {self.attempt.id}, runs the stage anew, or is overtaken"
+        reason = f" ({self.ended.reason})" if self.ended is not None and self.ended.reason is not None else ""
+        return f"its attempt has ended{reason}, and none that follows takes it over"
 
 
 class ExecutionReports(UseCase):
@@ -111,35 +126,7 @@ class ExecutionReports(UseCase):
             GoneError: the document of the pending attempt is missing.
             DocumentError: it is broken.
         """
-
-        def look(head: Head, _now_ms: int) -> Standing:
-            own = head.pending_by_id(handover.checkpoint) or head.ended_by_id(handover.checkpoint)
-            triggered_at_ms = own.triggered_at_ms if own else None
-            place = completed_epochs.where_is(self._files, head, handover.epoch)
-            if isinstance(place, EpochCompleted):
-                completed = place.checkpoint
-                left_out = handover.stage in head.left_out_of(completed)
-                return Standing(
-                    None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
-                )
-            if not isinstance(place, EpochPending):
-                return Standing(
-                    None,
-                    current=False,
-                    completed=None,
-                    triggered_at_ms=triggered_at_ms,
-                    ended=place.newest if isinstance(place, EpochEnded) else None,
-                    awaited=self._is_awaited(head, handover),
-                )
-            entry = place.entry
-            late = overtaken.why(head, entry) is not None
-            current = _started_by(entry, handover) and not late
-            if not current and not late:
-                execution = self._documents.of(entry).executions.get(handover.stage)
-                current = execution is not None and execution.token == handover.token
-            return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
-
-        return self._heads.observe(look)
+        return self._heads.observe(lambda head, _now_ms: self._standing(head, handover))
 
     def completed_with(self, handover: Handover) -> bool:
         """Tell whether an execution's epoch has completed with it; True also where the store no longer says (A2)."""
@@ -149,6 +136,67 @@ class ExecutionReports(UseCase):
             return isinstance(place, EpochCompleted) and self._may_have_completed_with(head, place.checkpoint, handover)
 
         return self._heads.observe(look)
+
+    def over(self, executions: Collection[BegunExecution], head: Head) -> dict[str, str | None]:
+        """Say which executions can never count any more (semantics V2).
+
+        The answer stays true whatever happens next, except that a rewind may undo an epoch that has completed.
+
+        Args:
+            executions: that the head has named at some time.
+            head: as it was a moment ago: what runs by it is not asked for again, so that such a look costs no request.
+
+        Returns:
+            By token why; None for one with which its epoch has completed, or may have. One that may still count is
+            missing.
+
+        Raises:
+            GoneError: the document of a pending attempt is missing.
+            DocumentError: it is broken.
+        """
+        asked = [it for it in executions if not _runs_in(head, it)]
+        if not asked:
+            return {}
+
+        def look(newest: Head, _now_ms: int) -> dict[str, str | None]:
+            found = {it: self._standing(newest, it) for it in asked}
+            return {
+                it.token: None if self._has_its_end(newest, it, standing) else standing.over
+                for it, standing in found.items()
+                if not standing.may_count
+            }
+
+        return self._heads.observe(look)
+
+    def _has_its_end(self, head: Head, it: BegunExecution, standing: Standing) -> bool:
+        return standing.completed is not None and self._may_have_completed_with(head, standing.completed, it)
+
+    def _standing(self, head: Head, it: Handover | BegunExecution) -> Standing:
+        own = head.pending_by_id(it.checkpoint) or head.ended_by_id(it.checkpoint)
+        triggered_at_ms = own.triggered_at_ms if own else None
+        place = completed_epochs.where_is(self._files, head, it.epoch)
+        if isinstance(place, EpochCompleted):
+            completed = place.checkpoint
+            left_out = it.stage in head.left_out_of(completed)
+            return Standing(
+                None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
+            )
+        if not isinstance(place, EpochPending):
+            return Standing(
+                None,
+                current=False,
+                completed=None,
+                triggered_at_ms=triggered_at_ms,
+                ended=place.newest if isinstance(place, EpochEnded) else None,
+                awaited=self._is_awaited(head, it),
+            )
+        entry = place.entry
+        late = overtaken.why(head, entry) is not None
+        current = _started_by(entry, it) and not late
+        if not current and not late:
+            execution = self._documents.of(entry).executions.get(it.stage)
+            current = execution is not None and execution.token == it.token
+        return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
 
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
         settled = settle.settle(self._files, head, now_ms)
@@ -182,16 +230,16 @@ class ExecutionReports(UseCase):
             return AckAnswer.SUCCESS  # the next attempt finds the marker and takes it over
         return acks.judge(head, None, ack)
 
-    def _is_awaited(self, head: Head, handover: Handover) -> bool:
+    def _is_awaited(self, head: Head, it: _Told) -> bool:
         """Tell whether a next attempt is expected that takes the execution over, running.
 
         One follows where a stage has declined and is tried again, or where the job tolerates the failure (D5). After
         any other end no task opens one before this stage itself is tried again.
         """
-        ended = head.carryable(handover.epoch)
+        ended = head.carryable(it.epoch)
         if ended is None or not (ended.tolerated or ended.reason in DECLINES):
             return False
-        return self._lends(ended, handover.token)
+        return self._lends(ended, it.token)
 
     def _lends(self, ended: EndedEntry, token: str) -> bool:
         """Tell whether a next attempt could carry the execution over, unless the head says otherwise.
@@ -204,7 +252,7 @@ class ExecutionReports(UseCase):
         document = self._documents.readable(ended)
         return document is None or token in {execution.token for execution in document.executions.values()}
 
-    def _may_have_completed_with(self, head: Head, completed: int, it: AckDocument | Handover) -> bool:
+    def _may_have_completed_with(self, head: Head, completed: int, it: _Told) -> bool:
         """Tell whether a checkpoint completed with this execution; True also where that is no longer known.
 
         A checkpoint that completed and left the store may have passed this execution's files on to the next one.
@@ -247,12 +295,18 @@ class ExecutionReports(UseCase):
         self._files.delete([each.key for each in markers if layout.token_of(each.key.split("/")[-1]) == ack.token])
 
 
-def _started_by(entry: PendingEntry, it: AckDocument | Handover) -> bool:
+def _started_by(entry: PendingEntry, it: _Told) -> bool:
     """Tell from the head alone whether an attempt has started an execution, which is then its own to the end.
 
     Where it has not, it may have carried the execution over; its document says so.
     """
     return (it.checkpoint, it.attempt, it.token) == (entry.id, entry.attempt, execution_token(entry.token, it.stage))
+
+
+def _runs_in(head: Head, it: BegunExecution) -> bool:
+    """Tell from the head alone whether an execution is that of a pending attempt that has started it itself."""
+    entry = head.pending_by_id(it.checkpoint)
+    return entry is not None and _started_by(entry, it) and overtaken.why(head, entry) is None
 
 
 def _noted(head: Head, ack: AckDocument, answer: AckAnswer) -> Head:

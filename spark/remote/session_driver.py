@@ -27,9 +27,11 @@ from ...checkpoint.servers.record import ServerEntry
 from ...storage.errors import CairnError, GoneError
 from ..handover import hadoop_credentials
 from ..handover.conf import open_driver_store, s3_options
+from .driver.activity import ServerActivity
+from .driver.jvm_sessions import JvmSessions
+from .driver.stale_sessions import StaleSessions
 from .local_folder import make_local_state
 from .register import ServerRegister
-from .server_activity import ServerActivity
 from .server_task import GLOBAL_VIEWS, IDENTITY, TOKEN, TOKEN_CONF, ServerTask
 from .tls_end import TlsEnd
 
@@ -56,6 +58,7 @@ class ServerLife:
         coordinator: of its job.
         register: the record of the job's servers.
         look: gives what the server has done.
+        close_stale: closes the sessions of executions that are over by a head of the job (semantics V2).
         now_ms: clock, milliseconds.
     """
 
@@ -65,12 +68,14 @@ class ServerLife:
         coordinator: Coordinator,
         register: ServerRegister,
         look: Callable[[], Activity],
+        close_stale: Callable[[Head], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._task = task
         self._coordinator = coordinator
         self._register = register
         self._look = look
+        self._close_stale = close_stale
         self._now_ms = now_ms
         self._renewed_ms = now_ms()
         self._why: str | None = None
@@ -88,9 +93,11 @@ class ServerLife:
         """
         activity, now_ms = self._look(), self._now_ms()
         try:
-            entry = self._entry(now_ms)
+            entry, head = self._entry(now_ms), self._head()
+            if head is not None and activity.open_sessions > 0:
+                self._close_stale(head)
             if self._why is None:
-                self._why = why_end(entry, self._head(), activity, self._task.limits)
+                self._why = why_end(entry, head, activity, self._task.limits)
                 if self._why is not None:
                     log.warning("this server takes no more stages: %s", self._why)
                     self._register.retire(self._task.nonce)
@@ -180,11 +187,12 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     jvm.java.lang.System.clearProperty(_TOKEN_PROPERTY)
     context: Any = spark.sparkContext
     try:
-        activity = ServerActivity(context._jvm, partial(forget_shared, spark))
+        sessions = JvmSessions(context._jvm)
+        activity = ServerActivity(sessions, partial(forget_shared, spark))
         why = make_local_state(task, context.master, context._jsc.hadoopConfiguration().get)
         if why is not None:
             log.warning("no copies of state are kept here: %s", why)
-        with reachable(task, activity.port, secrets) as port:
+        with reachable(task, sessions.port, secrets) as port:
             host = task.host if task.folder is not None else _own_host(context)
             entry = register.come_up(task.nonce, port, host)
             up.set()
@@ -192,7 +200,8 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
                 log.warning("this server has been replaced while it started")
                 return
             log.warning("server %s of job %s is up at port %d of %s", task.nonce, task.job, port, host or "here")
-            life = ServerLife(task, coordinator, register, activity.look, system_runtime().now_ms)
+            stale = StaleSessions(coordinator, sessions)
+            life = ServerLife(task, coordinator, register, activity.look, stale.close, system_runtime().now_ms)
             while life.goes_on() and not told.wait(LOOK_S):
                 pass
             log.warning("this server ends: %s", life.why or "it was told to")

@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
 
@@ -21,6 +21,8 @@ from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.servers.lifetime import Activity
 from airflow_cairn.spark.handover.conf import open_driver_store, s3_options
 from airflow_cairn.spark.remote import session_driver
+from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession
+from airflow_cairn.spark.remote.driver.stale_sessions import StaleSessions
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server_task import IDENTITY, TOKEN, ServerTask
 from airflow_cairn.spark.remote.session_driver import ServerLife, reachable
@@ -68,7 +70,8 @@ def main() -> int:
             return Activity(len(server.open), len(server.open | server.closed), 0, 0, 0)
 
         register.come_up(task.nonce, port, task.host or ("127.0.0.1" if task.bind_address else None))
-        life = ServerLife(task, coordinator, register, look, system_runtime().now_ms)
+        stale = StaleSessions(coordinator, _Sessions(server))
+        life = ServerLife(task, coordinator, register, look, stale.close, system_runtime().now_ms)
         while life.goes_on() and not told.wait(0.05):
             pass
         _tell(notes, server, life.why)
@@ -102,6 +105,20 @@ def _credentials() -> dict[str, str]:
         size = int.from_bytes(data[at + 1 : at + 1 + more]) if more else data[at]
         found[name] = data[at + 1 + more : at + 1 + more + size].decode()
     return found
+
+
+@dataclass
+class _Sessions:
+    """The sessions of the server, as Spark's manager would have them."""
+
+    server: ConnectStandIn
+
+    def opened(self) -> list[ServerSession]:
+        return [ServerSession(session, f"server's {session}", (user, session)) for user, session in self.server.open]
+
+    def close(self, session: ServerSession) -> None:
+        self.server.open.discard(session.key)
+        self.server.closed.add(session.key)
 
 
 def _tell(notes: Path, server: ConnectStandIn, why: str | None) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import timedelta
 from http.client import HTTPException
 from pathlib import Path
@@ -21,12 +24,20 @@ import pytest
 from airflow.sdk import DAG
 from pyspark.sql import SparkSession
 
-from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocument, ServerState
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark.handover.conf import handover_conf
+from airflow_cairn.spark.remote.client import NOT_RUN
+from airflow_cairn.spark.remote.server import ConnectServer
 from airflow_cairn.spark.remote.server_token import server_token
 from airflow_cairn.spark.remote.session_driver import forget_shared
+from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
@@ -245,3 +256,57 @@ def test_a_server_whose_heap_is_full_ends_and_another_one_takes_its_place(
     assert "Terminating due to java.lang.OutOfMemoryError" in said.text, "the end of its log"
     stage(job, str(application), session).execute(context(Ti(run_id="e1", try_number=2, max_tries=2)))
     assert [each.id for each in job.coordinator.head().completed] == [2], "the second attempt"
+
+
+def test_what_a_dead_client_has_begun_is_stopped_though_the_next_try_runs_elsewhere(
+    job: Job, here: None, tmp_path: Path, said: Said
+) -> None:  # semantics V2
+    """Each machine has its own server: the next try, on another machine, does not reach the one of the try before."""
+    application = tmp_path / "routes.py"
+    application.write_text(APPLICATION)
+    (tmp_path / "doubled.py").write_text("def of(number):\n    return 2 * number\n")
+    session = ConnectSession(conf={**CONF, **fast_conf()}, idle=timedelta(hours=1))
+
+    def run(run_id: str) -> ServerEntry:
+        land(tmp_path, run_id)
+        job.trigger(run_id)
+        stage(job, str(application), session).execute(context(Ti(run_id=run_id)))
+        return servers(job).servers[-1]
+
+    server = run("e1")
+    at = ConnectServer("localhost", server.port, server_token(SECRET, job.storage, job.name, server.nonce))
+
+    def start(handover: Handover) -> subprocess.Popen[bytes]:
+        key = layout.handover(handover.checkpoint, handover.stage, handover.token)
+        handed = handover_conf(handover, key, storage=parse_storage_uri(job.storage))
+        slow = str(Path(__file__).parent / "applications" / "connect_slow.py")
+        # Twenty minutes on both of the server's cores: until it is stopped, nothing else runs.
+        submission = Submission(slow, session_id(handover.token), handed, asdict(at), ("60000",), nonce=server.nonce)
+        program = [sys.executable, "-m", "airflow_cairn.spark.remote.client"]
+        return subprocess.Popen(program, env={**os.environ, VARIABLE: submission.to_json()}, cwd=tmp_path)
+
+    def parts(handover: Handover) -> list[Path]:
+        return [each for each in job.folder.rglob("*.parquet") if handover.token in str(each)]
+
+    log = Path(tempfile.gettempdir(), f"cairn-server-{server.nonce}", "server.log")
+    job.trigger("e2")
+    first = job.begin("e2", claimant="a try on this machine")
+    with start(first) as dead:
+        wait_until(lambda: len(parts(first)) == 2, 600, "both tasks of the first to write")
+        dead.kill()
+    second = job.begin("e2", claimant="a try on another machine")
+    began = time.monotonic()
+    wait_until(lambda: not parts(first), 60, "the first to be stopped, and what it wrote to be deleted")
+    print("STOPPED AFTER", time.monotonic() - began)
+    job.acknowledge(second)
+    job.coordinator.complete(second.checkpoint)
+    assert (
+        "the session of stage routes, attempt 1 of e2, is closed: attempt 2, checkpoint 3, runs the" in log.read_text()
+    )
+
+    # A client of the first try that comes only now finds its session closed, and a third epoch the server free.
+    with start(first) as late:
+        assert late.wait(600) == NOT_RUN
+    assert run("e3").nonce == server.nonce
+    assert [each.id for each in job.coordinator.head().completed][-1] == 4
+    assert parts(first) == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.servers.decisions import LEASE_MS, RENEW_MS, StartIt, TakeIt
 from airflow_cairn.checkpoint.servers.lifetime import Activity, Limits
@@ -53,6 +54,8 @@ class Server:
     world: World
     store: Mute
     activity: Activity = field(default_factory=lambda: Activity(1, 1, 0, 0, 0))
+    heads: list[Head] = field(default_factory=list)
+    """By which the sessions of executions that are over were to be closed."""
 
     def register(self, store: ObjectStore | None = None) -> ServerRegister:
         coordinator = self.world.coordinator(store or self.world.store)
@@ -62,7 +65,9 @@ class Server:
         limits = Limits(idle_ms=IDLE_MS, max_age_ms=10**9, max_sessions=10)
         task = ServerTask("file:///x", "flights", "first", limits, "/x")
         coordinator = self.world.coordinator(self.store)
-        return ServerLife(task, coordinator, self.register(self.store), lambda: self.activity, self.world.clock)
+        return ServerLife(
+            task, coordinator, self.register(self.store), lambda: self.activity, self.heads.append, self.world.clock
+        )
 
     def wait(self, ms: int) -> None:
         self.world.clock.now_ms += ms
@@ -122,6 +127,18 @@ def test_one_that_was_replaced_goes_on_until_its_last_session_is_released(server
     assert not life.goes_on()
     assert life.why == "another server has replaced it"
     assert list(server.states()) == ["second"]
+
+
+def test_each_look_closes_what_is_over_while_a_session_is_open(server: Server) -> None:  # semantics V2
+    life = server.life()
+    assert life.goes_on()
+    server.register().claim(None, "here", "second", gone="first")
+    assert life.goes_on()
+    assert life.goes_on(), "it takes no more stages, and waits for the last session"
+    assert [head.revision for head in server.heads] == [server.world.coordinator().head().revision] * 3
+    server.activity = replace(server.activity, open_sessions=0)
+    life.goes_on()
+    assert len(server.heads) == 3
 
 
 def test_it_ends_with_its_job(server: Server) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.remote.server_activity import ServerActivity
+from airflow_cairn.spark.remote.driver.activity import ServerActivity
+from airflow_cairn.spark.remote.driver.jvm_sessions import JvmSessions, ServerSession
 from scripts.harness.wait import wait_until
 
 
@@ -25,7 +26,10 @@ class Sequence:
         return len(self._ids)
 
     def apply(self, at: int) -> Any:
-        return SimpleNamespace(serverSessionId=lambda: self._ids[at])
+        found = self._ids[at]
+        return SimpleNamespace(
+            sessionId=lambda: f"client's {found}", serverSessionId=lambda: found, key=lambda: ("cairn", found)
+        )
 
 
 class Service:
@@ -35,13 +39,16 @@ class Service:
         self.active: tuple[str, ...] = ()
         self.closed: tuple[str, ...] = ()
         self.forgotten = 0
+        self.told_to_close: list[tuple[object, bool]] = []
 
     def forget(self) -> None:
         self.forgotten += 1
 
     def sessionManager(self) -> Any:
         return SimpleNamespace(
-            listActiveSessions=lambda: Sequence(*self.active), listClosedSessions=lambda: Sequence(*self.closed)
+            listActiveSessions=lambda: Sequence(*self.active),
+            listClosedSessions=lambda: Sequence(*self.closed),
+            closeSession=lambda key, reconnect: self.told_to_close.append((key, reconnect)),
         )
 
     def localPort(self) -> int:
@@ -65,12 +72,22 @@ class Seconds:
 @pytest.fixture
 def watched() -> tuple[Service, Seconds, ServerActivity]:
     service, clock = Service(), Seconds()
-    return service, clock, ServerActivity(service.jvm(), service.forget, clock)
+    return service, clock, ServerActivity(JvmSessions(service.jvm()), service.forget, clock)
+
+
+def test_sessions_are_named_as_client_and_server_name_them_and_closed_for_good() -> None:
+    service = Service()
+    service.active, service.closed = ("a",), ("b",)
+    sessions = JvmSessions(service.jvm())
+    assert sessions.port == 40001
+    assert sessions.opened() == [ServerSession("client's a", "a", None)]
+    assert sessions.closed() == [ServerSession("client's b", "b", None)]
+    sessions.close(sessions.opened()[0])
+    assert service.told_to_close == [(("cairn", "a"), False)]
 
 
 def test_quiet_is_since_the_last_session(watched: tuple[Service, Seconds, ServerActivity]) -> None:
     service, clock, activity = watched
-    assert activity.port == 40001
     clock.now += 5
     assert activity.look().quiet_ms == 5_000, "from its start"
     service.active = ("a",)
