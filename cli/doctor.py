@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 
 from ..checkpoint import system_runtime
 from ..checkpoint.answers import FilesProgress
@@ -47,11 +48,11 @@ def doctor(
                 on_progress=on_progress,
             )
         )
-    elif options.job is not None or not (options.worker or options.dag):
+    elif options.job is not None or not _of_worker(options):
         raise InvalidConfigError(
             "there is nothing to check: give --storage URI (or set CAIRN_STORAGE), and --worker for this machine"
         )
-    if not (options.worker or options.dag):
+    if not _of_worker(options):
         # Also without --worker: the errors of a broken PySpark do not say that it is broken.
         from ..spark.pyspark_versions import check_installed
 
@@ -61,9 +62,13 @@ def doctor(
     return found
 
 
+def _of_worker(options: argparse.Namespace) -> bool:
+    return bool(options.worker or options.dag or options.cluster)
+
+
 def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
     # Airflow prints when it is imported; what this command prints must stay readable for a program.
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), _without_sparks_log():
         try:
             from ..tasks.health.examine import examine_worker
         except ImportError as error:
@@ -71,8 +76,23 @@ def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
                 f"--worker is for a machine on which Airflow's workers run; here Airflow cannot be imported: {error}"
             ) from error
         return examine_worker(
-            s3=s3, spark_conf=dict(options.conf), airflow_api_conn_id=options.api_conn, dag_id=options.dag
+            s3=s3,
+            spark_conf=dict(options.conf),
+            airflow_api_conn_id=options.api_conn,
+            dag_id=options.dag,
+            cluster=options.spark_conn if options.cluster else None,
         )
+
+
+@contextmanager
+def _without_sparks_log() -> Iterator[None]:
+    """Show nothing of what a driver prints: the finding has its cause. Airflow's set-up would show it all."""
+    log = logging.getLogger("spark")
+    before, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.propagate = before
 
 
 def setting(word: str) -> tuple[str, str]:

@@ -43,6 +43,9 @@ class CairnDoctorOperator(BaseOperator):
         dag_to_check: a DAG that should be there and not paused (templated).
         max_age: how old the latest completed checkpoint of each job may be; None: any age.
         read_only: write nothing to the storage: leaves out the rights and the conditional writes.
+        cluster: ask the cluster too which Spark, Java and Python it has: a small application runs there, for five
+            minutes at most.
+        spark_conn_id: the Spark connection of the stages, of type `spark` or `spark_connect`.
         fail_on: the task fails where there is such a finding, or a worse one.
         **kwargs: what every operator takes.
 
@@ -65,6 +68,8 @@ class CairnDoctorOperator(BaseOperator):
         dag_to_check: str | None = None,
         max_age: timedelta | None = None,
         read_only: bool = False,
+        cluster: bool = False,
+        spark_conn_id: str = "spark_default",
         fail_on: FailOn = "error",
         **kwargs: Any,
     ) -> None:
@@ -85,6 +90,8 @@ class CairnDoctorOperator(BaseOperator):
         self.dag_to_check = dag_to_check
         self.max_age = max_age
         self.read_only = read_only
+        self.cluster = cluster
+        self.spark_conn_id = spark_conn_id
         self.fail_on = fail_on
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
@@ -111,6 +118,7 @@ class CairnDoctorOperator(BaseOperator):
                 spark_conf=self.spark_conf,
                 airflow_api_conn_id=self.airflow_api_conn_id,
                 dag_id=self.dag_to_check,
+                cluster=self.spark_conn_id if self.cluster else None,
             )
         )
         for each in found.sorted():

@@ -112,6 +112,17 @@ def _doctor(verbs: Verbs) -> None:
     )
     verb.add_argument("--dag", metavar="DAG_ID", help="as --worker, and ask Airflow's API for this DAG")
     verb.add_argument(
+        "--cluster",
+        action="store_true",
+        help="as --worker, and run a small application on the cluster: its Spark, and Java and Python of its executors",
+    )
+    verb.add_argument(
+        "--spark-conn",
+        metavar="ID",
+        default="spark_default",
+        help="with --cluster: the Airflow connection to it, of type spark or spark_connect (spark_default)",
+    )
+    verb.add_argument(
         "--conf",
         metavar="NAME=VALUE",
         type=setting,

@@ -1,4 +1,5 @@
-"""What is wrong with a worker, as findings: its Spark, Java and Python, its Airflow, and the way to Airflow's API.
+"""What is wrong with a worker, as findings: its Spark, Java and Python, those of the cluster, and its Airflow.
 
-Imports hooks. What it looks at, it gives to pure functions that judge it. Never changes anything.
+Imports hooks. What it looks at, it gives to pure functions that judge it. Never changes anything, and starts something
+elsewhere only if it is told to.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points, requires, version
@@ -11,8 +12,11 @@ from airflow.sdk.configuration import conf
 from ...checkpoint.health.findings import Examination, Finding
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...hooks.versions import features
-from . import airflow_checks, api_checks, spark_checks
+from . import airflow_checks, api_checks, cluster_checks, spark_checks
+from .cluster_facts import NoAnswer, Silence, ask
 from .spark_facts import gather, installed
+
+log = logging.getLogger("airflow_cairn")
 
 _PACKAGE = "airflow-cairn"
 
@@ -23,8 +27,9 @@ def examine_worker(
     spark_conf: Mapping[str, str] | None = None,
     airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
     dag_id: str | None = None,
+    cluster: str | None = None,
 ) -> Examination:
-    """Make every check of this machine.
+    """Make every check of this machine, and of the cluster if it is to be asked.
 
     Args:
         s3: whether the storage is an `s3://` one, so that Spark needs jars for it.
@@ -32,6 +37,7 @@ def examine_worker(
         airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. Nor is it by the default one
             where that is not defined and no DAG is to be asked for: most jobs do without.
         dag_id: a DAG to ask for.
+        cluster: the Spark connection by which the cluster is asked: that starts an application there. None: it is not.
     """
     done = Examination()
     facts = gather(os.environ, spark_conf)
@@ -47,6 +53,7 @@ def examine_worker(
     done.run("settings", lambda: airflow_checks.check_settings(conf.getint))
     done.run("executor", _executor)
     _examine_api(done, airflow_api_conn_id, dag_id)
+    _examine_cluster(done, cluster, spark_conf or {})
     return done
 
 
@@ -77,3 +84,25 @@ def _examine_api(done: Examination, conn_id: str | None, dag_id: str | None) -> 
         done.run("airflow's processes", lambda: api_checks.check_components(hook))
         if dag_id is not None:
             done.run(f"DAG {dag_id}", lambda: api_checks.check_dag(hook, dag_id))
+
+
+def _examine_cluster(done: Examination, conn_id: str | None, spark_conf: Mapping[str, str]) -> None:
+    if conn_id is None:
+        done.skipped["the cluster"] = (
+            "it was not asked: that starts a small application there (--cluster, cluster=True)"
+        )
+        return
+    facts = ask(conn_id, spark_conf)
+    if isinstance(facts, NoAnswer):
+        if facts.silence is Silence.ELSEWHERE:
+            done.skipped["the cluster"] = facts.why
+        else:
+            done.findings.append(cluster_checks.no_answer(conn_id, facts))
+        return
+    log.info("the cluster of %s: %s", conn_id, facts.line())
+    done.run("cluster", lambda: cluster_checks.check_spark(conn_id, facts))
+    done.run("cluster's Python", lambda: cluster_checks.check_python(conn_id, facts))
+    if "java" in facts.failed:
+        done.skipped["cluster's Java"] = cluster_checks.cause_of(facts.failed["java"])
+    else:
+        done.run("cluster's Java", lambda: cluster_checks.check_java(conn_id, facts))

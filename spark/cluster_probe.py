@@ -1,0 +1,89 @@
+"""An application that tells what a cluster has: Spark, Java and Python of driver and executors.
+
+`cairn doctor --cluster` runs it by its path, as the driver of a `spark-submit` or as a client of a Spark Connect
+server. It writes one line of JSON into the file that its argument names. It imports nothing of this package: it has to
+tell even where Cairn could not run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROWS = 1000
+"""More than there are cores on most clusters: Spark makes as many tasks of them as there are cores."""
+_JAVA = "java_method('java.lang.System', 'getProperty', 'java.version') AS java"
+_SPARK = "java_method('org.apache.spark.package', 'SPARK_VERSION') AS spark"
+
+
+def look(spark: SparkSession) -> dict[str, Any]:
+    """Ask driver and executors; a question that fails is told with the others' answers.
+
+    Args:
+        spark: the session.
+    """
+    import pyspark
+
+    failed: dict[str, str] = {}
+
+    def asked(what: str, question: Callable[[], list[Any]]) -> list[Any]:
+        try:
+            return sorted({tuple(row) for row in question()})
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the doctor has to tell
+            failed[what] = str(error)
+            return []
+
+    # Rows that the optimizer computes, so that no executor does.
+    driver = asked("java", lambda: spark.sql("VALUES (1)").selectExpr(_JAVA).collect())
+    java = asked("java", lambda: spark.range(_ROWS).selectExpr(_JAVA, _SPARK).collect())
+    python = asked(
+        "python", lambda: spark.range(_ROWS).select(_function()("id").alias("v")).selectExpr("v.*").collect()
+    )
+    return {
+        "spark": spark.version,
+        "pyspark": pyspark.__version__,
+        "java": driver[0][0] if driver else "",
+        "python": "{}.{}.{}".format(*sys.version_info),
+        "executor_java": sorted({each[0] for each in java}),
+        "executor_spark": sorted({each[1] for each in java}),
+        "executor_python": sorted({each[0] for each in python}),
+        "hosts": sorted({each[1] for each in python}),
+        "failed": failed,
+    }
+
+
+def _function() -> Any:
+    """Give the function in Python that runs on the executors; without Arrow, which needs more packages there."""
+    from pyspark.sql.functions import udf
+
+    def here(_row: int) -> tuple[str, str]:
+        import socket
+        import sys
+
+        return "{}.{}.{}".format(*sys.version_info), socket.gethostname()
+
+    return udf(here, "python string, host string", useArrow=False)
+
+
+def main(path: str) -> None:
+    """Look, and write what was found into a file.
+
+    Args:
+        path: of the file; it appears once it is whole.
+    """
+    from pyspark.sql import SparkSession
+
+    found = json.dumps(look(SparkSession.builder.getOrCreate()))
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.write(found)
+    os.replace(f"{path}.tmp", path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

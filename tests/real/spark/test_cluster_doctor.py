@@ -1,0 +1,114 @@
+"""`cairn doctor --cluster` on real clusters: spark-submit to a standalone one, and a Spark Connect server."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyspark
+import pytest
+
+from airflow_cairn.spark import cluster_probe
+from airflow_cairn.tasks.health import cluster_facts
+from airflow_cairn.tasks.health.cluster_facts import ClusterFacts, NoAnswer, Silence, ask
+from airflow_cairn.tasks.health.examine import examine_worker
+from scripts.harness.spark.cluster import SparkCluster
+from scripts.harness.spark.connect_server import ConnectServer
+from scripts.harness.spark.start import fast_conf
+from scripts.harness.wait import wait_until
+from scripts.setup.java import ensure_java
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+Define = Callable[[str, str], None]
+
+CONN = "spark_there"
+TOKEN = "token-of-the-test"
+PATIENT_S = 1200.0
+"""On a machine as busy as can be."""
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker with the Spark and the Java of the tests."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("JAVA_HOME", str(ensure_java()))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setattr(cluster_facts, "ANSWER_S", PATIENT_S)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparkCluster]:
+    """Two workers, so that driver and executors are three JVMs."""
+    with SparkCluster() as it:
+        yield it
+
+
+def java() -> str:
+    """The version as the Java of the tests says it."""
+    words = [str(ensure_java() / "bin" / "java"), "-XshowSettings:properties", "-version"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    return next(line.split("=")[1].strip() for line in said.splitlines() if line.strip().startswith("java.version ="))
+
+
+def drivers() -> list[list[str]]:
+    """Give the command lines of processes that run the application of the doctor."""
+    lines = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if cluster_probe.__file__ in line]
+
+
+CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **fast_conf()}
+
+
+def test_driver_and_executors_of_a_standalone_cluster(
+    cluster: SparkCluster, connections: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections(CONN, json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": cluster.port}))
+    found = ask(CONN, CONF, answer_s=PATIENT_S)
+    assert isinstance(found, ClusterFacts), found
+    spark, python = (pyspark.__version__,), (platform.python_version(),)
+    assert (found.spark, found.pyspark, found.python) == (*spark, *spark, *python)
+    assert (found.executor_spark, found.executor_java, found.executor_python) == (spark, (java(),), python)
+    assert (found.java, len(found.hosts), found.failed) == (java(), 1, {})
+    assert found.over_connect is False
+
+    ill = {"spark.pyspark.python": "/no/such/python", "spark.pyspark.driver.python": sys.executable}
+    said = examine_worker(s3=False, airflow_api_conn_id=None, spark_conf={**CONF, **ill}, cluster=CONN)
+    (finding,) = [each for each in said.findings if each.subject == CONN]
+    assert finding.name == "cluster-python"
+    assert 'Cannot run program "/no/such/python"' in finding.what
+    assert said.passed[-2:] == ["cluster", "cluster's Java"]
+
+
+def test_a_standalone_cluster_that_gives_no_executor(cluster: SparkCluster, connections: Define) -> None:
+    connections(CONN, json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": cluster.port}))
+    found = ask(CONN, {**CONF, "spark.executor.memory": "64g", "spark.starvation.timeout": "1s"}, answer_s=45)
+    assert isinstance(found, NoAnswer), found
+    assert found.silence is Silence.FAILED
+    assert "Initial job has not accepted any resources" in found.why
+    wait_until(lambda: not drivers(), 60, "the driver to end", details=lambda: f"{drivers()}")
+
+
+def test_a_spark_connect_server_and_its_executors(connections: Define) -> None:
+    with ConnectServer(env={"SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN}) as server:
+        at = {"conn_type": "spark_connect", "host": "localhost", "port": server.port, "password": TOKEN}
+        connections(CONN, json.dumps(at))
+        found = ask(CONN, {}, answer_s=PATIENT_S)
+        assert isinstance(found, ClusterFacts), found
+        assert (found.spark, found.java, found.executor_java) == (pyspark.__version__, java(), (java(),))
+        assert (found.executor_python, found.failed) == ((platform.python_version(),), {})
+        assert found.over_connect is True
+        said = examine_worker(s3=False, airflow_api_conn_id=None, cluster=CONN)
+        assert [each for each in said.findings if each.subject == CONN] == []
+        assert said.passed[-3:] == ["cluster", "cluster's Python", "cluster's Java"]
+
+        connections(CONN, json.dumps({**at, "password": "another"}))
+        none = ask(CONN, {}, answer_s=PATIENT_S)
+        assert isinstance(none, NoAnswer)
+        assert "does not take the connection's token" in none.why

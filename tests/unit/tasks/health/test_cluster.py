@@ -1,0 +1,227 @@
+"""Illnesses of a cluster, planted one at a time: each is named rightly, and a healthy one has none."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.health.findings import Examination, Finding
+from airflow_cairn.cli.main import DAMAGED, main
+from airflow_cairn.tasks.health import cluster_checks, cluster_facts
+from airflow_cairn.tasks.health.cluster_facts import ClusterFacts, NoAnswer, Silence, ask
+from airflow_cairn.tasks.health.examine import examine_worker
+from scripts.harness.ports import free_port
+from tests.support.connect_stand_in import connect_server
+
+Define = Callable[[str, str], None]
+Submit = Callable[[str], None]
+
+CONN = "lake_spark"
+HEALTHY = ClusterFacts(
+    spark="4.2.0",
+    pyspark="4.2.0",
+    java="17.0.12",
+    python="3.12.3",
+    executor_spark=("4.2.0",),
+    executor_java=("17.0.12", "21.0.4"),
+    executor_python=("3.12.3", "3.12.11"),
+    hosts=("node-1", "node-2"),
+)
+MISMATCH = """An exception was thrown from the Python worker. Please see the stack trace below.
+pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.12, PySpark cannot run with different minor versions.
+"""  # noqa: E501 - as Spark 4 says it
+NO_PYTHON = """An error occurred while calling o71.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent \
+failure: Lost task 0.3 in stage 1.0 (TID 8) (127.0.0.1 executor 0): java.io.IOException: Cannot run program "python3"
+\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)
+Caused by: java.io.IOException: error=2, No such file or directory
+\t... 32 more
+"""
+NO_MODULE = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: \
+Lost task 0.3 in stage 1.0 (TID 8) (10.0.0.1 executor 0): org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "/opt/spark/python/pyspark/worker.py", line 1
+ModuleNotFoundError: No module named 'pyspark'
+
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)
+"""
+REFUSED = """[UNRESOLVED_ROUTINE] Cannot resolve routine `java_method` on search path. SQLSTATE: 42883; line 1 pos 0;
+'Project ['java_method(java.lang.System, getProperty, java.version)]
+"""
+
+
+def of_cluster(facts: ClusterFacts) -> list[Finding]:
+    checks = (cluster_checks.check_spark, cluster_checks.check_java, cluster_checks.check_python)
+    found = [each for check in checks for each in check(CONN, facts)]
+    assert all(each.subject == CONN and each.what and each.why and each.mend for each in found)
+    return found
+
+
+ILL: dict[str, tuple[ClusterFacts, list[str]]] = {
+    "an old Spark": (replace(HEALTHY, spark="3.4.1", executor_spark=("3.4.1",), pyspark="3.4.1"), ["spark-unfit"] * 2),
+    "a Spark that is too new": (replace(HEALTHY, spark="5.0.0", executor_spark=(), pyspark="5.0.0"), ["spark-unfit"]),
+    "executors of another Spark": (replace(HEALTHY, executor_spark=("4.1.1", "4.2.0")), ["spark-versions"]),
+    "a client of another Spark": (replace(HEALTHY, pyspark="4.1.1", over_connect=True), ["spark-versions"]),
+    "an old Java": (replace(HEALTHY, java="11.0.2"), ["java-old"]),
+    "an old Java of executors": (replace(HEALTHY, executor_java=("1.8.0_412", "17.0.12")), ["java-old"]),
+    "two Pythons": (replace(HEALTHY, executor_python=(), failed={"python": MISMATCH}), ["python-versions"]),
+    "two Pythons that one executor has": (replace(HEALTHY, executor_python=("3.12.3", "3.9.2")), ["python-versions"]),
+    "no Python": (replace(HEALTHY, executor_python=(), failed={"python": NO_PYTHON}), ["cluster-python"]),
+}
+
+
+@pytest.mark.parametrize("illness", ILL)
+def test_an_illness_of_a_cluster_is_named_rightly(illness: str) -> None:
+    facts, names = ILL[illness]
+    assert [each.name for each in of_cluster(facts)] == names
+
+
+@pytest.mark.parametrize(
+    "facts", [HEALTHY, replace(HEALTHY, over_connect=True), replace(HEALTHY, spark="4.2.7-vendor")]
+)
+def test_a_healthy_cluster_has_none(facts: ClusterFacts) -> None:
+    assert of_cluster(facts) == []
+
+
+def test_what_was_found_and_what_mends_it_is_said() -> None:
+    (found,) = of_cluster(ILL["two Pythons"][0])
+    assert found.what == "the driver's Python is 3.12, and the executors' 3.11"
+    assert "spark.pyspark.python" in found.mend
+    (found,) = of_cluster(replace(ILL["two Pythons"][0], over_connect=True))
+    assert found.what == "this worker's Python is 3.12, and the executors' 3.11"
+    assert "PYSPARK_PYTHON" in found.mend
+    (found,) = of_cluster(ILL["no Python"][0])
+    assert found.what.endswith(': java.io.IOException: Cannot run program "python3"')
+    (found,) = of_cluster(ILL["an old Java of executors"][0])
+    assert found.what == "Java of the executors is 1.8.0_412"
+
+
+def test_the_line_of_an_error_that_says_most() -> None:
+    assert cluster_checks.cause_of(NO_MODULE) == "ModuleNotFoundError: No module named 'pyspark'"
+    assert cluster_checks.cause_of(REFUSED).startswith("[UNRESOLVED_ROUTINE] Cannot resolve routine")
+    assert cluster_checks.cause_of("") == "it gave no cause"
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Define) -> Submit:
+    """Have a `spark-submit` on the path that runs a line of shell; `$FILE` is where the application's answer goes."""
+    connections(CONN, json.dumps({"conn_type": "spark", "host": "spark://cluster", "port": 7077}))
+    program = tmp_path / "spark-submit"
+
+    def put(line: str) -> None:
+        program.write_text(f'#!/bin/bash\nfor FILE; do :; done\necho "$@" >{tmp_path}/asked\n{line}\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return put
+
+
+def answer(facts: ClusterFacts) -> str:
+    """Give the line of shell that answers as the application does."""
+    told = {name: getattr(facts, name) for name in ClusterFacts.__slots__ if name != "over_connect"}
+    return f"echo '{json.dumps(told)}' >$FILE"
+
+
+def names(found: Examination) -> list[str]:
+    ours = {CONN, "nowhere"}
+    return [each.name for each in found.findings if each.subject in ours]
+
+
+def examined(**more: Any) -> Examination:
+    return examine_worker(s3=False, airflow_api_conn_id=None, **more)
+
+
+def test_a_cluster_is_asked_by_spark_submit(submit: Submit, tmp_path: Path) -> None:
+    submit(answer(HEALTHY))
+    found = examined(cluster=CONN, spark_conf={"spark.executor.memory": "1g"})
+    assert names(found) == []
+    assert found.passed[-3:] == ["cluster", "cluster's Python", "cluster's Java"]
+    assert "the cluster" not in found.skipped
+    asked = (tmp_path / "asked").read_text()
+    assert "--master spark://cluster:7077" in asked
+    assert "--conf spark.executor.memory=1g" in asked
+    submit(answer(replace(HEALTHY, executor_python=("3.11.2",), java="", failed={"java": NO_PYTHON})))
+    found = examined(cluster=CONN)
+    assert names(found) == ["python-versions"]
+    assert found.skipped["cluster's Java"].startswith("java.io.IOException: Cannot run program")
+
+
+def test_a_cluster_that_is_not_asked(submit: Submit, connections: Define) -> None:
+    assert "--cluster" in examined().skipped["the cluster"]
+    submit("exit 1")
+    extra = json.dumps({"deploy-mode": "cluster"})
+    connections(CONN, json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
+    found = examined(cluster=CONN)
+    assert (names(found), "deploy mode is cluster" in found.skipped["the cluster"]) == ([], True)
+
+
+MASTERS = """cat <<'END'
+26/11/27 11:05:56 WARN StandaloneAppClient: Failed to connect to master 127.0.0.1:1
+26/11/27 11:05:56 ERROR StandaloneSchedulerBackend: Application has been killed. Reason: All masters are unresponsive!
+Traceback (most recent call last):
+  File "cluster_probe.py", line 89, in <module>
+py4j.protocol.Py4JJavaError: An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
+END
+exit 1"""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (MASTERS, ": StandaloneSchedulerBackend: Application has been killed. Reason: All masters are unresponsive!"),
+        ("echo 'Exception in thread \"main\" java.net.UnknownHostException: cluster'; exit 1", "UnknownHostException"),
+        ("exit 0", "did not say why"),
+    ],
+)
+def test_a_cluster_that_runs_nothing(submit: Submit, line: str, said: str) -> None:
+    submit(line)
+    (finding,) = [each for each in examined(cluster=CONN).findings if each.subject == CONN]
+    assert (finding.name, said in finding.what) == ("cluster-failed", True), finding.what
+
+
+def test_a_cluster_without_a_free_executor(submit: Submit) -> None:
+    """Its time is bounded, and the last that Spark said is told."""
+    submit(
+        "echo '26/11/27 10:00:00 WARN TaskSchedulerImpl: Initial job has not accepted any resources'; exec sleep 600"
+    )
+    found = ask(CONN, {}, answer_s=1)
+    assert isinstance(found, NoAnswer)
+    assert found.silence is Silence.FAILED
+    assert found.why.startswith("no answer within 1 s. The last of Spark's log: ")
+    assert found.why.endswith("Initial job has not accepted any resources")
+
+
+def test_a_connection_that_is_not_there_or_cannot_be_used(connections: Define) -> None:
+    assert names(examined(cluster="nowhere")) == ["connection-missing"]
+    connections(CONN, json.dumps({"conn_type": "spark_connect", "host": "", "password": "canary"}))
+    assert names(examined(cluster=CONN)) == ["connection-broken"]
+
+
+def of_connect(connections: Define, port: int) -> Finding:
+    connections(CONN, json.dumps({"conn_type": "spark_connect", "host": "localhost", "port": port}))
+    (found,) = [each for each in examined(cluster=CONN).findings if each.subject == CONN]
+    return found
+
+
+def test_a_spark_connect_server_that_is_away_or_of_another_spark(connections: Define) -> None:
+    away = of_connect(connections, free_port())
+    assert away.name == "cluster-failed"
+    assert "the Spark Connect server cannot be reached" in away.what
+    with connect_server(version="3.5.1") as server:
+        other = of_connect(connections, server.port)
+    assert other.name == "cluster-failed"
+    assert "the Spark Connect server is Spark 3.5.1" in other.what
+
+
+def test_the_command(submit: Submit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    submit(answer(replace(HEALTHY, executor_java=("11.0.2",))))
+    assert main(["doctor", "--cluster", "--spark-conn", CONN]) == DAMAGED
+    assert f"ERROR java-old: {CONN}\n  what           Java of the executors is 11.0.2\n" in capsys.readouterr().out
+    assert cluster_facts.ANSWER_S <= 300
