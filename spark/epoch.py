@@ -381,7 +381,7 @@ class Epoch(EpochEventTime):
         self._check_open("restore_files")
         stored = self._carried.restored(f"{raw_files.KIND}.{check_name('state', name)}")
         if stored is not None:
-            raw_files.restore(self.spark, self._files, stored, into)
+            raw_files.restore(self.spark, self._files, stored, into, self._local)
         return stored is not None
 
     def snapshot_files(self, name: str, folder: str | os.PathLike[str]) -> None:

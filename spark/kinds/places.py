@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
@@ -71,7 +72,7 @@ def place(spark: SparkSession, files: JobFiles, where: str | os.PathLike[str]) -
             "disk only. Copy them there first, or submit this stage with spark-submit",
             folder=text,
         )
-    return _OnDisk(files, Path(re.sub(r"\Afile:/+", "/", text)))
+    return OnDisk(files, Path(re.sub(r"\Afile:/+", "/", text)))
 
 
 def _occupied(url: str) -> InvalidStateError:
@@ -84,7 +85,7 @@ def _missing(url: str) -> InvalidStateError:
     return InvalidStateError("there is no such folder to keep as raw files", folder=url)
 
 
-class _OnDisk:
+class OnDisk:
     """A folder on the disk of this process, copied through the storage port."""
 
     def __init__(self, files: JobFiles, root: Path) -> None:
@@ -93,6 +94,11 @@ class _OnDisk:
         self.url = f"file://{self._root}"
 
     def files(self) -> dict[str, tuple[int, int]]:
+        """See `Place`.
+
+        Raises:
+            InvalidStateError: there is no such folder.
+        """
         if not self._root.is_dir():
             raise _missing(self.url)
         found = ((each, each.stat()) for each in sorted(self._root.rglob("*")) if each.is_file())
@@ -102,23 +108,47 @@ class _OnDisk:
         }
 
     def make_empty(self) -> None:
+        """See `Place`.
+
+        Raises:
+            InvalidStateError: something lies there already.
+        """
         if self._root.exists() and (not self._root.is_dir() or any(self._root.iterdir())):
             raise _occupied(self.url)
         self._root.mkdir(parents=True, exist_ok=True)
 
     def keep(self, name: str, folder: str) -> None:
+        """See `Place`.
+
+        Raises:
+            InvalidStateError: another process writes in the name of this driver.
+        """
         key = self._files.full(folder + name)
         with (self._root / name).open("rb") as source:
             if isinstance(self._files.store.create_from(key, source), ConditionFailed):
                 raise InvalidStateError("a file with this driver's own name is there already", key=key)
 
+    def copy_to(self, path: Path, name: str) -> None:
+        """Copy one file to a path where nothing is."""
+        with (self._root / name).open("rb") as source, path.open("xb") as into:
+            shutil.copyfileobj(source, into, _CHUNK_BYTES)
+
     def bring(self, name: str, folder: str) -> None:
-        target, at = self._root / name, 0
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as into:
+        at = 0
+        with self._new(name) as into:
             while chunk := self._files.read_range(folder + name, at, _CHUNK_BYTES):
                 into.write(chunk)
                 at += len(chunk)
+
+    def bring_from(self, path: Path, name: str) -> None:
+        """Copy one file from another path; no link, for the application may write into it."""
+        with path.open("rb") as source, self._new(name) as into:
+            shutil.copyfileobj(source, into, _CHUNK_BYTES)
+
+    def _new(self, name: str) -> BinaryIO:
+        target = self._root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target.open("xb")
 
 
 class _ByHadoop:

@@ -1,7 +1,8 @@
 """Writes a state beside its Spark server and uploads these very files, so that the next epoch finds them here (V3).
 
 The copy has the bytes that the store has, and the SHA-256 that the acknowledgement names. A state for which there is no
-room here is Spark's to write to the store, as it is without a local folder.
+room here is Spark's to write to the store, as it is without a local folder. Raw files are copied here and not linked,
+for the application may write into them later.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.local.files import chunks, tag_of
 from ...storage.port import ObjectStat
-from ..stored.local_state import Draft, LocalState
+from ..stored.local_state import Draft, LocalState, name_in_copy
 from ..stored.outputs import File
 from . import empty_files, row_count
 from .data_files import part_of
@@ -31,7 +32,11 @@ _AT_ONCE = 8
 """Files that are uploaded at once."""
 _ONE_REQUEST_BYTES = 5 << 30
 """The largest file that S3 takes in one request."""
-_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
+
+Describe = Callable[[str, str, str], StateHandle]
+"""Describes an uploaded file, by `Output.id`, its key and its SHA-256."""
 
 
 def write(
@@ -40,7 +45,7 @@ def write(
     output: Output,
     name: str,
     write_to: Callable[[str], None],
-    described: Callable[[str, str, str], StateHandle],
+    described: Describe,
 ) -> list[File] | None:
     """Write a state here and upload it.
 
@@ -50,7 +55,7 @@ def write(
         output: the state; its folder in the store is this driver's own.
         name: of its copies: `Output.id`, or of a run `run_of` it.
         write_to: has Spark write the DataFrame to a URL.
-        described: describes an uploaded file, by `Output.id`, its key and its SHA-256.
+        described: describes an uploaded file.
 
     Returns:
         Its files; None where there was no room, and nothing was uploaded: write it to the store.
@@ -65,19 +70,17 @@ def write(
         try:
             write_to(draft.url)
         except Exception as error:
-            if not any(text in str(error) for text in _FULL):
+            if not any(text in str(error) for text in _FULL_TEXTS):
                 raise
             draft.give_up(f"the disk of {draft.data} is full")
             return None
         found = _data_of(draft, output)
-        sizes = [each.size_bytes for _, each in found]
-        if sum(sizes) > local.limit_bytes or max(sizes, default=0) > _ONE_REQUEST_BYTES:
-            draft.give_up(f"it has {sum(sizes)} bytes, and local_state_mb allows {local.limit_bytes}")
+        if _is_too_large(draft, local, [each.size_bytes for _, each in found]):
             return None
 
         def upload(each: tuple[int, ObjectStat]) -> StateHandle:
             _, file = each
-            handle = described(output.id, *_upload(files, output.folder, draft.data / file.key))
+            handle = described(output.id, *_upload(files, output.folder + file.key, draft.data / file.key))
             if handle.rows is None:
                 handle = replace(handle, rows=row_count.rows_of(_reader_in(draft.data), file.key, file.size_bytes))
             return handle
@@ -86,6 +89,57 @@ def write(
             handles = list(pool.map(upload, found))
         draft.keep(handles)
         return [File(part, handle) for (part, _), handle in zip(found, handles, strict=True)]
+
+
+def write_files(
+    files: JobFiles,
+    local: LocalState,
+    output: Output,
+    sizes: Mapping[str, int],
+    copy: Callable[[Mapping[str, Path]], None],
+    described: Describe,
+) -> list[StateHandle] | None:
+    """Copy raw files here and upload the copies.
+
+    Args:
+        files: the job's files.
+        local: the folder.
+        output: the raw files; its folder in the store is this driver's own.
+        sizes: bytes of each file, by its path below the output's folder.
+        copy: copies each file to the path that it is given, or raises.
+        described: describes an uploaded file.
+
+    Returns:
+        The files, in the order of `sizes`; None where there was no room, and nothing was uploaded: write them to the
+        store.
+
+    Raises:
+        InvalidStateError: another process writes in the name of this driver.
+    """
+    draft = local.draft(output.id)
+    if draft is None:
+        return None
+    with draft:
+        if _is_too_large(draft, local, sizes.values()):
+            return None
+        copies = {name: draft.data / name_in_copy(output.id, output.folder + name) for name in sizes}
+        try:
+            draft.data.mkdir()
+            copy(copies)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            draft.give_up(f"the disk of {draft.data} is full")
+            return None
+
+        def upload(each: tuple[str, Path]) -> StateHandle:
+            name, path = each
+            return described(output.id, *_upload(files, output.folder + name, path))
+
+        with ThreadPoolExecutor(_AT_ONCE, "cairn-upload") as pool:
+            handles = list(pool.map(upload, copies.items()))
+        draft.keep(handles)
+        return handles
 
 
 def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None:
@@ -108,6 +162,15 @@ def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None
             log.warning("no local copy of %s was kept: %s", handle.output, error)
             return
         draft.keep([handle])
+
+
+def _is_too_large(draft: Draft, local: LocalState, sizes: Iterable[int]) -> bool:
+    """Give a draft up that would be larger than all copies may be, or has a file that S3 takes in no one request."""
+    each = [*sizes]
+    if sum(each) <= local.limit_bytes and max(each, default=0) <= _ONE_REQUEST_BYTES:
+        return False
+    draft.give_up(f"it has {sum(each)} bytes, and local_state_mb allows {local.limit_bytes}")
+    return True
 
 
 def _data_of(draft: Draft, output: Output) -> list[tuple[int, ObjectStat]]:
@@ -135,9 +198,8 @@ def _reader_in(folder: Path) -> Callable[[str, int, int], bytes]:
     return read_range
 
 
-def _upload(files: JobFiles, folder: str, path: Path) -> tuple[str, str]:
+def _upload(files: JobFiles, key: str, path: Path) -> tuple[str, str]:
     """Upload one file; gives its key and its SHA-256."""
-    key = folder + path.name
     with path.open("rb") as source:
         sha256 = tag_of(chunks(source.fileno()))
         ref = DocumentRef(key, os.fstat(source.fileno()).st_size, sha256.partition(":")[2])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,24 @@ class Writer:
         if self._local is not None:
             local_first.keep(self._local, handle, name, data)
         return Stored(output, [File(0, handle)])
+
+    def write_files(
+        self, output: Output, sizes: Mapping[str, int], copy: Callable[[Mapping[str, Path]], None]
+    ) -> list[StateHandle] | None:
+        """Write raw files beside the server and upload them; None where that is not done.
+
+        Args:
+            output: what they are; its folder is this driver's own.
+            sizes: bytes of each, by its path below that folder.
+            copy: copies each file to the path that it is given.
+
+        Raises:
+            InvalidStateError: another process writes in the name of this driver.
+        """
+        if self._local is None:
+            return None
+        with self.waiting():
+            return local_first.write_files(self._files, self._local, output, sizes, copy, self._handle)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from ...checkpoint.decisions.state_assignment import FILES
 from ...checkpoint.documents.acknowledgement import StateHandle
 from ...checkpoint.store import file_check
 from ...storage.checksums import SHA256, algorithm_of
@@ -77,7 +78,7 @@ class Copy:
             if algorithm_of(sha256) != SHA256:
                 return None
             facts.append([handle.output, handle.path, handle.size_bytes, handle.checksum, sha256])
-            files.append(CopiedFile(handle.path.rpartition("/")[2], handle.size_bytes, sha256))
+            files.append(CopiedFile(name_in_copy(handle.output, handle.path), handle.size_bytes, sha256))
         if not files or len({each.name for each in files}) < len(files):
             return None
         return cls(json.dumps(facts), tuple(files))
@@ -86,6 +87,18 @@ class Copy:
     def size_bytes(self) -> int:
         """All its files together."""
         return sum(each.size_bytes for each in self.files)
+
+
+def name_in_copy(output_id: str, path: str) -> str:
+    """Give the name that a file has in a copy, which has no folders: of raw files one that tells all paths apart.
+
+    Args:
+        output_id: `Output.id`.
+        path: of the file in the store.
+    """
+    if output_id.partition(".")[0] == FILES:
+        return hashlib.sha256(path.encode()).hexdigest()
+    return path.rpartition("/")[2]
 
 
 def run_of(output_id: str) -> str:

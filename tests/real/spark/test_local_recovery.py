@@ -41,6 +41,14 @@ with Epoch.current() as epoch:
         grown, sums = epoch.state("grown"), epoch.state("sums")
         print("GROWN", epoch.checkpoint, grown.count(), grown.groupBy().sum("n").first()[0], sums.count(),
             sums.groupBy().sum("n").first()[0])
+    model = Path(__file__).with_name(f"model-{epoch.checkpoint}")
+    if epoch.restore_files("model", model):
+        print("MODEL", epoch.checkpoint, (model / "trees" / "0.bin").read_text(), (model / "large.bin").stat().st_size)
+    else:
+        (model / "trees").mkdir(parents=True)
+        (model / "large.bin").write_bytes(bytes(range(256)) * 1000)
+    (model / "trees" / "0.bin").write_text(f"of {epoch.checkpoint}")
+    epoch.snapshot_files("model", model)
     epoch.update("grown", epoch.spark.range(3).selectExpr(f"id + {epoch.checkpoint} AS key", "100L AS n"), key="key")
     epoch.aggregate("sums", epoch.spark.sql("SELECT 'all' AS key, 1L AS n"), "key", merge={"n": "sum"})
     epoch.snapshot("behind", epoch.spark.range(epoch.checkpoint), background=True)
@@ -79,7 +87,7 @@ class Lake:
     proxy: S3Proxy
 
     def reads_of_state(
-        self, checkpoint: int, kinds: tuple[str, ...] = ("/state.", "/value.", "/list.", "/run.")
+        self, checkpoint: int, kinds: tuple[str, ...] = ("/state.", "/value.", "/list.", "/run.", "/files.")
     ) -> int:
         """Requests for the content of a checkpoint's states, since the last look at any."""
         folder = f"/chk-{checkpoint:010}/state/"
@@ -157,6 +165,7 @@ def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, 
     run(lake, application, "e2")
     assert "RESTORED 2 100 104950 1 30000 9000" in said.text
     assert "GROWN 2 3 300 1 1" in said.text
+    assert "MODEL 2 of 1 256000" in said.text
     assert lake.reads_of_state(1) == 0
     assert lake.reads_of_state(2) == 0, "what was written is not read back"
     assert lake.uploads(2, "run") == 2
@@ -165,10 +174,16 @@ def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, 
     for file in (server / "local-state").rglob("part-*.parquet"):
         if not file.relative_to(server / "local-state").parts[0].startswith("run"):
             file.write_bytes(file.read_bytes()[:-1] + b"X")
+    for file in (server / "local-state").rglob("*"):
+        if file.is_file() and file.read_bytes() == b"of 2":
+            file.write_bytes(b"of 7")
     run(lake, application, "e3")
     assert "RESTORED 3 100 204950 2 30000 9000" in said.text
     assert "the local copy of state.totals is damaged, and the store is read" in said.text
     assert lake.reads_of_state(2) > 0, "what the proxy counts is what Spark reads"
+    assert "MODEL 3 of 2 256000" in said.text
+    assert "the local copy of files.model is damaged, and the store is read" in said.text
+    assert lake.reads_of_state(2, ("/files.model/",)) >= 2
     assert "GROWN 3 4 400 1 2" in said.text
     assert lake.reads_of_state(1, ("/state.grown/",)) > 0
     assert lake.reads_of_state(1, ("/state.sums/",)) > 0
@@ -183,6 +198,7 @@ def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, 
     run(lake, application, "e4", try_number=2)
     assert "RESTORED 5 100 304950 3 30000 9000" in said.text
     assert "GROWN 5 5 500 1 3" in said.text
+    assert "MODEL 5 of 3 256000" in said.text
     assert [lake.reads_of_state(each) for each in (2, 3)] == [0, 0], "a retry reads the copies too: no request, no byte"
     assert lake.reads_of_state(1) == lake.reads_of_state(1, ("/state.grown/", "/state.sums/")), "damaged copies"
     assert [each.id for each in lake.job.coordinator.head().completed][-1] == 5
