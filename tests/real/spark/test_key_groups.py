@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark import compact
 from airflow_cairn.spark.stored import once
 from airflow_cairn.spark.stored.key_groups import COLUMN
 from airflow_cairn.spark.stored.murmur3 import unhashed
@@ -142,14 +143,7 @@ def test_a_small_state_that_is_updated_is_one_file_at_any_parallelism(
     """semantics R4, K3: unless the update is large; a subtask reads its groups either way"""
     monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
     pipeline = at(4)
-
-    def update(run_id: str, changed: DataFrame) -> list[Path]:
-        before = set(files_of(pipeline))
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            epoch.update("totals", changed, key="route")
-        pipeline.complete(run_id)
-        return sorted(set(files_of(pipeline)) - before)
+    update = partial(updated, pipeline)
 
     def parts(run_id: str) -> list[set[str]]:
         pipeline.trigger(run_id)
@@ -171,6 +165,60 @@ def test_a_small_state_that_is_updated_is_one_file_at_any_parallelism(
     with adaptive(spark, coalescePartitions_minPartitionSize="1KB", advisoryPartitionSizeInBytes="1KB"):
         large = update("four", spark.range(20_000).selectExpr("concat('r', id) AS route", "id AS flights"))
     assert [set(groups_in(file)) for file in large] == [set(key_groups_of(i, 4, 128)) for i in range(4)]
+
+
+def updated(pipeline: Pipeline, run_id: str, changed: DataFrame) -> list[Path]:
+    """Run an epoch that updates a keyed state; gives the files that it has added."""
+    before = set(files_of(pipeline))
+    pipeline.trigger(run_id)
+    with pipeline.epoch(run_id) as epoch:
+        epoch.update("totals", changed, key="route")
+    pipeline.complete(run_id)
+    return sorted(set(files_of(pipeline)) - before)
+
+
+@pytest.mark.spark
+def test_a_small_state_that_has_grown_is_several_files_once_it_is_compacted(
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics R4, K3, K7
+    """Its one file names one subtask: that is no reason to write all rows of a large state by one task."""
+    limit = 50_000
+    monkeypatch.setattr(once, "WHOLE_BYTES", limit)
+    pipeline = at(4)
+    expected: dict[str, int] = {}
+
+    def update(run_id: str, ids: range, added: int) -> list[Path]:
+        expected.update({f"r{number}": number + added for number in ids})
+        changed = spark.range(ids.start, ids.stop).selectExpr("concat('r', id) AS route", f"id + {added} AS flights")
+        return updated(pipeline, run_id, changed)
+
+    def found() -> tuple[dict[str, int], list[int]]:
+        pipeline.trigger("look")
+        with pipeline.epoch("look") as epoch:
+            of_subtasks = [rows(epoch.state("totals", subtask=subtask)) for subtask in range(4)]
+        pipeline.complete("look")
+        return {row[0]: row[1] for each in of_subtasks for row in each}, [len(each) for each in of_subtasks]
+
+    update("one", range(200), 0)
+    [small] = update("two", range(100, 300), 1)
+    assert small.stat().st_size < limit
+    [grown] = update("three", range(20_000), 2)
+    assert grown.stat().st_size > limit
+    [run_file] = update("four", range(19_990, 20_010), 3)
+    assert run_file.parent.name == "run.totals", "it is small no longer"
+    with adaptive(spark, coalescePartitions_minPartitionSize="1KB", advisoryPartitionSizeInBytes="1KB"):
+        [compaction] = compact(spark, pipeline.storage, pipeline.job, "routes", "totals")
+    assert compaction.outcome == "compacted"
+    update("five", range(5), 4)
+    bases = [groups_in(file) for file in files_of(pipeline) if file.parent.name == "state.totals"]
+    assert len(bases) > 1
+    assert all(groups == sorted(groups) for groups in bases)
+    of_files = sorted((groups[0], groups[-1]) for groups in bases)
+    assert all(before[1] <= after[0] for before, after in pairwise(of_files)), "each has a range of groups"
+    read, counted = found()
+    assert read == expected
+    assert sum(counted) == len(expected)
+    assert all(counted)
 
 
 @pytest.mark.spark
