@@ -307,6 +307,13 @@ def test_plain_readers_read_all_of_it_or_fail(spark: SparkSession, pipeline: Pip
         ("2026-01-02", 2, None),
         ("2026-01-03", 3, "x"),
     ]
+    frame = scope["frame"].sort_values("value")
+    assert [*frame.columns] == ["day", "value", "more"]
+    assert [[each.isoformat() for each in frame["day"]], *(frame[name].to_list() for name in ("value", "more"))] == [
+        ["2026-01-01", "2026-01-02", "2026-01-03"],
+        [1, 2, 3],
+        [None, None, "x"],
+    ]
     query = marked(PAGE, "DuckDB, a table that grows")
     connection = duckdb.connect()
     found = connection.execute(query, {"files": scope["files"]})
