@@ -88,6 +88,23 @@ def by_class_inside(epoch):
     epoch.put("n", Row.n)
 
 
+def by_class_that_names_it_the_same(epoch):
+    class Row:
+        OUTSIDE = OUTSIDE
+
+    epoch.put("n", Row.OUTSIDE)
+
+
+def by_class_in_a_class(epoch):
+    class Row:
+        OUTSIDE = 1
+
+        class Part:
+            n = OUTSIDE
+
+    epoch.put("n", Row.Part.n)
+
+
 def noted(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
@@ -148,6 +165,8 @@ exec("def without_a_file(epoch):\n    epoch.put('n', 1)", _made)
         (by_closure(), "names from around it, which are not there where it runs: inside"),
         (by_relative_import, "where it runs it is in none: from .test_over_connect import TOKEN"),
         (by_class_inside, "where it runs: OUTSIDE"),
+        (by_class_that_names_it_the_same, "where it runs: OUTSIDE"),
+        (by_class_in_a_class, "where it runs: OUTSIDE"),
         (by_global, "where it runs: OUTSIDE"),
         (by_inner_function, "where it runs: OUTSIDE"),
         (without_epoch, "first parameter of the function must be epoch"),
