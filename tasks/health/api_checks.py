@@ -8,30 +8,46 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.health.findings import Finding, error, warning
+from ...checkpoint.secrets.masking import masked
 from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
+from ...storage.errors import CairnError, ErrorKind
 
 _WHY = "a stage that has failed cannot have the other stages of its region run again"
 
 
+class ConnectionUnknownError(CairnError):
+    """A connection could not be fetched, so whether it is defined is not known; trying later may help."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
 def is_defined(hook: AirflowApiHook) -> bool:
-    """Tell whether there is such a connection where this process looks, whatever it says."""
+    """Tell whether there may be such a connection where this process looks, whatever it says.
+
+    That is so as well where it could not be fetched: `check_api` says why.
+    """
     try:
-        _ = hook.access
+        _look_up(hook)
     except AirflowNotFoundException:
         return False
-    except (AirflowApiRefusedError, InvalidConfigError):
+    except CairnError:
         return True
     return True
 
 
 def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
-    """Log in by the connection and ask for a DAG: that takes the right which clearing takes first."""
+    """Log in by the connection and ask for a DAG: that takes the right which clearing takes first.
+
+    Raises:
+        ConnectionUnknownError: the connection could not be fetched.
+    """
     conn_id = hook.airflow_api_conn_id
     define = (
         f"airflow connections add {conn_id} --conn-type generic --conn-host https://AIRFLOW --conn-login USER "
         "--conn-password PASSWORD (docs/how-to/clearing.md)"
     )
     try:
+        _look_up(hook)
         hook.check_login()
     except AirflowNotFoundException:
         what = "the connection is not defined where this process looks"
@@ -44,6 +60,48 @@ def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
     except AirflowApiError as unreachable:
         start = "Correct the connection's host, or start the API server: `airflow api-server`"
         yield error("api-unreachable", conn_id, unreachable.message, _WHY, start)
+
+
+def _look_up(hook: AirflowApiHook) -> None:
+    """Fetch the connection.
+
+    Raises:
+        AirflowNotFoundException: it is not defined where this process looks.
+        ConnectionUnknownError: it could not be fetched.
+        AirflowApiRefusedError: this process may not read it.
+        InvalidConfigError: it cannot be used.
+    """
+    try:
+        _ = hook.access
+    except AirflowNotFoundException:
+        _ask_each_backend(hook.airflow_api_conn_id)
+        raise
+    except CairnError:
+        raise
+    except Exception as error:
+        raise _unknown(error, "Airflow") from error
+
+
+def _ask_each_backend(conn_id: str) -> None:
+    """Look for a backend that fails: Airflow passes over it, and says then that the connection is not defined.
+
+    Raises:
+        ConnectionUnknownError: there is one.
+    """
+    from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded
+
+    for backend in ensure_secrets_backend_loaded():
+        try:
+            backend.get_connection(conn_id=conn_id)
+        except Exception as error:
+            raise _unknown(error, type(backend).__name__) from error
+
+
+def _unknown(error: Exception, where: str) -> ConnectionUnknownError:
+    return ConnectionUnknownError(
+        "the connection could not be fetched, so whether it is defined is not known: "
+        f"{where} says {type(error).__name__}: {masked(str(error))}"
+    )
 
 
 def check_components(hook: AirflowApiHook) -> Iterator[Finding]:

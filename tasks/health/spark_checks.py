@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from ...checkpoint.health.findings import Finding, error, warning
 from ...spark.pyspark_versions import check_pyspark
@@ -18,6 +19,7 @@ TOO_NEW = (5, 0)
 PYTHON = (3, 10)
 """The oldest Python that Cairn's part of a driver runs on."""
 
+_NUMBERS = re.compile(r"\d+(\.\d+)*")
 _PYTHON_CONF = "Set `spark.pyspark.python` to one Python for driver and executors (docs/how-to/run-on-a-cluster.md)"
 
 
@@ -65,15 +67,28 @@ def check_packages(facts: SparkFacts) -> Iterator[Finding]:
     yield from check_pyspark(full, client)
     used = full or client
     if used and facts.spark and FIRST_CLIENT <= numbers_of(facts.spark) != numbers_of(used):
-        wanted = [name for name in ("pyspark", "pyspark-client") if name in facts.packages]
         yield warning(
             "spark-versions",
             str(facts.home),
             f"spark-submit starts Spark {facts.spark}, and this Python has PySpark {used}",
             "a client of a Spark Connect server would speak to another version, and tests run on another than stages",
-            f"pip install {' '.join(f'{name}=={facts.spark}' for name in wanted)}, or set SPARK_HOME to the home of "
-            f"Spark {used}",
+            _one_version(facts.spark, facts.packages),
         )
+
+
+def _one_version(spark: str, packages: Mapping[str, str]) -> str:
+    """Say how to have one version: first by what is installed, for not each Spark is there as a package."""
+    names = [name for name in ("pyspark", "pyspark-client") if name in packages]
+    if "pyspark" in packages:
+        start = "export SPARK_HOME=$(python -c 'import pyspark; print(pyspark.__path__[0])')"
+    else:
+        start = f"Set SPARK_HOME to the home of Spark {packages['pyspark-client']}"
+    # What is behind the numbers is the vendor's, and no package has it.
+    release = _NUMBERS.match(spark)
+    assert release is not None
+    install = f"pip install {' '.join(f'{name}=={release[0]}' for name in names)}"
+    gaps = f"{names[-1]} is not there for each Spark"
+    return f"{start}. Or, if the package index has that version: {install} ({gaps})"
 
 
 def check_python(facts: SparkFacts) -> Iterator[Finding]:

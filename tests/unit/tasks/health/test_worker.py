@@ -137,6 +137,38 @@ def test_a_healthy_spark_has_none(facts: SparkFacts) -> None:
     assert of_spark(facts) == []
 
 
+_OR_INSTALL = "Or, if the package index has that version: pip install"
+_GAPS = "(pyspark-client is not there for each Spark)"
+
+
+@pytest.mark.parametrize(
+    ("started", "packages", "first", "install"),
+    [
+        (
+            "4.3.0",
+            {"pyspark": "4.2.0", "pyspark-client": "4.2.0"},
+            "export SPARK_HOME=$(python -c 'import pyspark; print(pyspark.__path__[0])')",
+            "pyspark==4.3.0 pyspark-client==4.3.0",
+        ),
+        (
+            "4.3.0-vendor-1",
+            {"pyspark-client": "4.2.0"},
+            "Set SPARK_HOME to the home of Spark 4.2.0",
+            "pyspark-client==4.3.0",
+        ),
+    ],
+    ids=["a fresh install, and another one by SPARK_HOME", "the client alone, and a vendor's"],
+)
+def test_two_versions_are_mended_first_by_what_always_works(
+    started: str, packages: dict[str, str], first: str, install: str
+) -> None:
+    """Spark 4.3.0 had no `pyspark-client`, so that advice alone led nowhere."""
+    jars = without("spark-core") | {f"spark-core_2.13-{started}.jar"}
+    [found] = spark_checks.check_packages(replace(HEALTHY, jars=jars, packages=packages))
+    assert found.name == "spark-versions"
+    assert found.mend == f"{first}. {_OR_INSTALL} {install} {_GAPS}"
+
+
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
     """A Spark that starts nothing: its jars, a spark-submit, and a Java that tells its version."""
@@ -292,6 +324,54 @@ def test_the_api_is_asked_if_it_was_named_or_is_needed() -> None:
     assert skipped == {"airflow's API": "the connection cairn_airflow_api is not defined where this process looks"}
     for options in ({"dag_id": "flights"}, {"airflow_api_conn_id": "other"}):
         assert "connection-missing" in names(examine_worker(s3=False, **options).findings)  # type: ignore[arg-type]
+
+
+class Away:
+    """A secrets backend that does not answer."""
+
+    def _set_connection_class(self, _: type) -> None:
+        """Take Airflow's class, which this backend makes none of."""
+
+    def get_connection(self, conn_id: str) -> None:
+        """Fail, as a client of a vault does; its error may repeat what it was given."""
+        raise ConnectionRefusedError(f"no vault answers for {conn_id}: token=canary-12345")
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    def use(name: str) -> None:
+        monkeypatch.setattr("airflow.sdk.configuration._secrets_backend_cache", {})
+        monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND", f"{__name__}.{name}")
+
+    return use
+
+
+@pytest.mark.parametrize("options", [{}, {"dag_id": "flights"}, {"airflow_api_conn_id": "other"}])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Away", r"Away says ConnectionRefusedError: no vault answers for \w+: token=\*\*\*"),
+        ("NoSuchBackend", 'Airflow says AirflowConfigException: .*check "backend" key in "secrets" section'),
+    ],
+    ids=["away", "not there"],
+)
+@pytest.mark.usefixtures("connections")
+def test_a_connection_that_could_not_be_fetched_may_be_defined(
+    backend: Callable[[str], None], options: dict[str, str], name: str, said: str
+) -> None:
+    """Airflow says of it that it is not defined."""
+    backend(name)
+    found = examine_worker(s3=False, **options)  # type: ignore[arg-type]
+    [failed] = [each for each in found.findings if each.name == "check-failed"]
+    assert failed.subject == "airflow's API"
+    assert re.search(said, failed.what)
+    assert "connection-missing" not in names(found.findings)
+    assert found.skipped == {}
+
+
+def test_a_connection_that_another_backend_has_is_used(api: dict[str, Answer], backend: Callable[[str], None]) -> None:
+    backend("Away")
+    assert of_api() == []
 
 
 @pytest.fixture
