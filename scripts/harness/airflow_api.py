@@ -200,15 +200,21 @@ class AirflowApi:
         lines = [event if isinstance(event, str) else _log_line(event) for event in answer["content"]]
         return "\n".join(lines)
 
-    def xcoms(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
-        """Give every XCom of a task by key."""
-        keys = self.request("GET", f"{_task(dag_id, run_id, task_id)}/xcomEntries")["xcom_entries"]
-        return {entry["key"]: self.xcom(dag_id, run_id, task_id, entry["key"]) for entry in keys}
+    def xcoms(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1) -> dict[str, Any]:
+        """Give every XCom of a task instance by key."""
+        path = f"{_task(dag_id, run_id, task_id)}/xcomEntries"
+        keys = self.request("GET", path, params={"map_index": map_index})["xcom_entries"]
+        return {each["key"]: self.xcom(dag_id, run_id, task_id, each["key"], map_index=map_index) for each in keys}
 
-    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """Give one XCom of a task."""
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", *, map_index: int = -1) -> Any:
+        """Give one XCom of a task instance."""
         path = f"{_task(dag_id, run_id, task_id)}/xcomEntries/{_quoted(key)}"
-        return self.request("GET", path, params={"stringify": False})["value"]
+        return self.request("GET", path, params={"stringify": False, "map_index": map_index})["value"]
+
+    def push_xcom(self, dag_id: str, run_id: str, task_id: str, key: str, value: Any) -> None:
+        """Add an XCom to a task of a run, as a person may."""
+        path = f"{_task(dag_id, run_id, task_id)}/xcomEntries"
+        self.request("POST", path, json={"key": key, "value": value, "map_index": -1})
 
     def clear(
         self, dag_id: str, run_id: str, task_ids: Sequence[str | tuple[str, int]], *, downstream: bool = False

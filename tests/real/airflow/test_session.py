@@ -11,6 +11,7 @@ import pytest
 
 from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
 from airflow_cairn.spark.remote.server_token import server_token
+from scripts.harness.airflow_api import AirflowApi
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import SESSION_SECRET, Gates
@@ -80,5 +81,20 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
     logs += [api.log(JOB, "e2", FUNCTION, number, map_index=part) for number in (1, 2) for part in (0, 1)]
     fields = [json.dumps(api.rendered_fields(JOB, "e2", FILE))]
     stored = [job.files.store.get(each.key).data.decode(errors="replace") for each in job.files.store.list(f"{JOB}/")]
-    for hidden in (SESSION_SECRET, *(server_token(SESSION_SECRET, storage, JOB, nonce) for nonce in (first, second))):
-        assert all(hidden not in text for text in (commands, *logs, *fields, *stored))
+    pushed = _xcoms(api, "e1") + _xcoms(api, "e2")
+    assert {(FILE, -1), (FUNCTION, 0), (FUNCTION, 1)} <= {instance for instance, _ in pushed}
+    xcoms = [text for _, text in pushed]
+    secrets = (SESSION_SECRET, *(server_token(SESSION_SECRET, storage, JOB, nonce) for nonce in (first, second)))
+    for hidden in secrets:
+        assert all(hidden not in text for text in (commands, *logs, *fields, *stored, *xcoms))
+
+    for number, hidden in enumerate(secrets):
+        api.push_xcom(JOB, "e2", FILE, f"planted {number}", f"token={hidden}")
+        assert [instance for instance, text in _xcoms(api, "e2") if hidden in text] == [(FILE, -1)], "it can be found"
+
+
+def _xcoms(api: AirflowApi, run_id: str) -> list[tuple[tuple[str, int], str]]:
+    """Give each task instance of a run that has XComs, and what all of them say."""
+    instances = ((each.task_id, each.map_index) for each in api.task_instances(JOB, run_id))
+    read = ((each, api.xcoms(JOB, run_id, each[0], map_index=each[1])) for each in instances)
+    return [(instance, json.dumps(found)) for instance, found in read if found]
