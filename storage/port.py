@@ -264,6 +264,17 @@ class ObjectStore(ABC):
         """
         return
 
+    def make_folder(self, prefix: str) -> None:  # noqa: ARG002
+        """Make a folder, where a store has folders: Hadoop starts a process for each folder that it makes itself.
+
+        Args:
+            prefix: ends in `/`.
+
+        Raises:
+            InvalidKeyError: an object or a symlink is on the way.
+        """
+        return
+
     @abstractmethod
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield the pending multipart uploads under `prefix` (empty or ending in `/`); none for local files."""

@@ -283,6 +283,8 @@ class Writer:
         began = self._now_ms()
         output, files = planned.output, self._written_here(planned)
         if files is None:
+            # Without the output's own: Spark refuses a folder that is there.
+            self._files.store.make_folder(self._files.full(self.run_folder))
             planned.write_to(planned.url)
         written = self._now_ms()
         if files is None:

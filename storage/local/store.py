@@ -230,6 +230,10 @@ class LocalStore(ObjectStore):
                     with opened(open_folder(root, folder)) as fd:
                         os.fsync(fd)
 
+    def make_folder(self, prefix: str) -> None:
+        with explained(self.describe(), prefix), opened(open_root(self._root, make=True)) as root:
+            os.close(open_folder(root, _segments(prefix, marker=True), make=True))
+
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield nothing: local files have no multipart uploads."""
         check_prefix(prefix)

@@ -73,6 +73,9 @@ class WrappedStore(ObjectStore):
     def bucket_rules(self) -> BucketRules | None:
         return self.inner.bucket_rules()
 
+    def make_folder(self, prefix: str) -> None:
+        self.inner.make_folder(prefix)
+
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write("create", key, lambda: self.inner.create(key, data))
 

@@ -125,6 +125,23 @@ def test_an_empty_folder_is_no_object_and_can_be_removed_as_a_marker(store: Loca
     assert sorted(path.name for path in root.iterdir()) == ["full"]
 
 
+def test_a_folder_is_made_with_those_above_it_and_may_be_there_already(store: LocalStore, root: Path):
+    store.make_folder("job/chk/state/")
+    assert (root / "job" / "chk" / "state").is_dir()
+    store.make_folder("job/chk/state/")
+    assert list(store.list("")) == []
+
+
+def test_no_folder_is_made_through_an_object_or_a_symlink(store: LocalStore, root: Path, outside: Path):
+    store.create("a", b"x")
+    with pytest.raises(InvalidKeyError, match="object"):
+        store.make_folder("a/b/")
+    (root / "link").symlink_to(outside)
+    with pytest.raises(InvalidKeyError, match="symlink"):
+        store.make_folder("link/b/")
+    assert not (outside / "b").exists()
+
+
 def test_the_hidden_folder_is_neither_shown_nor_named(store: LocalStore, root: Path):
     store.create("a", b"x")
     (root / HIDDEN / "left-behind").write_text("x")
