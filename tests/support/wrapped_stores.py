@@ -182,6 +182,41 @@ class FaultyStore(WrappedStore):
         raise error("the store is told to lose this answer", key=key)
 
 
+class DyingStore(WrappedStore):
+    """The store of a process that dies at its `at`-th write (0-based): from then on the process asks for nothing more.
+
+    Args:
+        inner: the store.
+        at: which write.
+        after: whether that write lands.
+    """
+
+    def __init__(self, inner: ObjectStore, at: int, *, after: bool) -> None:
+        super().__init__(inner)
+        self._left = at
+        self._after = after
+        self.dead: Write | None = None
+        """The write at which it died; None: it lives."""
+
+    def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        if self.dead:
+            raise Crashed(verb, key)
+        return call()
+
+    def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        if self.dead:
+            raise Crashed(verb, key)
+        if verb == "delete" and not key:
+            return call()
+        if self._left:
+            self._left -= 1
+            return call()
+        self.dead = Write(verb, key)
+        if self._after:
+            call()
+        raise Crashed(verb, key)
+
+
 class InterleavingStore(WrappedStore):
     """Lets others act right before the `at`-th request of a kind reaches the store.
 

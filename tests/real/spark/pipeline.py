@@ -6,15 +6,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, MasterHook, RunFacts, Source, TriggerRequest
 from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
+from tests.support.wrapped_stores import Crashed, DyingStore, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +118,30 @@ class Pipeline:
         for key, value in self.conf(submit).items():
             self.spark.conf.set(key, value)
         return Epoch.current()
+
+    def killed(self, run_id: str, body: Callable[[Epoch], Any], at: int, *, after: bool) -> Write | None:
+        """Try a stage whose driver dies at a write: it clears nothing up, and nobody learns of it.
+
+        What Spark has begun to write it writes, as a Connect server does whose client is killed.
+
+        Args:
+            run_id: of the epoch.
+            body: the application.
+            at: at which of the driver's own writes, 0-based.
+            after: whether that write lands.
+
+        Returns:
+            The write; None: there are not so many, and the stage has acknowledged.
+        """
+        dying = DyingStore(self.store, at, after=after)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(conf, "open_driver_store", lambda *_: dying)
+            try:
+                with self.epoch(run_id) as epoch:
+                    body(epoch)
+            except Crashed:
+                assert dying.dead is not None
+        return dying.dead
 
     def forget(self) -> None:
         """Take the handover out of the session's conf."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -484,7 +485,7 @@ EPOCHS = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=4),
         st.sets(st.sampled_from(KEYS), max_size=3),
-        st.sampled_from(["go on", "compact", "fail first", "rewind"]),
+        st.sampled_from(["go on", "compact", "fail first", "killed first", "rewind"]),
         st.integers(1, 4),
     ),
     min_size=2,
@@ -497,7 +498,7 @@ A_LONG_ONE = [
     ({ZERO: VALUES[1], SOME: VALUES[1], NAN: VALUES[2], NULL: VALUES[1]}, set[str](), "go on", 2),
     ({MINUS_ZERO: VALUES[2]}, {SOME}, "go on", 3),
     ({SOME: VALUES[2], NAN: VALUES[0]}, {NULL}, "fail first", 1),
-    ({NULL: VALUES[2]}, {MINUS_ZERO}, "go on", 4),
+    ({NULL: VALUES[2]}, {MINUS_ZERO}, "killed first", 4),
     ({ZERO: VALUES[0]}, {NAN}, "rewind", 2),
 ]
 
@@ -514,7 +515,7 @@ def test_any_history_equals_a_plain_recomputation(
     history: Sequence[tuple[dict[str, str], set[str], str, int]],
     small: bool,
 ) -> None:  # semantics K1, K2, K3, R4
-    """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, failed tries, rewinds, merges, folds.
+    """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, tries that fail or die, rewinds, merges.
 
     And the same where the state is small, so that each epoch writes it whole. Compactions at random points too.
     """
@@ -537,9 +538,13 @@ def test_any_history_equals_a_plain_recomputation(
             pipeline.trigger(run_id)
             if what == "fail first":
                 fail(pipeline, run_id, _frame(spark, {KEYS[0]: VALUES[1]}), "k")
+            deletes = _frame(spark, dict.fromkeys(gone.values(), VALUES[0])).select("k")
+            rows_ = _frame(spark, dict(given_.values()))
+            body = partial(Epoch.update, name="totals", changed=rows_, key="k", deletes=deletes)
+            if what == "killed first":
+                assert pipeline.killed(run_id, body, 0, after=bool(number % 2)), "an epoch writes at least once"
             with pipeline.epoch(run_id) as epoch:
-                deletes = _frame(spark, dict.fromkeys(gone.values(), VALUES[0])).select("k")
-                epoch.update("totals", _frame(spark, dict(given_.values())), key="k", deletes=deletes)
+                body(epoch)
             pipeline.complete(run_id)
             after = {key: value for key, value in expected[-1].items() if key not in gone}
             after |= {key: value for key, (_, value) in given_.items()}
