@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 from contextlib import contextmanager
-from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from ...storage.errors import CairnError, GoneError
 from ..handover import hadoop_credentials
 from ..handover.conf import open_driver_store, s3_options
 from .driver.activity import ServerActivity
+from .driver.executor_daemons import ExecutorDaemons
 from .driver.jvm_sessions import JvmSessions
 from .driver.stale_sessions import StaleSessions
 from .local_folder import make_local_state
@@ -188,7 +188,13 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     context: Any = spark.sparkContext
     try:
         sessions = JvmSessions(context._jvm)
-        activity = ServerActivity(sessions, partial(forget_shared, spark))
+        executors = ExecutorDaemons(context)
+
+        def drop_left(closed: frozenset[str]) -> None:
+            forget_shared(spark)
+            executors.end(closed)
+
+        activity = ServerActivity(sessions, drop_left)
         why = make_local_state(task, context.master, context._jsc.hadoopConfiguration().get)
         if why is not None:
             log.warning("no copies of state are kept here: %s", why)

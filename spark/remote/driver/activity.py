@@ -20,11 +20,15 @@ class ServerActivity:
     Args:
         sessions: of the server.
         forget: called while no session is open, after one was: drops what sessions have left in what they all share.
+            Takes the ids by which the server knew those that are closed.
         now_s: a clock that only moves forward, seconds.
     """
 
     def __init__(
-        self, sessions: JvmSessions, forget: Callable[[], None], now_s: Callable[[], float] = time.monotonic
+        self,
+        sessions: JvmSessions,
+        forget: Callable[[frozenset[str]], None],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sessions = sessions
         self._forget = forget
@@ -38,12 +42,12 @@ class ServerActivity:
         now_s = self._now_s()
         opened = {each.server_id for each in self._sessions.opened()}
         # A session that opened and closed between two looks is seen here.
-        closed = {each.server_id for each in self._sessions.closed()}
+        closed = frozenset(each.server_id for each in self._sessions.closed())
         if opened or not closed <= self._seen:
             self._last_s = now_s
         self._seen |= opened | closed
         if not opened and len(self._seen) > self._forgotten:
-            self._forget()
+            self._forget(closed)
             self._forgotten = len(self._seen)
         tree = list(below(os.getppid()))
         end_daemons(tree, closed - opened)

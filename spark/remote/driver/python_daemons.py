@@ -1,6 +1,7 @@
 """The Python daemons that Spark leaves behind of each closed session with Python functions (measured: 300 MB each).
 
-They are children of the JVM that computes the functions.
+They are children of the JVM that computes the functions: this driver's in local mode, the executors' on a cluster.
+There this module is sent along with a task, by value (`executor_daemons`). So it imports Python's own modules alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 _ARTIFACTS = b"SPARK_JOB_ARTIFACT_UUID="
-"""How Spark tells a Python daemon whose session it is for, in its environment; one for no session has none."""
+"""How Spark tells a Python daemon whose session it is for, in its environment."""
 _DAEMON = b"pyspark.daemon"
 
 
@@ -66,6 +67,21 @@ def end_daemons(tree: Collection[int], closed: Collection[str]) -> list[int]:
                 continue  # it has just ended
             ended.append(pid)
     return ended
+
+
+def end_in_executor(closed: Collection[str], _partition: object) -> Iterator[tuple[str, int]]:
+    """End the daemons of closed sessions below the executor that runs this as a task.
+
+    Args:
+        closed: as in `end_daemons`.
+
+    Yields:
+        Which executor that is, and how many processes were told to end. Nothing where its Python has no daemon.
+    """
+    own = os.getppid()
+    jvm = parent_of(own)
+    if is_daemon(own) and jvm > 0:
+        yield f"{os.uname().nodename} {jvm}", len(end_daemons(list(below(jvm)), closed))
 
 
 def is_daemon(pid: int) -> bool:

@@ -60,9 +60,13 @@ with Epoch.current() as epoch:
     here = udf(lambda id: os.getppid())
     daemons = {int(row[0]) for row in rows.select(here("id")).collect()}
     print("MASTER", epoch.spark.conf.get("spark.master"), "EXECUTORS", *sorted(map(parent, daemons)))
+    print("DAEMONS", *daemons)
     if "kill an executor" in sys.argv:
         os.kill(parent(min(daemons)), signal.SIGKILL)
-    twice = udf(lambda id: 2 * id, "long")
+    def doubled(id):
+        import doubled
+        return doubled.of(id)
+    twice = udf(doubled, "long")
     before = epoch.state("seen")
     rows = rows.withColumn("twice", twice("id"))
     kept = rows if before is None else before.union(rows)
@@ -79,6 +83,7 @@ def application(
     """A stage's program, and the secret; a server ends with its test, however that ends."""
     file = tmp_path / "routes.py"
     file.write_text(APPLICATION)
+    file.with_name("doubled.py").write_text("def of(number):\n    return 2 * number\n")
     connections("cairn_session", json.dumps({"conn_type": "generic", "password": SECRET}))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     yield str(file)
@@ -108,7 +113,12 @@ def run(job: Job, run_id: str, application: str, how: ConnectSession, *arguments
             "epoch", storage=job.storage, job=job.name, conn_id="spark_there", session=how, reads_window=False
         )
         with group:
-            stage = SparkEpochOperator(task_id="routes", application=application, application_args=list(arguments))
+            stage = SparkEpochOperator(
+                task_id="routes",
+                application=application,
+                application_args=list(arguments),
+                py_files=str(Path(application).with_name("doubled.py")),
+            )
     stage.execute(context(Ti(run_id=run_id)))
     return servers(job)[-1]
 
@@ -161,6 +171,11 @@ def test_on_a_standalone_cluster_executors_compute_and_none_is_left(
         assert len(executors(said)[0]) == 2, "both workers computed"
         assert executors(said)[0] != executors(said)[2], "another executor has taken the place of the killed one"
         assert applications() == ["RUNNING"], "one application for all"
+        used = {int(pid) for found in re.findall(r"DAEMONS ([\d ]+)", said.text) for pid in found.split()}
+        assert len(used) >= 5, "each session has daemons of its own"
+        wait_until(lambda: all(map(has_ended, used)), 120, "the daemons of released sessions to end")
+        below = [len(psutil.Process(pid).children()) for pid in executors(said)[2]]
+        assert set(below) <= {0, 1}, "that of the server's driver is left"
 
         [pid] = started(said)
         for each in psutil.Process(pid).children(recursive=True):

@@ -41,7 +41,8 @@ class Service:
         self.forgotten = 0
         self.told_to_close: list[tuple[object, bool]] = []
 
-    def forget(self) -> None:
+    def forget(self, closed: frozenset[str]) -> None:
+        assert closed == {*self.closed}
         self.forgotten += 1
 
     def sessionManager(self) -> Any:

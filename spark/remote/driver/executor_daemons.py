@@ -1,0 +1,127 @@
+"""Ends what closed sessions leave on the executors of a cluster: their Python daemons, by a small job.
+
+Nothing of Cairn runs on executors. So the driver sends each of them one task, with the code that it uses itself in
+local mode (`python_daemons`). The task finds its own executor as its grandparent, and ends the daemons below that
+whose session is closed. Whose a daemon is stands in the daemon's environment, where Spark tells it.
+
+**Who can race.** A session that opens meanwhile: it is not among those that were closed when the driver looked, and a
+closed session never opens again. So no daemon of an open session is ended, whenever that opens. An executor that ends:
+its daemons end with it. One that starts: it has none of closed sessions.
+
+The tasks run in a daemon of the driver's own, one on each executor, which stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+from . import python_daemons
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pyspark import RDD, SparkContext
+
+log = logging.getLogger("airflow_cairn")
+
+BOUND_S = 20.0
+"""For the whole job, in which the driver renews no lease. It is cancelled then: other sessions keep executors busy."""
+MAX_FAILURES = 3
+"""After so many jobs that failed no other is tried: the executors cannot run the driver's Python, say."""
+_GROUP = "cairn-ends-python-daemons"
+
+
+class ExecutorDaemons:
+    """Ends them.
+
+    Args:
+        context: of the server's driver.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._failures = 0
+        self._busy = False
+        """Whether the last job was cancelled."""
+
+    def end(self, closed: Collection[str]) -> None:
+        """Ask each executor once, best effort; nothing in local mode, where the driver sees all processes itself.
+
+        Args:
+            closed: the ids by which the server knows sessions that are closed.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        jsc: Any = self._context._jsc
+        if jsc.sc().isLocal() or self._failures >= MAX_FAILURES:
+            return
+        try:
+            executors = dict(self._executors())
+            answers = self._ask(executors, closed) if executors else []
+        except (PySparkException, Py4JError) as error:
+            if self._busy:
+                log.info("executors are busy: the Python processes that sessions have left there are ended later")
+                return
+            self._failures += 1
+            log.warning("the Python processes that sessions have left on executors were not ended: %s", error)
+            return
+        ended, reached = sum(ended for _, ended in answers), len({jvm for jvm, _ in answers})
+        log.info("%d Python processes of closed sessions ended on %d of %d executors", ended, reached, len(executors))
+
+    def _executors(self) -> Iterator[tuple[str, str]]:
+        """Yield the executors that there are, each with its host."""
+        jsc: Any = self._context._jsc
+        listed = jsc.sc().statusStore().executorList(True)
+        for at in range(listed.size()):
+            found = listed.apply(at)
+            if found.id() != "driver":
+                yield str(found.id()), str(found.hostPort()).rpartition(":")[0]
+
+    def _ask(self, executors: dict[str, str], closed: Collection[str]) -> list[tuple[str, int]]:
+        from pyspark import cloudpickle as untyped
+
+        cloudpickle: Any = untyped
+
+        self._busy = False
+        out_of_time = Timer(BOUND_S, self._cancel)
+        out_of_time.daemon = True
+        out_of_time.start()
+        cloudpickle.register_pickle_by_value(python_daemons)
+        self._context.setJobGroup(_GROUP, "Cairn ends what sessions have left", interruptOnCancel=True)
+        try:
+            task = partial(python_daemons.end_in_executor, frozenset(closed))
+            return self._one_each(executors).mapPartitions(task).collect()
+        finally:
+            out_of_time.cancel()
+            cloudpickle.unregister_pickle_by_value(python_daemons)
+            self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # it takes the group away
+
+    def _cancel(self) -> None:
+        self._busy = True
+        self._context.cancelJobGroup(_GROUP)
+
+    def _one_each(self, executors: dict[str, str]) -> RDD[str]:
+        """Make a partition for each executor, which Spark computes there unless it is busy."""
+        from pyspark import RDD
+        from pyspark import serializers as untyped
+
+        serializers: Any = untyped
+        jvm: Any = self._context._jvm
+        placed = [
+            jvm.scala.Tuple2(executor, _sequence(jvm, [f"executor_{host}_{executor}"]))
+            for executor, host in executors.items()
+        ]
+        jsc: Any = self._context._jsc
+        made = jsc.sc().makeRDD(_sequence(jvm, placed), jsc.emptyRDD().classTag())
+        return RDD(made.toJavaRDD(), self._context, serializers.UTF8Deserializer())
+
+
+def _sequence(jvm: Any, items: list[Any]) -> Any:
+    of_java = jvm.java.util.ArrayList()
+    for each in items:
+        of_java.add(each)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(of_java).toSeq()

@@ -1,0 +1,109 @@
+"""The Python daemons that sessions leave on the executors of a real cluster, which the driver has ended."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+from airflow_cairn.spark.remote.driver import executor_daemons
+from airflow_cairn.spark.remote.driver.executor_daemons import ExecutorDaemons
+from scripts.harness.spark.cluster import SparkCluster
+from scripts.harness.spark.start import fast_conf
+from scripts.harness.wait import wait_until
+from tests.support.airflow_fixtures import Said
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """A session on a cluster of two executors, which keeps the artifacts of sessions apart as a server of Cairn's."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.sql.artifact.isolation.enabled": "true",
+        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+        **fast_conf(),
+    }
+    with SparkCluster() as it:
+        spark = SparkSession.builder.master(it.master_url).config(map={**conf}).getOrCreate()
+        yield spark
+        spark.stop()
+
+
+class Session:
+    """A session, as a server makes one for each client."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark.newSession()
+        self.uuid = str(self.spark._jsparkSession.sessionUUID())
+
+    def daemons(self) -> set[int]:
+        """Compute on all executors; gives the daemons that did."""
+        parent = udf(lambda _: os.getppid(), "int")
+        return {row[0] for row in self.spark.range(0, 40, 1, 40).select(parent("id")).collect()}
+
+
+def _below(executors: set[int]) -> list[int]:
+    """Count the Python processes directly below each executor."""
+    return [len(psutil.Process(pid).children()) for pid in executors]
+
+
+def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluster: SparkSession, said: Said) -> None:
+    sessions = [Session(cluster) for _ in range(4)]
+    used = [each.daemons() for each in sessions]
+    executors = {psutil.Process(pid).ppid() for each in used for pid in each}
+    assert len(executors) == 2
+    assert len(set().union(*used)) == 8, "each session has one of its own on each executor"
+    daemons = ExecutorDaemons(cluster.sparkContext)
+    daemons.end({each.uuid for each in sessions[:3]})
+    wait_until(lambda: _below(executors) == [2, 2], 60, "six daemons to end, while the driver's own stay")
+    assert sessions[3].daemons() == used[3], "the same ones"
+    assert "of closed sessions ended on 2 of 2 executors" in said.text
+    assert "were not ended" not in said.text
+
+    daemons.end({each.uuid for each in sessions})
+    wait_until(lambda: _below(executors) == [1, 1], 60, "all but the driver's own to end")
+
+
+def test_where_executors_are_busy_it_gives_up_in_time_and_comes_again(
+    cluster: SparkSession, tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Session(cluster)
+    executors = {psutil.Process(pid).ppid() for pid in left.daemons()}
+    gate = tmp_path / "gate"
+
+    def wait(_: object) -> Iterator[int]:
+        (tmp_path / f"began-{os.getpid()}").touch()
+        with gate.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield 1
+
+    held = gate.open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    busy = Thread(target=lambda: cluster.sparkContext.parallelize(range(2), 2).mapPartitions(wait).collect())
+    busy.start()
+    try:
+        wait_until(lambda: len([*tmp_path.glob("began-*")]) == 2, 60, "both executors to be busy")
+        monkeypatch.setattr(executor_daemons, "BOUND_S", 1.0)
+        daemons = ExecutorDaemons(cluster.sparkContext)
+        for _ in range(executor_daemons.MAX_FAILURES + 1):
+            daemons.end({left.uuid})
+        assert "executors are busy" in said.text
+    finally:
+        held.close()
+        busy.join()
+    monkeypatch.setattr(executor_daemons, "BOUND_S", 60.0)
+    daemons.end({left.uuid})
+    wait_until(lambda: _below(executors) == [1, 1], 60, "the daemons to end after all")
