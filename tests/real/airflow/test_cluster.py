@@ -63,4 +63,10 @@ def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(tmp_path: Path) 
     )
     found = {(row["origin"], row["destination"]): row["flights"] for row in job.state("routes", "totals")}
     assert found == dict(expected)
+    departures, arrivals = Counter[str](), Counter[str]()
+    for (origin, destination), flown in expected.items():
+        departures[origin] += flown
+        arrivals[destination] += flown
+    traffic = {row["airport"]: (row["departures"], row["arrivals"]) for row in job.state("airports", "traffic")}
+    assert traffic == {each: (departures[each], arrivals[each]) for each in departures | arrivals}
     assert job.unreferenced() == []

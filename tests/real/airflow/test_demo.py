@@ -9,12 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
-from scripts.demo.flights_input import write_flights
+from scripts.demo.flights_input import FIRST_DAY, write_flights
 from scripts.harness.airflow_api import AirflowApi
 from scripts.harness.processes import RealProcess
 from scripts.harness.wait import wait_until
@@ -63,6 +65,16 @@ def many(process: RealProcess) -> list[psutil.Process] | None:
     return family if len(family) > 4 else None
 
 
+def routes_of(flights: Path, days: int) -> set[tuple[str, str]]:
+    """Give the routes of the first days of the input, by plain Python."""
+    end = FIRST_DAY + timedelta(days=days)
+    return {
+        (row["origin"], row["destination"])
+        for row in pq.read_table(flights).to_pylist()
+        if row["date"] < end and None not in (row["delay"], row["origin"], row["destination"])
+    }
+
+
 def ctrl_c(process: RealProcess, tmp_path: Path, family: list[psutil.Process]) -> str:
     """Press Ctrl-C: every process ends, and the demonstration's folder goes. Gives what was printed."""
     (folder,) = (tmp_path / "tmp").glob("cairn-demo-*")
@@ -90,8 +102,12 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path, demo: Call
     printed = process.log.read_text()
     assert "SIGKILL to clean, while Spark writes for it" in printed
     assert "STATE ROWS EQUAL" in printed
-    wrote = r"the last epoch wrote [\d,]+ bytes for routes.totals(; a snapshot .* has|, which is all of it)"
-    assert re.search(wrote, printed)
+    for state in ("routes.totals", "airports.traffic"):
+        wrote = rf"the last epoch wrote [\d,]+ bytes for {state}(; a snapshot .* has|, which is all of it)"
+        assert re.search(wrote, printed)
+    routes = routes_of(flights, days=2)
+    airports = {airport for route in routes for airport in route}
+    assert f"({len(routes):,} of routes.totals, {len(airports):,} of airports.traffic)" in printed
     assert "nothing is left over" in printed
     assert "FAILED JOB_FAILOVER_REGION" in printed
     found = re.search(r"stays up at (\S+)  \(user: (\S+), password: (\S+)\)", printed)
