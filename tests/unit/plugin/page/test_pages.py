@@ -104,7 +104,8 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     assert f"What next: Nothing: it completed. cairn verify {JOB} 2 --storage {STORAGE} checks" in seen
     seen = words(page.get(f"{ONE}/checkpoints/3").text)
     assert f"Nothing: checkpoint 4 is the newest of the same DAG run. cairn show {JOB} 4 --storage {STORAGE}" in seen
-    assert "reason JOB_FAILOVER_REGION detail routes: ValueError: bad row" in seen
+    cause = "reason JOB_FAILOVER_REGION detail routes: ValueError: bad row log routes runs again routes DAG run"
+    assert cause in seen, "why it failed comes first"
     assert "Attempts of this run" in seen
     seen = words(page.get(f"{ONE}/checkpoints/4").text)
     assert "opened because routes: ValueError: bad row" in seen
@@ -160,13 +161,13 @@ def test_the_summary_has_durations_and_reasons(busy: World) -> None:
 
 def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) -> None:
     seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
-    assert "2026-01-03 to 2026-01-04 1 routes: ValueError: bad row routes 1/4 7.0 s –" in seen
+    assert "3 routes: ValueError: bad row 2023-11-14 22:13:37Z c 2026-01-03 to 2026-01-04 1 routes 1/4 7.0 s –" in seen
     busy.clock.advance(timedelta(seconds=21))
     for stage in ("routes", "airports", "report"):
         busy.run_stage("c", stage)
     busy.coordinator().complete(busy.pending_id("c"))
     seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
-    assert "routes: ValueError: bad row routes 1/4 7.0 s 21.0 s" in seen
+    assert "2026-01-03 to 2026-01-04 1 routes 1/4 7.0 s 21.0 s" in seen
     assert "2 " in seen.split("Restores")[1]
     assert "None of the last 0 checkpoints." in words(Page(one_job(MemoryStore())).get(f"{ONE}/failovers").text)
 
