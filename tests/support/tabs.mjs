@@ -1,5 +1,6 @@
 // One who has not signed in, and users in Airflow's own UI: each opens a tab by its address before signing in, then the tabs of
-// the other destinations, and in each of them all pages of the job; the first also follows links, reloads, and stays until the session has ended.
+// the other destinations, and in each of them all pages of the job; the first also chooses a time zone, follows links, reloads,
+// and stays until the session has ended.
 // `node tabs.mjs BASE DAG RUN TASK USER PASSWORD USER PASSWORD` prints what they have seen, as JSON.
 import { asked, inner, signIn } from "./airflow_ui.mjs";
 import { launch, opened } from "./chromium.mjs";
@@ -95,6 +96,28 @@ async function links(page) {
   return found;
 }
 
+// The zone that the user chooses in Airflow's own menu: an open page follows, and so does one that is loaded anew.
+async function zone(page) {
+  const follows = async (timeZone) => {
+    await inner(page, "main time");
+    await page.frame({ url: /\/cairn\// }).waitForFunction((zone) => {
+      const written = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: zone });
+      return [...document.querySelectorAll("main time")].every((each) => each.textContent === written.format(new Date(each.dateTime)));
+    }, timeZone);
+  };
+  await page.goto(`${base}/${addresses.run}`);
+  await follows(undefined);
+  await page.getByRole("button", { name: /^[+-]\d\d:\d\d$/ }).click(); // named by the offset of the zone that holds
+  const choice = page.getByRole("dialog").locator("input[role=combobox]");
+  await choice.fill("Asia/Tokyo");
+  await choice.press("Enter");
+  await page.getByRole("dialog").getByText("Asia/Tokyo:").waitFor({ timeout: 60_000 });
+  await follows("Asia/Tokyo");
+  await page.reload();
+  await follows("Asia/Tokyo");
+  return page.evaluate(() => localStorage.getItem("timezone"));
+}
+
 // A session that ends while the tab is open: the page says it, and so does what a reload of the frame brings.
 async function ended(page) {
   const frame = await inner(page, "header nav");
@@ -114,7 +137,7 @@ await stranger.close();
 for (let first = 0; first < users.length; first += 2) {
   const page = await opened(browser, { viewport: { width: 1400, height: 900 }, locale: "en-US" });
   const seen = { ...(await signedIn(page, users[first], users[first + 1])), ...(await tabs(page)) };
-  if (first === 0) Object.assign(seen, await links(page), { ended: await ended(page) });
+  if (first === 0) Object.assign(seen, { zone: await zone(page) }, await links(page), { ended: await ended(page) });
   found[users[first]] = seen;
 }
 await browser.close();

@@ -46,6 +46,7 @@ def expected_in_the_ui(dag: str, first: str, *others: str, prefix: str = "") -> 
         "pages": dict.fromkeys(DESTINATIONS, PAGES),
     }
     more = {
+        "zone": '"Asia/Tokyo"',
         "icon": 200,
         "link": 1,
         "mirrored": f"/plugin/cairn{prefix}/cairn/dags/{dag}/jobs/epoch.trigger_checkpoint/history",

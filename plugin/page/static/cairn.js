@@ -3,6 +3,7 @@
 (() => {
   const LOOK_MS = 5000;
   const PATIENCE_MS = 30_000; // the server itself gives up a store after eight seconds
+  const ZONE = "timezone"; // under which Airflow's UI keeps the zone that the user has chosen, as JSON
   const framed = parent !== window;
 
   // The theme and the links come before the page is drawn: no page shows the other theme first, and no link is clicked
@@ -32,13 +33,27 @@
   });
 
   document.addEventListener("DOMContentLoaded", () => {
-    const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+    // In the zone chosen in Airflow, else in the browser's: no zone is chosen, or what is kept there is none.
+    const formatted = () => {
+      const style = { dateStyle: "medium", timeStyle: "medium" };
+      try {
+        return new Intl.DateTimeFormat(undefined, { ...style, timeZone: JSON.parse(localStorage.getItem(ZONE)) ?? undefined });
+      } catch {
+        return new Intl.DateTimeFormat(undefined, style);
+      }
+    };
+    let local = formatted();
     const localise = (root) => {
       for (const each of root.querySelectorAll("time")) each.textContent = local.format(new Date(each.dateTime));
     };
     const main = document.getElementById("main");
     let shown = main.innerHTML; // as the server sent it
     localise(document);
+    addEventListener("storage", ({ key }) => {
+      if (key !== ZONE && key !== null) return;
+      local = formatted();
+      localise(document);
+    });
 
     // Live: the same page again, and what differs put in its place. What a reader has opened or is typing stays. What
     // keeps the page from being up to date is said in a line above it.

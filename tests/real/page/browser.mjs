@@ -61,6 +61,7 @@ async function frame() {
   await inner.waitForFunction(() => document.documentElement.className === "light");
   found.light = await theme();
   found.time = await inner.$eval("time", (each) => [each.textContent, each.title]);
+  found.zones = await zones(page, inner);
   await inner.click("a[data-airflow]");
   found.link = await page.evaluate(() => [location.pathname, window.mark, window.pops]);
   await inner.evaluate(() => document.activeElement.blur());
@@ -68,6 +69,20 @@ async function frame() {
   await inner.waitForFunction(() => !document.querySelector("progress"));
   found.live = await inner.evaluate(() => [window.mark, document.querySelector("time").textContent.includes("UTC")]);
   return found;
+}
+
+// What the first moment is when the zone chosen in Airflow changes: as its UI keeps it, then values that are no zone.
+async function zones(page, inner) {
+  const found = {};
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(error.message));
+  for (const kept of ['"Asia/Tokyo"', '"No/Such_Zone"', '"UTC"', "no JSON", '"Asia/Tokyo"', "7", '"Asia/Tokyo"', null]) {
+    const before = await inner.textContent("time");
+    await page.evaluate((value) => (value === null ? localStorage.removeItem("timezone") : localStorage.setItem("timezone", value)), kept);
+    await inner.waitForFunction((text) => document.querySelector("time").textContent !== text, before);
+    found[kept] = (await inner.textContent("time")).replace(/\s+/g, " ");
+  }
+  return { ...found, errors };
 }
 
 // A page that stays open while its looks fail: what it says of that, and that it goes on. `BASE/trouble/KIND` makes them fail.

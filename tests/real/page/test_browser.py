@@ -254,6 +254,13 @@ def test_in_airflows_frame_it_follows_and_leads(half_way: World) -> None:
     # The world's clock stands at 22:13:20 in UTC.
     shown, hover = found["time"]
     assert (" ".join(shown.split()), hover) == ("Nov 14, 2023, 5:13:20 PM", "2023-11-14 22:13:20Z")
+    new_york, tokyo = "Nov 14, 2023, 5:13:20 PM", "Nov 15, 2023, 7:13:20 AM"
+    assert found["zones"] == {
+        '"Asia/Tokyo"': tokyo,
+        '"UTC"': "Nov 14, 2023, 10:13:20 PM",
+        **dict.fromkeys(('"No/Such_Zone"', "no JSON", "7", "null"), new_york),
+        "errors": [],
+    }
     assert found["link"] == ["/dags/flights", 1, 1], "Airflow's router went there, its page was not loaded anew"
     assert found["live"] == [2, False], "nor was ours, and what is new has local times too"
 
