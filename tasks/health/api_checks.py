@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError
@@ -77,6 +78,25 @@ def _look_up(hook: AirflowApiHook) -> None:
         _ask_each_backend(hook.airflow_api_conn_id)
         raise
     except CairnError:
+        raise
+    except Exception as error:
+        raise _unknown(error, "Airflow") from error
+
+
+def see_connection(conn_id: str) -> None:
+    """See that a connection is defined where this process looks.
+
+    Args:
+        conn_id: which.
+
+    Raises:
+        AirflowNotFoundException: it is not.
+        ConnectionUnknownError: it could not be fetched.
+    """
+    try:
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        _ask_each_backend(conn_id)
         raise
     except Exception as error:
         raise _unknown(error, "Airflow") from error

@@ -15,7 +15,6 @@ from typing import Any
 from uuid import uuid4
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError
@@ -29,6 +28,7 @@ from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
 from ...storage.printable import printable
 from ...storage.str_enum import StrEnum
+from .api_checks import ConnectionUnknownError, see_connection
 
 ANSWER_S = 300.0
 """For a cluster to start the application and run its small job."""
@@ -89,7 +89,7 @@ class Silence(StrEnum):
     UNDEFINED = "undefined"
     """There is no such connection where this process looks."""
     BROKEN = "broken"
-    """The connection cannot be used."""
+    """The connection cannot be used, or could not be fetched."""
     ELSEWHERE = "elsewhere"
     """Its drivers run on the cluster, from where no file comes back: nothing was asked."""
     FAILED = "failed"
@@ -113,11 +113,11 @@ def ask(conn_id: str, conf: Mapping[str, str], *, answer_s: float = ANSWER_S) ->
         answer_s: how long it may take; then it is ended.
     """
     try:
-        BaseHook.get_connection(conn_id)  # the provider would take another cluster for one that is not defined
+        see_connection(conn_id)  # the provider would take another cluster for one that is not defined
         server = connect_server(conn_id)
     except AirflowNotFoundException:
         return NoAnswer(Silence.UNDEFINED, "the connection is not defined where this process looks")
-    except InvalidConfigError as error:
+    except (ConnectionUnknownError, InvalidConfigError) as error:
         return NoAnswer(Silence.BROKEN, error.message)
     with tempfile.TemporaryDirectory(prefix="cairn-doctor-") as folder:
         file = Path(folder) / "found.json"
@@ -147,7 +147,10 @@ def _over_connect(server: ConnectServer, conf: Mapping[str, str], file: Path, an
 
 
 def _submitted(conn_id: str, conf: Mapping[str, str], file: Path, answer_s: float) -> NoAnswer:
-    plain = SparkSubmitHook(conn_id=conn_id, name=_NAME, application_args=[str(file)])
+    try:
+        plain = SparkSubmitHook(conn_id=conn_id, name=_NAME, application_args=[str(file)])
+    except (AirflowException, RuntimeError, ValueError) as error:  # what the provider raises
+        return NoAnswer(Silence.BROKEN, masked(str(error)))
     hook = EpochSubmitHook.taking_over(plain, conf=conf, py_files="", environment={})
     if hook.deploys_to_cluster:
         return NoAnswer(
@@ -158,8 +161,11 @@ def _submitted(conn_id: str, conf: Mapping[str, str], file: Path, answer_s: floa
     with _bounded(answer_s, hook.on_kill) as late:
         try:
             hook.submit(cluster_probe.__file__)
-        except (AirflowException, OSError) as error:  # OSError: there is no such program
-            said = str(error)
+        except (AirflowException, RuntimeError, OSError) as error:  # OSError: there is no such program
+            said = masked(str(error))
+        except BaseException:
+            hook.on_kill()  # the task is ended, and the driver would run on
+            raise
     return late.why(hook.cause or said)
 
 

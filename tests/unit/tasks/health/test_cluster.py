@@ -201,6 +201,9 @@ def test_a_connection_that_is_not_there_or_cannot_be_used(connections: Define) -
     assert names(examined(cluster="nowhere")) == ["connection-missing"]
     connections(CONN, json.dumps({"conn_type": "spark_connect", "host": "", "password": "canary"}))
     assert names(examined(cluster=CONN)) == ["connection-broken"]
+    extra = json.dumps({"spark-binary": "/my/own/spark-submit"})
+    connections(CONN, json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
+    assert names(examined(cluster=CONN)) == ["connection-broken"], "the provider refuses it"
 
 
 def of_connect(connections: Define, port: int) -> Finding:

@@ -366,7 +366,10 @@ def test_a_connection_that_could_not_be_fetched_may_be_defined(
     assert failed.subject == "airflow's API"
     assert re.search(said, failed.what)
     assert "connection-missing" not in names(found.findings)
-    assert found.skipped == {}
+    assert [*found.skipped] == ["the cluster"]
+    broken = [each for each in examine_worker(s3=False, cluster="lake_spark").findings if each.subject == "lake_spark"]
+    assert [each.name for each in broken] == ["connection-broken"]
+    assert re.search(said, broken[0].what)
 
 
 def test_a_connection_that_another_backend_has_is_used(api: dict[str, Answer], backend: Callable[[str], None]) -> None:
