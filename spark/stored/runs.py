@@ -239,9 +239,10 @@ class Touched:
         self._key = key
         self._groups: list[int] | None = None
         self._range: tuple[Any, Any] | None = None
-        if size_bytes <= SCANNED_BYTES:
-            # Spark chooses the join: how many keys there are is not known.
-            self._wanted = only_keys(keys, key)
+        self._is_small = size_bytes <= SCANNED_BYTES
+        if self._is_small:
+            # Each key once: it is the rows of the state that go to each executor.
+            self._wanted = only_keys(keys, key).distinct()
             return
         first = keys.schema[key[0]].dataType
         lead = F.col(key_groups.quoted(key[0]))
@@ -261,8 +262,16 @@ class Touched:
 
     def of(self, df: DataFrame) -> DataFrame:
         """Give the rows of a file that have such a key; `df` has the column of the key groups."""
+        from pyspark.sql import functions as F
+
         if self._groups is not None:
             df = df.where(df[key_groups.COLUMN].isin(self._groups))
         if self._range is not None and self._range[0] is not None:
             df = df.where(df[key_groups.quoted(self._key[0])].between(*self._range))
+        if self._is_small:
+            # How many keys there are is not known; and Spark reads the state while it computes them.
+            found = self._wanted.join(F.broadcast(df), same_key(self._key))
+            # The key as `keys` has it, which is equal: by it Spark knows that the rows of a key are together.
+            own = {column: F.col(f"{key_groups.KEY}{at}").alias(column) for at, column in enumerate(self._key)}
+            return found.select(*(own.get(column, F.col(key_groups.quoted(column))) for column in df.columns))
         return df.join(self._wanted, same_key(self._key), "left_semi")

@@ -373,6 +373,26 @@ def test_keys_read_what_they_touch(
     pipeline.complete("r3")
 
 
+@pytest.mark.parametrize("scanned_bytes", [0, 1 << 20], ids=["large", "small"])
+def test_keys_are_compared_as_spark_compares_them(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int
+) -> None:  # semantics K1
+    monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
+    stored = dict.fromkeys([NULL, NAN, ZERO, SOME], VALUES[1])
+    pipeline.run("r1", lambda epoch: epoch.update("totals", _frame(spark, stored), key="k"))
+    pipeline.trigger("r2")
+    with pipeline.epoch("r2") as epoch:
+        for asked in (NULL, NAN, MINUS_ZERO, KEYS[-1]):
+            # Twice, and a row of a key that the state does not have.
+            wanted = _frame(spark, dict.fromkeys([asked, KEYS[-1]], VALUES[0]))
+            found = epoch.state("totals", keys=wanted.unionByName(wanted))
+            assert found is not None
+            assert found.columns == ["k", "v"]
+            there = {ALIKE.get(asked, asked): VALUES[1]} if asked != KEYS[-1] else {}
+            assert _texts(found.collect()) == _texts(_frame(spark, there).collect())
+    pipeline.complete("r2")
+
+
 def test_it_restores_at_another_parallelism_and_travels_with_a_savepoint(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics R4, R6, P1, K4
