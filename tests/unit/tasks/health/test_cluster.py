@@ -13,11 +13,16 @@ import pytest
 
 from airflow_cairn.checkpoint.health.findings import Examination, Finding
 from airflow_cairn.cli.main import DAMAGED, main
+from airflow_cairn.operators import CairnDoctorOperator
+from airflow_cairn.storage import open_store
 from airflow_cairn.tasks.health import cluster_checks, cluster_facts
 from airflow_cairn.tasks.health.cluster_facts import ClusterFacts, NoAnswer, Silence, ask
 from airflow_cairn.tasks.health.examine import examine_worker
 from scripts.harness.ports import free_port
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Ti, context
 from tests.support.connect_stand_in import connect_server
+from tests.support.world.world import World
 
 Define = Callable[[str, str], None]
 Submit = Callable[[str], None]
@@ -228,3 +233,28 @@ def test_the_command(submit: Submit, capsys: pytest.CaptureFixture[str], monkeyp
     assert main(["doctor", "--cluster", "--spark-conn", CONN]) == DAMAGED
     assert f"ERROR java-old: {CONN}\n  what           Java of the executors is 11.0.2\n" in capsys.readouterr().out
     assert cluster_facts.ANSWER_S <= 300
+
+
+def test_the_operator_asks_by_the_connection_of_the_stages(submit: Submit, tmp_path: Path, said: Said) -> None:
+    storage = f"file://{tmp_path}/lake"
+    World(open_store(storage)).run_epoch("a")
+
+    def doctor(**more: Any) -> dict[str, Any]:
+        made = CairnDoctorOperator(
+            task_id="doctor",
+            storage=storage,
+            airflow_api_conn_id=None,
+            spark_conn_id=CONN,
+            spark_conf={"spark.executor.memory": "1g"},
+            fail_on="never",
+            **more,
+        )
+        return made.execute(context(Ti(run_id="r")))
+
+    submit(answer(replace(HEALTHY, java="11.0.2")))
+    assert [each["name"] for each in doctor(cluster=True)["findings"] if each["subject"] == CONN] == ["java-old"]
+    assert f"the cluster of {CONN}: Spark 4.2.0, Java 11.0.2, Python 3.12.3" in said.text
+    assert "--conf spark.executor.memory=1g" in (tmp_path / "asked").read_text()
+    (tmp_path / "asked").unlink()
+    assert "it was not asked" in json.dumps(doctor()["skipped"])
+    assert not (tmp_path / "asked").exists()
