@@ -173,6 +173,7 @@ def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
     )
 
 
+@ON_BOTH
 def test_cleared_by_hand_where_the_api_refuses_19(scenario: Scenario) -> None:
     """a ~ b: the callback and the next try say what to clear; somebody does, and all is as if Cairn had."""
     scenario.killed_at("e1", "b")

@@ -153,12 +153,12 @@ for number in (5, 8):
     on_both(f"failover_{number}", TWO, stage=READER, in_spark="b", clients="b")
 for number in (6, 7):
     on_both(f"failover_{number}", TWO, stage=READER, in_spark="a", clients="ab")
-for number in (9, 12):
-    pipeline(f"failover_{number}", TWO, stage=READER)
+pipeline("failover_9", TWO, stage=READER)
 in_pieces("failover_10", RETAIN_TWO, READER)
 often = [deliver_at_once, restore_latest_checkpoint]
 often_called = READER | {"on_retry_callback": often, "on_failure_callback": often}
 on_both("failover_11", TWO, stage=often_called, clients="b")
+on_both("failover_12", TWO, stage=READER, clients="b")
 mapped("failover_13", READER)
 mapped("failover_13_connect", as_client(READER))
 on_both("failover_14", {"a": (), "b": ()}, stage=READER, clients="ab")
@@ -174,7 +174,7 @@ for name, tolerable in {"some": 1, "none": 0}.items():
     impatient = CheckpointConfig(timeout=timedelta(seconds=180), tolerable_failed_checkpoints=tolerable)
     in_pieces(f"failover_16_{name}", impatient, READER | {"retries": 0})
 on_both("failover_17", TWO, stage=READER, runs=3, clients="b")
-pipeline("failover_19", TWO, [("a", "b")], stage=READER, airflow_api_conn_id="refused_api")
+on_both("failover_19", TWO, [("a", "b")], stage=READER, clients="ab", airflow_api_conn_id="refused_api")
 for point in ("started", "writing", "written", "acknowledged"):
     pipeline(f"failover_21_{point}", LINE, stage=KEEPING)
 on_both("failover_21_in_spark", {"b": ()}, clients="b")
