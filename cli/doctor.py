@@ -127,6 +127,8 @@ def lines(found: Examination) -> Iterator[str]:
         yield ""
     for name, reason in found.skipped.items():
         yield from text.paragraph(f"not checked: {name}: {reason}", columns)
+    for hint in found.hints:
+        yield from text.paragraph(f"hint: {hint}", columns)
     errors = sum(each.severity is Severity.ERROR for each in found.findings)
     warnings = len(found.findings) - errors
     said = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}; " if found.findings else "nothing is wrong; "

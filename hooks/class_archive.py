@@ -49,13 +49,25 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
         `spark.driver.defaultJavaOptions`.
     """
     archive = _archive(site)
-    if archive is None or not archive.is_file():
-        return {}
-    given, environ = {**site.conf, **conf}, site.environ
-    options = f"{given.get(EXTRA, '')} {environ.get('JAVA_TOOL_OPTIONS', '')} {environ.get('SPARK_SUBMIT_OPTS', '')}"
-    if given.get(DEFAULTS) or any(word in options for word in ("-Xshare", "SharedArchive", "ArchiveClasses", "AOT")):
+    if archive is None or not archive.is_file() or _is_said_otherwise(conf, site):
         return {}
     return {DEFAULTS: f"-XX:SharedArchiveFile={archive} {_QUIET}"}
+
+
+def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
+    """Tell whether drivers would start from an archive that can be made, and nobody has made it.
+
+    Args:
+        conf: what stages are submitted with.
+        site: where they are submitted.
+    """
+    archive = _archive(site)
+    if archive is None or archive.is_file() or _is_said_otherwise(conf, site):
+        return False
+    # Spark has these folders on the driver's class path, and Java makes no archive while one there has files.
+    settings = site.environ.get("SPARK_CONF_DIR") or archive.parent / "conf"
+    folders = [settings, *filter(None, map(site.environ.get, ("HADOOP_CONF_DIR", "YARN_CONF_DIR")))]
+    return not any(Path(each).is_dir() and any(Path(each).iterdir()) for each in folders)
 
 
 def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Path:
@@ -112,6 +124,15 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"no archive was made: {error}\n")
         return 1
     return 0
+
+
+def _is_said_otherwise(conf: Mapping[str, Any], site: SparkSite) -> bool:
+    """Tell whether author or site say how drivers share classes, or set the options by which Cairn would say it."""
+    given, environ = {**site.conf, **conf}, site.environ
+    options = f"{given.get(EXTRA, '')} {environ.get('JAVA_TOOL_OPTIONS', '')} {environ.get('SPARK_SUBMIT_OPTS', '')}"
+    return bool(given.get(DEFAULTS)) or any(
+        word in options for word in ("-Xshare", "SharedArchive", "ArchiveClasses", "AOT")
+    )
 
 
 def _archive(site: SparkSite) -> Path | None:

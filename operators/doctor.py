@@ -126,6 +126,8 @@ class CairnDoctorOperator(BaseOperator):
             log.info(text, each.severity.upper(), each.name, each.subject, each.what, each.why, each.mend)
         for name, reason in found.skipped.items():
             log.info("not checked: %s: %s", name, reason)
+        for hint in found.hints:
+            log.info("hint: %s", hint)
         bad = [each for each in found.sorted() if self.fail_on == "warning" or each.severity is Severity.ERROR]
         if bad and self.fail_on != "never":
             raise UnhealthyError(

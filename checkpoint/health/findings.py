@@ -46,6 +46,8 @@ class Examination:
     """Checks that found nothing, by name, in their order."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Checks that were not made, with the reason."""
+    hints: list[str] = field(default_factory=list)
+    """What would be better otherwise, and is not wrong."""
 
     @property
     def healthy(self) -> bool:
@@ -75,6 +77,7 @@ class Examination:
         self.findings += other.findings
         self.passed += other.passed
         self.skipped |= other.skipped
+        self.hints += other.hints
 
     def as_json(self) -> dict[str, Json]:
         """Give it as plain JSON values, errors first."""
@@ -83,6 +86,7 @@ class Examination:
             "findings": [asdict(each) for each in self.sorted()],
             "passed": list(self.passed),
             "skipped": [{"check": name, "reason": reason} for name, reason in self.skipped.items()],
+            "hints": list(self.hints),
         }
 
     def sorted(self) -> list[Finding]:

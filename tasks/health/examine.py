@@ -11,6 +11,8 @@ from airflow.sdk.configuration import conf
 
 from ...checkpoint.health.findings import Examination, Finding
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
+from ...hooks.class_archive import lacks_archive
+from ...hooks.drivers.spark_site import SparkSite
 from ...hooks.versions import features
 from . import airflow_checks, api_checks, cluster_checks, spark_checks
 from .cluster_facts import NoAnswer, Silence, ask
@@ -19,6 +21,10 @@ from .spark_facts import gather, installed
 log = logging.getLogger("airflow_cairn")
 
 _PACKAGE = "airflow-cairn"
+_NO_ARCHIVE = (
+    "drivers on this machine start without an archive of classes, with which they take about half of the time: "
+    "`python -m airflow_cairn.hooks.class_archive` makes one"
+)
 
 
 def examine_worker(
@@ -44,6 +50,8 @@ def examine_worker(
     done.run("spark", lambda: spark_checks.check_spark(facts))
     done.run("pyspark", lambda: spark_checks.check_packages(facts))
     done.run("python", lambda: spark_checks.check_python(facts))
+    if lacks_archive(spark_conf or {}, SparkSite(os.environ)):
+        done.hints.append(_NO_ARCHIVE)
     if s3:
         done.run("jars", lambda: spark_checks.check_s3a_jars(facts))
     needed = (*(requires(_PACKAGE) or ()), airflow_checks.PYSPARK)

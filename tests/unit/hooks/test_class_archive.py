@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.hooks import class_archive
-from airflow_cairn.hooks.class_archive import DEFAULTS, EXTRA, FILE, class_archive_conf
+from airflow_cairn.hooks.class_archive import DEFAULTS, EXTRA, FILE, class_archive_conf, lacks_archive
 from airflow_cairn.hooks.drivers.spark_site import SparkSite
 
 
@@ -46,6 +46,22 @@ def test_a_driver_starts_from_the_archive_of_its_spark(home: Path) -> None:
 )
 def test_author_and_site_may_say_otherwise(home: Path, said: dict[str, object]) -> None:
     assert conf_of(home, **said) == {}  # type: ignore[arg-type]
+
+
+def test_it_is_missing_only_where_it_would_be_used_and_can_be_made(home: Path, tmp_path: Path) -> None:
+    def lacks(conf: dict[str, str] | None = None, **environ: str) -> bool:
+        return lacks_archive(conf or {}, SparkSite({"SPARK_HOME": str(home), **environ}))
+
+    assert not lacks(), "there is one"
+    (home / FILE).unlink()
+    assert lacks()
+    assert not lacks({EXTRA: "-Xshare:off"}), "the author says otherwise"
+    assert not lacks_archive({}, SparkSite({"PATH": str(home)})), "no Spark at all"
+    (home / "conf" / "log4j2.properties").touch()
+    assert not lacks(), "Java makes none while a folder on the class path has files"
+    (tmp_path / "empty").mkdir()
+    assert lacks(SPARK_CONF_DIR=str(tmp_path / "empty"))
+    assert not lacks(SPARK_CONF_DIR=str(tmp_path / "empty"), HADOOP_CONF_DIR=str(home / "conf"))
 
 
 def test_so_may_the_defaults_of_the_site(home: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.health.findings import Examination, Finding
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
+from airflow_cairn.hooks.class_archive import FILE
 from airflow_cairn.operators import CairnDoctorOperator, UnhealthyError
 from airflow_cairn.storage import UnsupportedStorageError, open_store
 from airflow_cairn.tasks.health import airflow_checks, api_checks, spark_checks
@@ -446,6 +447,29 @@ def test_the_command(machine: None, api: dict[str, Answer], tmp_path: Path, caps
     with pytest.raises(SystemExit):
         main(["doctor", "--worker", "--conf", "spark.jars"])
     assert "expected NAME=VALUE, found 'spark.jars'" in capsys.readouterr().err
+
+
+def test_an_archive_of_classes_that_nobody_has_made_is_a_hint(
+    machine: None,
+    spark_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: Said,
+) -> None:
+    """It is nothing wrong: the exit status is 0."""
+    monkeypatch.setenv("SPARK_HOME", str(spark_home))
+    (spark_home / "conf" / "spark-defaults.conf").unlink()
+    command = "`python -m airflow_cairn.hooks.class_archive`"
+    storage = healthy_storage(tmp_path)
+    words = ["doctor", "--worker", "--storage", storage]
+    assert main(words) == 0
+    assert command in " ".join(capsys.readouterr().out.split())
+    CairnDoctorOperator(task_id="doctor", storage=storage).execute(context(Ti()))
+    assert "hint: drivers on this machine start without an archive of classes" in said.text
+    (spark_home / FILE).touch()
+    assert main(words) == 0
+    assert "hint" not in capsys.readouterr().out
 
 
 def test_the_reference_has_each_finding_of_a_worker() -> None:
