@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -150,6 +151,17 @@ def test_ctrl_c_before_the_end(tmp_path: Path, demo: Callable[..., RealProcess])
     printed = ctrl_c(process, tmp_path, family)
     assert process.returncode == 130, printed
     assert "storage: file://" in printed
+
+
+def test_each_stage_is_a_spark_submit_of_its_own(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:
+    """With SESSION=submit no server is started: a stage acknowledges, and Ctrl-C ends the driver of the next one."""
+    process = demo("--epochs", "1", "--kill", "none", "--session", "submit")
+    process.wait_until(lambda: "checkpoint 1: clean acknowledged" in process.log.read_text(), 600, "the first stage")
+    assert "Spark server is up" not in process.log.read_text()
+    submitted = partial(running, program="applications/routes.py")
+    process.wait_until(lambda: running(submitted(process.family()), "SparkSubmit"), 600, "the driver of the next one")
+    printed = ctrl_c(process, tmp_path, process.family())
+    assert process.returncode == 130, printed
 
 
 def running(processes: Iterable[psutil.Process], program: str) -> list[psutil.Process]:
