@@ -42,5 +42,7 @@ def touched(stored: Stored, keys: DataFrame) -> Touched:
                 found=keys.schema[column].dataType.simpleString(),
                 expected=schema[column].dataType.simpleString(),
             )
-    size = sum(file.handle.size_bytes for file in stored.files)
-    return Touched(keys, output.key, output.key_groups, size)
+    handles = [file.handle for file in stored.files]
+    rows = [handle.rows for handle in handles if handle.rows is not None]
+    values = sum(rows) * len(schema) if len(rows) == len(handles) else None
+    return Touched(keys, output.key, output.key_groups, sum(handle.size_bytes for handle in handles), values)

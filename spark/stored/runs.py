@@ -53,6 +53,8 @@ _BROADCAST_BYTES = 32 << 20
 """Runs of up to this many bytes in the store have keys that fit into the memory of each executor."""
 _BROADCAST_KEYS = 1_000_000
 """So many keys of the caller fit there too."""
+_BROADCAST_VALUES = 100_000
+"""So many values of a state fit there, whatever they were compressed to: rows by columns."""
 _DIGITS = 10
 _NEWER = "_cairn_newer"
 """The number of a run, where it is compared with another."""
@@ -231,18 +233,21 @@ class Touched:
         key: their names.
         groups: how many key groups the state has.
         size_bytes: of the state's files.
+        values: in them, rows by columns; None where that is not known.
     """
 
-    def __init__(self, keys: DataFrame, key: Sequence[str], groups: int, size_bytes: int) -> None:
+    def __init__(
+        self, keys: DataFrame, key: Sequence[str], groups: int, size_bytes: int, values: int | None = None
+    ) -> None:
         from pyspark.sql import functions as F
 
         self._key = key
         self._groups: list[int] | None = None
         self._range: tuple[Any, Any] | None = None
-        self._is_small = size_bytes <= SCANNED_BYTES
-        if self._is_small:
-            # Each key once: it is the rows of the state that go to each executor.
-            self._wanted = only_keys(keys, key).distinct()
+        self._are_few = size_bytes <= SCANNED_BYTES and values is not None and values <= _BROADCAST_VALUES
+        if size_bytes <= SCANNED_BYTES:
+            # How many keys there are is not known. Each once, where it is the rows of the state that are sent around.
+            self._wanted = only_keys(keys, key).distinct() if self._are_few else only_keys(keys, key)
             return
         first = keys.schema[key[0]].dataType
         lead = F.col(key_groups.quoted(key[0]))
@@ -268,8 +273,8 @@ class Touched:
             df = df.where(df[key_groups.COLUMN].isin(self._groups))
         if self._range is not None and self._range[0] is not None:
             df = df.where(df[key_groups.quoted(self._key[0])].between(*self._range))
-        if self._is_small:
-            # How many keys there are is not known; and Spark reads the state while it computes them.
+        if self._are_few:
+            # Spark reads them while it computes the keys; a semi-join would wait for the keys.
             found = self._wanted.join(F.broadcast(df), same_key(self._key))
             # The key as `keys` has it, which is equal: by it Spark knows that the rows of a key are together.
             own = {column: F.col(f"{key_groups.KEY}{at}").alias(column) for at, column in enumerate(self._key)}

@@ -351,11 +351,14 @@ def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
     assert now(pipeline) == []
 
 
-@pytest.mark.parametrize("scanned_bytes", [0, 1 << 20], ids=["large", "small"])
+@pytest.mark.parametrize(
+    ("scanned_bytes", "values"), [(0, 0), (1 << 20, 0), (1 << 20, 100)], ids=["large", "small", "few"]
+)
 def test_keys_read_what_they_touch(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:
     monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
+    monkeypatch.setattr(runs, "_BROADCAST_VALUES", values)
     update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2), ("c", 3)))
     update(pipeline, "r2", counts(spark, ("b", 20), ("d", 4)), keys(spark, "c"))
     pipeline.trigger("r3")
@@ -363,6 +366,10 @@ def test_keys_read_what_they_touch(
         asked = keys(spark, "b", "c", "d", "e", "b")
         found = epoch.state("totals", keys=asked)
         assert rows(found) == [("b", 20), ("d", 4)]
+        assert found is not None
+        assert ("LeftSemi" in found._jdf.queryExecution().toString()) is not bool(values), (
+            "a state of few values is sent"
+        )
         assert rows(epoch.state("totals", keys=asked.where("false"))) == []
         with pytest.raises(InvalidStateError, match="keys lacks the column 'route'"):
             epoch.state("totals", keys=asked.toDF("other"))
@@ -373,11 +380,14 @@ def test_keys_read_what_they_touch(
     pipeline.complete("r3")
 
 
-@pytest.mark.parametrize("scanned_bytes", [0, 1 << 20], ids=["large", "small"])
+@pytest.mark.parametrize(
+    ("scanned_bytes", "values"), [(0, 0), (1 << 20, 0), (1 << 20, 100)], ids=["large", "small", "few"]
+)
 def test_keys_are_compared_as_spark_compares_them(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:  # semantics K1
     monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
+    monkeypatch.setattr(runs, "_BROADCAST_VALUES", values)
     stored = dict.fromkeys([NULL, NAN, ZERO, SOME], VALUES[1])
     pipeline.run("r1", lambda epoch: epoch.update("totals", _frame(spark, stored), key="k"))
     pipeline.trigger("r2")
@@ -390,6 +400,28 @@ def test_keys_are_compared_as_spark_compares_them(
             assert found.columns == ["k", "v"]
             there = {ALIKE.get(asked, asked): VALUES[1]} if asked != KEYS[-1] else {}
             assert _texts(found.collect()) == _texts(_frame(spark, there).collect())
+    pipeline.complete("r2")
+
+
+@pytest.mark.parametrize(
+    ("scanned_bytes", "values"), [(0, 0), (1 << 20, 0), (1 << 20, 100)], ids=["large", "small", "few"]
+)
+def test_all_rows_of_a_key_are_read_once(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
+) -> None:
+    """A snapshot may have several rows of one key, and a key may be a struct."""
+    monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
+    monkeypatch.setattr(runs, "_BROADCAST_VALUES", values)
+    pairs = (
+        "SELECT named_struct('a', a, 'b', b) AS k, v FROM VALUES (1, NULL, 1), (1, NULL, 2), (1, 2, 3) AS t(a, b, v)"
+    )
+    pipeline.run("r1", lambda epoch: epoch.snapshot("pairs", spark.sql(pairs), key="k"))
+    pipeline.trigger("r2")
+    with pipeline.epoch("r2") as epoch:
+        asked = spark.sql(pairs).where("v < 3").withColumnRenamed("v", "other")
+        found = epoch.state("pairs", keys=asked)
+        assert found is not None
+        assert sorted(row["v"] for row in found.collect()) == [1, 2]
     pipeline.complete("r2")
 
 
