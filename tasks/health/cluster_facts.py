@@ -104,14 +104,16 @@ class NoAnswer:
     why: str
 
 
-def ask(conn_id: str, conf: Mapping[str, str], *, answer_s: float = ANSWER_S) -> ClusterFacts | NoAnswer:
+def ask(conn_id: str, conf: Mapping[str, str], *, answer_s: float | None = None) -> ClusterFacts | NoAnswer:
     """Run the application by a Spark connection, and give what it has found.
 
     Args:
         conn_id: of type `spark` or `spark_connect`.
         conf: what the stages are given.
-        answer_s: how long it may take; then it is ended.
+        answer_s: how long it may take; then it is ended. None: `ANSWER_S`.
     """
+    if answer_s is None:
+        answer_s = ANSWER_S
     try:
         see_connection(conn_id)  # the provider would take another cluster for one that is not defined
         server = connect_server(conn_id)

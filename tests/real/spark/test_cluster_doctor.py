@@ -23,6 +23,7 @@ from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from scripts.setup.java import ensure_java
+from tests.support.once_said import OnceSaid
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -70,7 +71,7 @@ def test_driver_and_executors_of_a_standalone_cluster(
     cluster: SparkCluster, connections: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections(CONN, json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": cluster.port}))
-    found = ask(CONN, CONF, answer_s=PATIENT_S)
+    found = ask(CONN, CONF)
     assert isinstance(found, ClusterFacts), found
     spark, python = (pyspark.__version__,), (platform.python_version(),)
     assert (found.spark, found.pyspark, found.python) == (*spark, *spark, *python)
@@ -86,20 +87,25 @@ def test_driver_and_executors_of_a_standalone_cluster(
     assert said.passed[-2:] == ["cluster", "cluster's Java"]
 
 
-def test_a_standalone_cluster_that_gives_no_executor(cluster: SparkCluster, connections: Define) -> None:
+def test_a_standalone_cluster_that_gives_no_executor(
+    cluster: SparkCluster, connections: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starved = "Initial job has not accepted any resources"
+    monkeypatch.setattr(cluster_facts, "Timer", lambda _, end: OnceSaid(starved, end))
     connections(CONN, json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": cluster.port}))
-    found = ask(CONN, {**CONF, "spark.executor.memory": "64g", "spark.starvation.timeout": "1s"}, answer_s=45)
+    found = ask(CONN, {**CONF, "spark.executor.memory": "64g", "spark.starvation.timeout": "1s"})
     assert isinstance(found, NoAnswer), found
     assert found.silence is Silence.FAILED
-    assert "Initial job has not accepted any resources" in found.why
-    wait_until(lambda: not drivers(), 60, "the driver to end", details=lambda: f"{drivers()}")
+    assert found.why.startswith(f"no answer within {PATIENT_S:.0f} s. The last of Spark's log: ")
+    assert starved in found.why
+    wait_until(lambda: not drivers(), PATIENT_S, "the driver to end", details=lambda: f"{drivers()}")
 
 
 def test_a_spark_connect_server_and_its_executors(connections: Define) -> None:
     with ConnectServer(env={"SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN}) as server:
         at = {"conn_type": "spark_connect", "host": "localhost", "port": server.port, "password": TOKEN}
         connections(CONN, json.dumps(at))
-        found = ask(CONN, {}, answer_s=PATIENT_S)
+        found = ask(CONN, {})
         assert isinstance(found, ClusterFacts), found
         assert (found.spark, found.java, found.executor_java) == (pyspark.__version__, java(), (java(),))
         assert (found.executor_python, found.failed) == ((platform.python_version(),), {})
@@ -109,6 +115,6 @@ def test_a_spark_connect_server_and_its_executors(connections: Define) -> None:
         assert said.passed[-3:] == ["cluster", "cluster's Python", "cluster's Java"]
 
         connections(CONN, json.dumps({**at, "password": "another"}))
-        none = ask(CONN, {}, answer_s=PATIENT_S)
+        none = ask(CONN, {})
         assert isinstance(none, NoAnswer)
         assert "does not take the connection's token" in none.why

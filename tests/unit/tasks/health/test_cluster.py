@@ -22,6 +22,7 @@ from scripts.harness.ports import free_port
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Ti, context
 from tests.support.connect_stand_in import connect_server
+from tests.support.once_said import OnceSaid
 from tests.support.world.world import World
 
 Define = Callable[[str, str], None]
@@ -190,16 +191,25 @@ def test_a_cluster_that_runs_nothing(submit: Submit, line: str, said: str) -> No
     assert (finding.name, said in finding.what) == ("cluster-failed", True), finding.what
 
 
-def test_a_cluster_without_a_free_executor(submit: Submit) -> None:
+def test_a_cluster_without_a_free_executor(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its time is bounded, and the last that Spark said is told."""
-    submit(
-        "echo '26/11/27 10:00:00 WARN TaskSchedulerImpl: Initial job has not accepted any resources'; exec sleep 600"
-    )
-    found = ask(CONN, {}, answer_s=1)
+    starved = "Initial job has not accepted any resources"
+    bounds: list[float] = []
+
+    def once_said(seconds: float, end: Callable[[], None]) -> OnceSaid:
+        bounds.append(seconds)
+        return OnceSaid(starved, end)
+
+    monkeypatch.setattr(cluster_facts, "Timer", once_said)
+    submit(f"echo '26/11/27 10:00:00 WARN TaskSchedulerImpl: {starved}'; exec sleep 600")
+    found = ask(CONN, {}, answer_s=7)
     assert isinstance(found, NoAnswer)
     assert found.silence is Silence.FAILED
-    assert found.why.startswith("no answer within 1 s. The last of Spark's log: ")
-    assert found.why.endswith("Initial job has not accepted any resources")
+    assert found.why.startswith("no answer within 7 s. The last of Spark's log: ")
+    assert found.why.endswith(starved)
+    monkeypatch.setattr(cluster_facts, "ANSWER_S", 3.0)
+    assert names(examined(cluster=CONN)) == ["cluster-failed"]
+    assert bounds == [7, 3.0]
 
 
 def test_a_connection_that_is_not_there_or_cannot_be_used(connections: Define) -> None:
