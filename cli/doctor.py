@@ -33,8 +33,11 @@ def doctor(
 
     Raises:
         NoCheckpointError: the storage has no such job.
-        InvalidConfigError: there is nothing to check, or Airflow is not installed here.
+        InvalidConfigError: there is nothing to check, `--spark-conn` is given without `--cluster`, or Airflow is not
+            installed here.
     """
+    if options.spark_conn is not None and not options.cluster:
+        raise InvalidConfigError("--spark-conn names the cluster that --cluster asks; give --cluster too")
     found = Examination()
     if store is not None:
         found.add(
@@ -80,7 +83,7 @@ def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
             spark_conf=dict(options.conf),
             airflow_api_conn_id=options.api_conn,
             dag_id=options.dag,
-            cluster=options.spark_conn if options.cluster else None,
+            cluster=(options.spark_conn or "spark_default") if options.cluster else None,
         )
 
 

@@ -45,12 +45,14 @@ class CairnDoctorOperator(BaseOperator):
         read_only: write nothing to the storage: leaves out the rights and the conditional writes.
         cluster: ask the cluster too which Spark, Java and Python it has: a small application runs there, for five
             minutes at most.
-        spark_conn_id: the Spark connection of the stages, of type `spark` or `spark_connect`.
+        spark_conn_id: with `cluster`: the Spark connection of the stages, of type `spark` or `spark_connect`;
+            `spark_default` by default.
         fail_on: the task fails where there is such a finding, or a worse one.
         **kwargs: what every operator takes.
 
     Raises:
-        InvalidConfigError: no storage is given, or `fail_on` is none of its values.
+        InvalidConfigError: no storage is given, `spark_conn_id` is given without `cluster`, or `fail_on` is none of its
+            values.
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
 
@@ -69,7 +71,7 @@ class CairnDoctorOperator(BaseOperator):
         max_age: timedelta | None = None,
         read_only: bool = False,
         cluster: bool = False,
-        spark_conn_id: str = "spark_default",
+        spark_conn_id: str | None = None,
         fail_on: FailOn = "error",
         **kwargs: Any,
     ) -> None:
@@ -78,6 +80,10 @@ class CairnDoctorOperator(BaseOperator):
         check_choice("fail_on", fail_on, _FAIL_ON, task=self.task_id)
         if max_age is not None and max_age <= timedelta(0):
             raise InvalidConfigError("max_age is a time above 0", task=self.task_id, max_age=max_age)
+        if spark_conn_id is not None and not cluster:
+            raise InvalidConfigError(
+                "spark_conn_id names the cluster that cluster=True asks; give cluster=True too", task=self.task_id
+            )
         if not storage:
             raise InvalidConfigError("no storage is given: write storage='s3://bucket/prefix'", task=self.task_id)
         if "{{" not in storage:
@@ -91,7 +97,7 @@ class CairnDoctorOperator(BaseOperator):
         self.max_age = max_age
         self.read_only = read_only
         self.cluster = cluster
-        self.spark_conn_id = spark_conn_id
+        self.spark_conn_id = spark_conn_id or "spark_default"
         self.fail_on = fail_on
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature

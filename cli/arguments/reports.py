@@ -119,7 +119,6 @@ def _doctor(verbs: Verbs) -> None:
     verb.add_argument(
         "--spark-conn",
         metavar="ID",
-        default="spark_default",
         help="with --cluster: the Airflow connection to it, of type spark or spark_connect (spark_default)",
     )
     verb.add_argument(

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.health.findings import Examination, Finding
-from airflow_cairn.cli.main import DAMAGED, main
+from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.operators import CairnDoctorOperator
 from airflow_cairn.storage import open_store
 from airflow_cairn.tasks.health import cluster_checks, cluster_facts
@@ -245,6 +246,18 @@ def test_the_command(submit: Submit, capsys: pytest.CaptureFixture[str], monkeyp
     assert cluster_facts.ANSWER_S <= 300
 
 
+def test_a_connection_to_a_cluster_that_is_not_to_be_asked_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a user would take the silence for a healthy cluster."""
+    said = "give --cluster too\nnext: cairn doctor --help\n"
+    for words in (["--worker"], ["--storage", f"file://{tmp_path}"]):
+        assert main(["doctor", "--spark-conn", CONN, *words]) == FAILED
+        assert capsys.readouterr().err.endswith(said), words
+    with pytest.raises(InvalidConfigError, match="give cluster=True too"):
+        CairnDoctorOperator(task_id="doctor", storage=f"file://{tmp_path}", spark_conn_id=CONN)
+
+
 def test_the_operator_asks_by_the_connection_of_the_stages(submit: Submit, tmp_path: Path, said: Said) -> None:
     storage = f"file://{tmp_path}/lake"
     World(open_store(storage)).run_epoch("a")
@@ -254,7 +267,6 @@ def test_the_operator_asks_by_the_connection_of_the_stages(submit: Submit, tmp_p
             task_id="doctor",
             storage=storage,
             airflow_api_conn_id=None,
-            spark_conn_id=CONN,
             spark_conf={"spark.executor.memory": "1g"},
             fail_on="never",
             **more,
@@ -262,7 +274,9 @@ def test_the_operator_asks_by_the_connection_of_the_stages(submit: Submit, tmp_p
         return made.execute(context(Ti(run_id="r")))
 
     submit(answer(replace(HEALTHY, java="11.0.2")))
-    assert [each["name"] for each in doctor(cluster=True)["findings"] if each["subject"] == CONN] == ["java-old"]
+    assert [
+        each["name"] for each in doctor(cluster=True, spark_conn_id=CONN)["findings"] if each["subject"] == CONN
+    ] == ["java-old"]
     assert f"the cluster of {CONN}: Spark 4.2.0, Java 11.0.2, Python 3.12.3" in said.text
     assert "--conf spark.executor.memory=1g" in (tmp_path / "asked").read_text()
     (tmp_path / "asked").unlink()
