@@ -13,7 +13,7 @@ from ..decisions import history, overtaken
 from ..decisions.epoch import EpochEnded, EpochPending
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument
-from ..documents.attempt import Handover, execution_token
+from ..documents.attempt import Execution, Handover, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
@@ -48,19 +48,25 @@ class Standing:
     """How the epoch's newest attempt ended, if none is pending, it has not completed, and the head still knows."""
     awaited: bool = False
     """Whether the attempt that follows `ended` is expected to take this execution over, running (semantics F2)."""
+    overtaken: str | None = None
+    """Why the pending attempt can no longer complete, if another checkpoint has completed since (semantics C2)."""
 
     @property
     def may_count(self) -> bool:
-        """Whether the execution may still become part of a checkpoint; if not, it never will."""
+        """Whether the execution's driver is to go on, because the execution counts or is expected to.
+
+        One that does not may still be taken over, where a next try opens an attempt nobody expects: `over` says that.
+        """
         return self.current or self.awaited
 
     @property
     def over(self) -> str:
-        """Why an execution that may not count never will, for users to read; a clause."""
+        """Why an execution is over, for users to read; a clause."""
         if self.completed is not None:
             return f"checkpoint {self.completed} has completed its epoch without it"
         if self.attempt is not None:
-            return f"attempt {self.attempt.attempt}, checkpoint {self.attempt.id}, runs the stage anew, or is overtaken"
+            newer = f"attempt {self.attempt.attempt}, checkpoint {self.attempt.id},"
+            return f"{newer} {'runs the stage anew' if self.overtaken is None else f'is overtaken: {self.overtaken}'}"
         reason = f" ({self.ended.reason})" if self.ended is not None and self.ended.reason is not None else ""
         return f"its attempt has ended{reason}, and none that follows takes it over"
 
@@ -140,7 +146,10 @@ class ExecutionReports(UseCase):
     def over(self, executions: Collection[BegunExecution], head: Head) -> dict[str, str | None]:
         """Say which executions can never count any more (semantics V2).
 
-        The answer stays true whatever happens next, except that a rewind may undo an epoch that has completed.
+        Where the epoch has only ended, an execution is not over while a next attempt could take it over, whether or not
+        it has acknowledged. So the answer stays true until a person changes what was: lets an epoch go on that had
+        failed for good (semantics F4), which may take over what still ran; or rewinds the job, which undoes epochs that
+        have completed.
 
         Args:
             executions: that the head has named at some time.
@@ -163,10 +172,22 @@ class ExecutionReports(UseCase):
             return {
                 it.token: None if self._has_its_end(newest, it, standing) else standing.over
                 for it, standing in found.items()
-                if not standing.may_count
+                if not standing.may_count and not self._may_be_taken_over(newest, it)
             }
 
         return self._heads.observe(look)
+
+    def _may_be_taken_over(self, head: Head, it: BegunExecution) -> bool:
+        """Tell whether the epoch has only ended, and an attempt that follows could take the execution over.
+
+        After a failure for good none follows by itself. What has acknowledged is left alone there too: nothing that a
+        dead client has begun is still needed, and one that lives may be at work behind its epoch's block.
+        """
+        ended = head.carryable(it.epoch)
+        if ended is None or not self._lends(ended, it.token):
+            return False
+        own = Execution(it.token, it.checkpoint, it.attempt)
+        return not ended.for_good or acks.has_acknowledged(self._files, it.stage, own)
 
     def _has_its_end(self, head: Head, it: BegunExecution, standing: Standing) -> bool:
         return standing.completed is not None and self._may_have_completed_with(head, standing.completed, it)
@@ -191,12 +212,12 @@ class ExecutionReports(UseCase):
                 awaited=self._is_awaited(head, it),
             )
         entry = place.entry
-        late = overtaken.why(head, entry) is not None
-        current = _started_by(entry, it) and not late
-        if not current and not late:
+        late = overtaken.why(head, entry)
+        current = late is None and _started_by(entry, it)
+        if not current and late is None:
             execution = self._documents.of(entry).executions.get(it.stage)
             current = execution is not None and execution.token == it.token
-        return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
+        return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms, overtaken=late)
 
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
         settled = settle.settle(self._files, head, now_ms)

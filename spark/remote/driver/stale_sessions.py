@@ -7,14 +7,16 @@ each machine has its own. So the server's driver looks too, and what was begun t
 knows nothing. A session's id follows from its execution's token, and that from its attempt's token and the stage's
 name. The head has the tokens, and the attempts' documents the names. So a session is known to be of an execution; or
 it is not Cairn's, or of an attempt that this driver has not heard of, and is left alone. Whether an execution is over
-is asked of the newest head, and is what its own client would be told (`Standing.may_count`). One with which its epoch
-has completed is left alone too: its client may still be at work behind its epoch's block.
+is asked of the newest head (`Coordinator.over`): it no longer counts, and no attempt that follows can take it over. So
+while the epoch's attempt has only ended, and its next one is not there, what that could take over is left alone. One
+with which its epoch has completed is left alone too: its client may still be at work behind its epoch's block.
 
 **Who can race.** An execution that was claimed a moment ago: its attempt is in the head before its client begins, and
-what a head does not name is left alone. An attempt that takes over an execution which runs on: the answer comes from
-the head, which never takes back that an execution is over. A next try that releases the session at the same moment:
-closing one that is closed does nothing. The execution's own client: it fails, as where the next try releases its
-session. A crash of the driver ends the server, and all sessions with it.
+what a head does not name is left alone. An attempt that takes over an execution which runs on or has acknowledged: what
+it could take over was not over before it, and only a person who lets an epoch go on that had failed for good can have
+something taken over whose session is closed. A next try that releases the session at the same moment: closing one that
+is closed does nothing. The execution's own client: it fails, as where the next try releases its session. A crash of the
+driver ends the server, and all sessions with it.
 """
 
 from __future__ import annotations

@@ -215,8 +215,13 @@ def test_running_stages_are_told_at_once() -> None:  # semantics C2, F3
     handover = world.submit("b", "clean").handover
     assert world.coordinator().standing(handover).may_count
     world.run_epoch("a")
-    assert not world.coordinator().standing(handover).may_count, "nobody has settled it yet"
+    standing = world.coordinator().standing(handover)
+    assert not standing.may_count, "nobody has settled it yet"
+    assert standing.over == (
+        "attempt 1, checkpoint 2, is overtaken: checkpoint 1 completed after this one had started from 0"
+    )
     world.coordinator().go_on("b")
+    assert world.coordinator().standing(handover).over == "attempt 2, checkpoint 3, runs the stage anew"
     assert not world.coordinator().standing(handover).may_count
     assert world.drive(handover) == "DISCARDED"
     world.run_epoch("b")

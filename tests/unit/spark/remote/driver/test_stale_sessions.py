@@ -9,12 +9,15 @@ from py4j.protocol import Py4JError
 
 from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.plugin.interventions.of_checkpoints import give_up
 from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession
 from airflow_cairn.spark.remote.driver.stale_sessions import StaleSessions
 from airflow_cairn.spark.remote.sessions import session_id
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job
+from tests.support.shut_down import shut_down
 
 
 @dataclass
@@ -95,14 +98,95 @@ def test_a_head_at_hand_that_is_outdated_closes_nothing_that_still_counts(job: J
     assert driver.sessions.open == {kept}
 
 
-@pytest.mark.parametrize("reason", [Reason.JOB_FAILURE, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN])
-def test_an_attempt_that_ended_for_good_takes_its_sessions_along(job: Job, driver: Driver, reason: Reason) -> None:
+@pytest.mark.parametrize("acknowledged", [False, True])
+@pytest.mark.parametrize("reason", [Reason.JOB_FAILURE, Reason.CHECKPOINT_EXPIRED])
+def test_what_the_next_attempt_takes_over_keeps_its_session(
+    job: Job, driver: Driver, reason: Reason, *, acknowledged: bool
+) -> None:
+    """One stage has failed, and nobody has said yet that it is tried again (semantics F2)"""
+    job.trigger("r1", "routes", "airports")
+    failed = job.begin("r1", "routes")
+    sibling = job.begin("r1", "airports")
+    dead, kept = driver.sessions.begin(failed), driver.sessions.begin(sibling)
+    if acknowledged:
+        job.acknowledge(sibling)
+    job.coordinator.abort(failed.checkpoint, reason, "killed")
+    driver.look()
+    assert driver.sessions.open == {dead, kept}, "a next try of either stage takes the other one over"
+    again = driver.sessions.begin(job.begin("r1", "routes", claimant="the next try"))
+    driver.look()
+    assert driver.sessions.closed == [dead], "of the stage that runs anew"
+    assert job.coordinator.standing(sibling).current
+    driver.look()
+    assert driver.sessions.open == {kept, again}
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_what_the_next_attempt_has_taken_over_keeps_its_session_without_an_earlier_look(
+    job: Job, driver: Driver, *, acknowledged: bool
+) -> None:
+    job.trigger("r1", "routes", "airports")
+    failed = job.begin("r1", "routes")
+    sibling = job.begin("r1", "airports")
+    dead, kept = driver.sessions.begin(failed), driver.sessions.begin(sibling)
+    if acknowledged:
+        job.acknowledge(sibling)
+    job.coordinator.abort(failed.checkpoint, Reason.JOB_FAILURE, "killed")
+    job.begin("r1", "routes", claimant="the next try")
+    driver.look()
+    assert (driver.sessions.closed, driver.sessions.open) == ([dead], {kept})
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_after_a_failure_for_good_only_what_has_acknowledged_is_left(
+    job: Job, driver: Driver, *, acknowledged: bool
+) -> None:  # semantics F4
+    job.trigger("r1", "routes", "airports")
+    dead = driver.sessions.begin(job.begin("r1", "routes", claimant="one"))
+    sibling = job.begin("r1", "airports")
+    session = driver.sessions.begin(sibling)
+    if acknowledged:
+        job.acknowledge(sibling)
+    job.coordinator.fail(epoch_name("r1"), "routes", "one", "no file of this name", curable=False)
+    assert driver.coordinator.head().history[-1].for_good
+    driver.look()
+    assert driver.sessions.open == ({session} if acknowledged else set())
+    assert dead in driver.sessions.closed
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_job_that_has_stopped_takes_its_sessions_along(job: Job, driver: Driver, *, acknowledged: bool) -> None:
+    job.trigger("r1", "routes", "airports")
+    handover = job.begin("r1")
+    session = driver.sessions.begin(handover)
+    if acknowledged:
+        job.acknowledge(handover)
+    shut_down(job.coordinator)
+    driver.look()
+    assert driver.sessions.closed == [session]
+
+
+def test_so_does_an_attempt_that_a_person_has_given_up(job: Job, driver: Driver) -> None:
     job.trigger("r1")
     handover = job.begin("r1")
     session = driver.sessions.begin(handover)
-    job.coordinator.abort(handover.checkpoint, reason, "given up")
+    give_up(job.coordinator, handover.checkpoint, "ada")
     driver.look()
     assert driver.sessions.closed == [session]
+
+
+def test_what_another_epoch_has_overtaken_is_over(job: Job, driver: Driver, said: Said) -> None:
+    """No attempt starts from what was the newest checkpoint before (semantics C2)"""
+    config = CheckpointConfig(max_concurrent_checkpoints=2)
+    job.trigger("r1", config=config)
+    session = driver.sessions.begin(job.begin("r1"))
+    job.trigger("r2", config=config)
+    other = job.begin("r2")
+    job.acknowledge(other)
+    job.coordinator.complete(other.checkpoint)
+    driver.look()
+    assert driver.sessions.closed == [session]
+    assert "its attempt has ended (CHECKPOINT_SUBSUMED), and none that follows takes it over" in said.text
 
 
 def test_a_sibling_is_left_to_the_attempt_that_will_take_it_over(job: Job, driver: Driver) -> None:  # semantics F2
@@ -171,8 +255,7 @@ def test_looks_at_what_runs_and_at_strangers_cost_no_request(
 def test_a_session_that_spark_fails_to_end_is_said_and_the_others_follow(job: Job, driver: Driver, said: Said) -> None:
     job.trigger("r1", "routes", "airports", config=CheckpointConfig())
     both = {driver.sessions.begin(job.begin("r1", each)) for each in ("routes", "airports")}
-    [entry] = driver.coordinator.head().pending
-    job.coordinator.abort(entry.id, Reason.JOB_FAILURE, "given up")
+    shut_down(job.coordinator)
     driver.sessions.fails = True
     driver.look()
     assert set(driver.sessions.closed) == both
