@@ -48,10 +48,11 @@ test-fast: ## Run what needs no Airflow, Spark, S3 server, browser or database; 
 	@$(SETUP) venv lineage
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)"
 
-soak: ## Count work up to 1,000 retained epochs, race for 500 checkpoints on S3, then simulate seeds until one fails: [FROM=0] [TO=5000]
-	@$(SETUP) venv s3server
+soak: ## Count work up to 1,000 retained epochs, race for 500 checkpoints on S3, draw 50 histories of states on Spark, then simulate seeds until one fails: [FROM=0] [TO=5000]
+	@$(SETUP) venv s3server $(if $(FROM),,java)
 	@$(if $(FROM),,CAIRN_RETAINED=250 $(BIN)/pytest -n0 -q tests/unit/checkpoint/test_growth.py -k retained)
 	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q tests/protocol/s3_races)
+	@$(if $(FROM),,CAIRN_EXAMPLES=50 $(BIN)/pytest -n0 -q tests/real/spark/test_histories.py)
 	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
 
 matrix: ## Run a keyed pipeline with a kill, and all that an epoch can keep, on each combination of versions, each in an environment of its own: [CELLS=name]
