@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNot
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import DeleteFailure
+from airflow_cairn.storage.errors import NewerFormatError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.memory_store import MemoryStore
 from tests.support.world.lagging import REGIONAL
@@ -485,22 +486,44 @@ def test_metadata_of_a_newer_format_is_refused_by_name(world: World) -> None:  #
 
 
 def test_a_job_of_an_older_format_goes_on_and_is_written_in_the_current_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # semantics C5
-    monkeypatch.setattr(codec, "FORMAT", 1)
-    world.run_epoch("a")
-    monkeypatch.undo()
-    assert _formats(world) == (1, 1)
-    world.run_epoch("b")
+    world = World()  # without what the fixture remembers of documents, whatever the format
+    with monkeypatch.context() as older:
+        older.setattr(codec, "FORMAT", 1)
+        for epoch in ("a", "b"):
+            world.run_epoch(epoch)
+        assert _formats(world) == (1, 1)
+    formats = {_format(data) for key in world.memory.all_keys() if (data := world.memory.get(key).data)[:1] == b"{"}
+    assert formats - {None} == {1}, "no document is newer"
+    world.run_epoch("c")
     assert _formats(world) == (codec.FORMAT, codec.FORMAT)
-    assert world.coordinator().verify(2)[0].whole
+    assert [each.checkpoint for each in world.coordinator().verify(deep=True) if each.whole] == [3, 2]
+    world.audit("a", "b", "c")
+    assert world.folded()["routes"] == ["a", "b", "c"], "what the older one has written is restored"
+    # The other direction: the older one reads nothing of it, and says which formats it is about.
+    monkeypatch.setattr(codec, "FORMAT", 1)
+    with pytest.raises(
+        NewerFormatError, match=r"written by a newer Cairn; upgrade this one.*reads_up_to=`1` found=`2`"
+    ):
+        world.coordinator().head()
+    with pytest.raises(NewerFormatError, match=r"reads_up_to=`1` found=`2`"):
+        world.trigger("d")
 
 
 def _formats(world: World) -> tuple[int, int]:
     """The formats of the head and of the newest metadata."""
     keys = (f"{JOB}/head.json", f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}")
-    head, metadata = (json.loads(world.memory.get(key).data.splitlines()[0]) for key in keys)
-    return head["format"], metadata["format"]
+    head, metadata = (_format(world.memory.get(key).data) for key in keys)
+    assert head is not None
+    assert metadata is not None
+    return head, metadata
+
+
+def _format(data: bytes) -> int | None:
+    """The format that a document names, or its first line; None where it is no document of ours."""
+    found: int | None = json.loads(data.splitlines()[0]).get("format")
+    return found
 
 
 def test_a_job_survives_being_moved_to_another_bucket(world: World) -> None:  # semantics C5
