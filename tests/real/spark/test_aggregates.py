@@ -8,8 +8,10 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.tables import state, table
+from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
 
 if TYPE_CHECKING:
@@ -131,6 +133,42 @@ def test_a_small_state_is_merged_with_what_an_epoch_adds(
     found = state(spark, pipeline.storage, pipeline.job, "routes", "routes")
     assert plain(found) == plain(grouped(spark, f"({together})"))
     assert found.columns == grouped(spark, EPOCHS[0]).columns
+
+
+def test_runs_of_totals_travel_with_a_savepoint_and_are_rewound(
+    spark: SparkSession, tmp_path: Path
+) -> None:  # semantics K1, R4, R6, P1
+    def at(job: str, parallelism: int) -> Pipeline:
+        stages = (StageSpec("routes", (), parallelism, 8),)
+        return Pipeline(f"file://{tmp_path}/lake", spark, stages, job=job, retained=4)
+
+    def add(pipeline: Pipeline, number: int) -> None:
+        part = grouped(spark, EPOCHS[number])
+        pipeline.run(f"r{number}", lambda epoch: epoch.aggregate("routes", part, key="route", merge=MERGE))
+
+    def of_epochs(*numbers: int) -> list[str]:
+        together = " UNION ALL ".join(f"SELECT * FROM {EPOCHS[number]}" for number in numbers)
+        return plain(grouped(spark, f"({together})"))
+
+    def now(pipeline: Pipeline) -> list[str]:
+        return plain(state(spark, pipeline.storage, pipeline.job, "routes", "routes"))
+
+    first = at("flights", 2)
+    for number in range(3):
+        add(first, number)
+    assert len([each for each in first.listing() if "/run.routes/" in each]) >= 2, "a base and two runs"
+    taken = first.coordinator.savepoint(SavepointRequest(f"file://{tmp_path}/kept", "s"), open_store)
+    other = at("other", 3)
+    other.coordinator.start_from(open_store(taken.uri))
+    add(other, 3)
+    assert now(other) == of_epochs(0, 1, 2, 3)
+    # The first job gives its third epoch up: its base and first run count, and what comes after adds to those.
+    first.coordinator.rewind(2)
+    assert now(first) == of_epochs(0, 1)
+    add(first, 3)
+    assert now(first) == of_epochs(0, 1, 3)
+    assert now(other) == of_epochs(0, 1, 2, 3), "a job of its own"
+    first.forget()
 
 
 def test_a_stage_after_it_publishes_the_totals_with_those_of_its_epoch(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.spark import Keyed, bootstrap_savepoint
+from airflow_cairn.spark.tables import state
 from airflow_cairn.storage import InvalidKeyError, InvalidNameError, UnsupportedStorageError, open_store
 from tests.real.spark.pipeline import Pipeline, counts, rows
 
@@ -33,7 +34,12 @@ def test_a_new_job_starts_from_history(
     spark: SparkSession, totals: DataFrame, tmp_path: Path
 ) -> None:  # semantics P1, C5, R3, R4
     states: States = {
-        "routes": {"totals": Keyed(totals, "route"), "none": totals.where("false")},
+        "routes": {
+            "totals": Keyed(totals, "route"),
+            "grown": Keyed(totals, "route"),
+            "sums": Keyed(totals, "route"),
+            "none": totals.where("false"),
+        },
         "airports": {"seen": counts(spark, ("A", 1))},
     }
     made = bootstrap_savepoint(spark, states, f"file://{tmp_path}/savepoints/", max_parallelism={"routes": 8})
@@ -43,7 +49,7 @@ def test_a_new_job_starts_from_history(
     savepoint = integrity.load(folder)
     assert list(integrity.damages(folder, savepoint)) == []
     assert {stage.uid: stage.state for stage in savepoint.stages} == {
-        "routes": ("state.totals", "state.none"),
+        "routes": ("state.totals", "state.grown", "state.sums", "state.none"),
         "airports": ("state.seen",),
     }
 
@@ -59,11 +65,19 @@ def test_a_new_job_starts_from_history(
         assert all(parts), "each subtask has some"
         assert rows(epoch.state("none")) == []
         epoch.snapshot("totals", totals, key="route")
+        epoch.update("grown", counts(spark, ("R0", 100), ("new", 1)), key="route", deletes=totals.where("flights = 1"))
+        epoch.aggregate("sums", counts(spark, ("R1", 100), ("new", 1)), key="route", merge={"flights": "sum"})
     with pipeline.epoch("one", "airports") as epoch:
         assert rows(epoch.state("seen")) == [("A", 1)]
     pipeline.complete("one")
     with pytest.raises(InvalidStateError, match=r"parallelism=`9` restored_max_parallelism=`8`"):
         Pipeline(pipeline.storage, spark, (StageSpec("routes", (), 9), StageSpec("airports"))).trigger("two")
+    assert len([each for each in pipeline.listing() if "/run." in each]) == 2, "bases of the savepoint, and a run each"
+    history = dict(HISTORY)
+    grown = {"R0": 100, "new": 1, **{route: flights for route, flights in HISTORY if flights > 1}}
+    for name, expected in (("totals", history), ("grown", grown), ("sums", {**history, "R1": 101, "new": 1})):
+        found = state(spark, pipeline.storage, pipeline.job, "routes", name)
+        assert rows(found) == sorted(expected.items())
     pipeline.forget()
 
 
