@@ -206,6 +206,8 @@ def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
         text += f" The attempt before it ended: {each.found.cause.rstrip('.')}."
     if row.restarts:
         text += f" Its epoch has had {wording.restart(row.restarts, row.restarts_left)}."
+    elif row.attempt > 1:  # Airflow's own retries: no strategy counts them
+        text += f" This is attempt {row.attempt} of its epoch."
     if each.restart_at_ms > now_ms:
         text += (
             f" The next try begins at {wording.moment(each.restart_at_ms)}"

@@ -47,6 +47,18 @@ def test_what_is_waited_for_is_a_note(busy: World) -> None:
     )
 
 
+def test_without_a_restart_strategy_the_attempt_is_counted() -> None:
+    """Airflow's own retries open the attempts."""
+    world = World()
+    world.trigger("a")
+    assert "This is attempt" not in said(world)[0].text
+    for attempt in (2, 3):
+        clean = world.submit("a", "clean").handover
+        world.coordinator().fail("a", "clean", clean.claimant, "ValueError: bad row")
+        ended = " The attempt before it ended: clean: ValueError: bad row."
+        assert said(world)[0].text.endswith(f"{ended} This is attempt {attempt} of its epoch.")
+
+
 def test_the_next_try_is_announced_until_it_begins(busy: World) -> None:  # semantics F4
     at = moment(busy.clock.now_ms + 1_000)
     assert said(busy)[0].text.endswith(f" Its epoch has had 1 restart, 2 left. The next try begins at {at} (in 1.0 s).")
