@@ -53,6 +53,8 @@ class Alarm:
     """The DAG run that it is about; None: no single one."""
     stages: tuple[str, ...] = ()
     """The stages of that run that it is about."""
+    at_ms: int | None = None
+    """The moment that the text names, in UTC; None: it names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +210,12 @@ def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
         text += f" Its epoch has had {wording.restart(row.restarts, row.restarts_left)}."
     elif row.attempt > 1:  # Airflow's own retries: no strategy counts them
         text += f" This is attempt {row.attempt} of its epoch."
-    if each.restart_at_ms > now_ms:
-        text += (
-            f" The next try begins at {wording.moment(each.restart_at_ms)}"
-            f" (in {wording.duration(each.restart_at_ms - now_ms)})."
-        )
+    next_at_ms = each.restart_at_ms if each.restart_at_ms > now_ms else None
+    if next_at_ms is not None:
+        text += f" The next try begins at {wording.moment(next_at_ms)} (in {wording.duration(next_at_ms - now_ms)})."
     if left_ms < (each.expires_at_ms - row.triggered_at_ms) // 10:
         ends = f"It fails in {wording.duration(left_ms)}" if left_ms > 0 else "Its timeout has run out"
         way_out = "Raise `CheckpointConfig(timeout=…)`, or look why the stage is slow."
-        yield Alarm("warning", f"{text} {ends}.", way_out, row.run_id, waits[:NAMED])
+        yield Alarm("warning", f"{text} {ends}.", way_out, row.run_id, waits[:NAMED], next_at_ms)
     else:
-        yield Alarm("note", text, "", row.run_id, waits[:NAMED])
+        yield Alarm("note", text, "", row.run_id, waits[:NAMED], next_at_ms)

@@ -61,8 +61,11 @@ def test_without_a_restart_strategy_the_attempt_is_counted() -> None:
 
 def test_the_next_try_is_announced_until_it_begins(busy: World) -> None:  # semantics F4
     at = moment(busy.clock.now_ms + 1_000)
-    assert said(busy)[0].text.endswith(f" Its epoch has had 1 restart, 2 left. The next try begins at {at} (in 1.0 s).")
-    assert "next try" not in said(busy, timedelta(seconds=1))[0].text
+    (alarm,) = said(busy)
+    assert alarm.text.endswith(f" Its epoch has had 1 restart, 2 left. The next try begins at {at} (in 1.0 s).")
+    assert alarm.at_ms == busy.clock.now_ms + 1_000
+    (alarm,) = said(busy, timedelta(seconds=1))
+    assert ("next try" in alarm.text, alarm.at_ms) == (False, None)
 
 
 def test_a_checkpoint_that_is_about_to_fail_is_a_warning(busy: World) -> None:
