@@ -16,9 +16,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views import wording
+from ...storage.errors import CairnError
 from ..interventions.of_savepoints import REQUEST
+from ..interventions.plan import InterventionRefusedError
 from .declared_jobs import DeclaredJob
-from .problems import Problem, problem_of
+from .problems import problem_of
 
 PREFIX = "/cairn"
 """Where Airflow mounts the app, below its own base path."""
@@ -38,6 +40,9 @@ HEADERS = {
 """Of every answer: what is stored by others is shown, so no inline script or style runs, and no proxy keeps it."""
 
 _FOLDER = Path(__file__).parent
+
+_JOB_IS_THERE = (CairnError, InterventionRefusedError, TimeoutError)
+"""What an intervention raises once its job is found, and the person may change it."""
 
 _WHOLE_RUN = 24
 """Characters of a run's id that a table has room for."""
@@ -92,8 +97,12 @@ def address(request: Request, job: DeclaredJob, below: str = "") -> str:
         job: the job.
         below: the interface, below the app; empty: the pages.
     """
+    return _address(request, job.dag_id, job.task_id, below)
+
+
+def _address(request: Request, dag_id: str, job: str, below: str = "") -> str:
     base = request.scope.get("root_path", "")
-    return f"{base}{below}/dags/{_segment(job.dag_id)}/jobs/{_segment(job.task_id)}"
+    return f"{base}{below}/dags/{_segment(dag_id)}/jobs/{_segment(job)}"
 
 
 def html(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -131,11 +140,15 @@ def failed(request: Request, error: Exception) -> Response:
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     if path.startswith(API) or "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"error": asdict(problem)}, problem.status)
-    return _page_of(request, problem)
+    return html(request, "problem.html", status=problem.status, problem=problem, job_page=_job_page(request, error))
 
 
-def _page_of(request: Request, problem: Problem) -> HTMLResponse:
-    return html(request, "problem.html", status=problem.status, problem=problem)
+def _job_page(request: Request, error: Exception) -> str | None:
+    """Give the address of the job that a person wanted to do something; None where there is none, or no right to it."""
+    path = request.path_params
+    if "kind" not in path or not isinstance(error, _JOB_IS_THERE):
+        return None
+    return _address(request, path["dag_id"], path["job"])
 
 
 async def guarded(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:

@@ -264,6 +264,20 @@ def test_what_cannot_be_done_says_why(busy: World, path: str) -> None:
     assert "Nothing was done" in answer.text
 
 
+def test_a_refusal_leads_back_to_the_job(busy: World) -> None:
+    page = Page(one_job(busy.memory), base="/air")
+    back = f'<a href="/air/cairn{ONE}">Back to the job</a>'
+    for answer in (page.get(f"{ONE}/interventions/rewind"), page.post(REWIND, "confirmed=x")):
+        assert (answer.status_code, back in answer.text) == (409, True)
+    form = confirmed_by(page.get(REWIND))
+    busy.files.delete([page.get(f"/api/v1{ONE}/checkpoints/1/files").json()["files"][0]["path"]])
+    damaged = page.post(REWIND, form)
+    assert (damaged.status_code, back in damaged.text) == (404, True)
+    for path, user in ((REWIND.replace(ONE, f"{ONE}x"), "admin"), (REWIND, VIEWER)):
+        answer = page.get(path, user=user)
+        assert (answer.status_code in (403, 404), "Back to the job" in answer.text) == (True, False)
+
+
 def test_what_is_offered_can_be_done(busy: World) -> None:
     page = Page(one_job(busy.memory))
     for path in (f"{ONE}/checkpoints/2", f"{ONE}/checkpoints/3"):
