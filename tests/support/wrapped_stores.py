@@ -216,6 +216,11 @@ class DyingStore(WrappedStore):
             call()
         raise Crashed(verb, key)
 
+    def make_folder(self, prefix: str) -> None:
+        if self.dead:
+            raise Crashed("make_folder", prefix)
+        super().make_folder(prefix)
+
 
 class InterleavingStore(WrappedStore):
     """Lets others act right before the `at`-th request of a kind reaches the store.
