@@ -46,7 +46,9 @@ def restore_latest_checkpoint(context: Context) -> None:
         context: Airflow's; only `task`, `ti` and, where there is one, `exception` are used.
     """
     try:
-        log.info("%s", _report(context))
+        ti = context["ti"]
+        # The log of the dag processor, where callbacks run, is that of all DAGs of a file.
+        log.info("%s.%s: %s", ti.dag_id, ti.task_id, _report(context))
     except Exception:
         log.exception("the checkpoint was not restored by this callback; the stage's next try will do it")
 
