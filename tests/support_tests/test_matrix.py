@@ -38,8 +38,8 @@ def test_the_page_shows_the_cells_of_airflow() -> None:
 def test_the_bounds_of_airflow_are_those_of_the_oldest_cells() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     [airflow] = [line for line in project["dependencies"] if line.startswith("apache-airflow>")]
-    oldest = min(tuple(map(int, cell.airflow.split(".")[:2])) for cell in AIRFLOWS)
-    assert airflow == f"apache-airflow>={oldest[0]}.{oldest[1]},<4"
+    oldest = min((cell.airflow for cell in AIRFLOWS), key=lambda found: tuple(map(int, found.split("."))))
+    assert airflow == f"apache-airflow>={oldest},<4"
     assert project["requires-python"] == f">={min(AIRFLOWS, key=lambda cell: cell.python).python}"
     [main] = [cell for cell in AIRFLOWS if cell.is_main]
     assert (main.airflow, main.python) == (version("apache-airflow"), ".".join(map(str, sys.version_info[:2])))
