@@ -14,7 +14,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoint.coordinator import Coordinator
 from ...checkpoint.documents.head import Head
@@ -50,6 +50,13 @@ _TOKEN_PROPERTY = "cairn.server.token"
 """Of the JVM, while Spark starts. Where Spark shows properties, that word in the name has it hide the value."""
 
 
+class Look(Protocol):
+    """Tells what a server has done, as `ServerActivity.look` does."""
+
+    def __call__(self, *, ends: bool) -> Activity:
+        """Look once."""
+
+
 class ServerLife:
     """Decides, look by look, whether a server goes on.
 
@@ -57,7 +64,7 @@ class ServerLife:
         task: which server.
         coordinator: of its job.
         register: the record of the job's servers.
-        look: gives what the server has done.
+        look: gives what the server has done; is told whether the server takes no more stages.
         close_stale: closes the sessions of executions that are over by a head of the job (semantics V2).
         now_ms: clock, milliseconds.
     """
@@ -67,7 +74,7 @@ class ServerLife:
         task: ServerTask,
         coordinator: Coordinator,
         register: ServerRegister,
-        look: Callable[[], Activity],
+        look: Look,
         close_stale: Callable[[Head], None],
         now_ms: Callable[[], int],
     ) -> None:
@@ -91,7 +98,7 @@ class ServerLife:
         Raises:
             CairnError: the store refuses what it is asked; one that does not answer is asked again.
         """
-        activity, now_ms = self._look(), self._now_ms()
+        activity, now_ms = self._look(ends=self._why is not None), self._now_ms()
         try:
             entry, head = self._entry(now_ms), self._head()
             if head is not None and activity.open_sessions > 0:

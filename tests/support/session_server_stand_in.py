@@ -66,7 +66,7 @@ def main() -> int:
     register = ServerRegister(coordinator.files, system_runtime())
     with connect_server(token=secrets[TOKEN]) as server, reachable(task, server.port, secrets) as port:
 
-        def look() -> Activity:
+        def look(*, ends: bool) -> Activity:
             return Activity(len(server.open), len(server.open | server.closed), 0, 0, 0)
 
         register.come_up(task.nonce, port, task.host or ("127.0.0.1" if task.bind_address else None))

@@ -33,22 +33,25 @@ class ServerActivity:
         self._sessions = sessions
         self._forget = forget
         self._now_s = now_s
-        self._began_s = self._last_s = now_s()
+        self._began_s = self._last_s = self._looked_s = now_s()
         self._seen: set[str] = set()
         self._forgotten = 0
 
-    def look(self) -> Activity:
-        """Ask for what has been done so far; end and drop what closed sessions have left behind."""
-        now_s = self._now_s()
-        opened = {each.server_id for each in self._sessions.opened()}
-        # A session that opened and closed between two looks is seen here.
-        closed = frozenset(each.server_id for each in self._sessions.closed())
-        if opened or not closed <= self._seen:
-            self._last_s = now_s
-        self._seen |= opened | closed
-        if not opened and len(self._seen) > self._forgotten:
+    def look(self, *, ends: bool = False) -> Activity:
+        """Ask for what has been done so far; end and drop what closed sessions have left behind.
+
+        Args:
+            ends: whether the server takes no more stages, so that all it shares goes with it soon: none of that is
+                dropped then.
+        """
+        opened, closed = self._list()
+        if not opened and not ends and len(self._seen) > self._forgotten:
+            known = len(self._seen)
             self._forget(closed)
-            self._forgotten = len(self._seen)
+            self._forgotten = known
+            # That may have taken a while, and a session may have opened meanwhile.
+            opened, closed = self._list()
+        now_s = self._looked_s
         tree = list(below(os.getppid()))
         end_daemons(tree, closed - opened)
         return Activity(
@@ -58,6 +61,17 @@ class ServerActivity:
             age_ms=int((now_s - self._began_s) * 1000),
             memory_bytes=sum(map(_resident_bytes, tree)),
         )
+
+    def _list(self) -> tuple[set[str], frozenset[str]]:
+        """Give the sessions that are open, and those that are closed."""
+        self._looked_s = self._now_s()
+        opened = {each.server_id for each in self._sessions.opened()}
+        # A session that opened and closed between two looks is seen here.
+        closed = frozenset(each.server_id for each in self._sessions.closed())
+        if opened or not closed <= self._seen:
+            self._last_s = self._looked_s
+        self._seen |= opened | closed
+        return opened, closed
 
 
 def _resident_bytes(pid: int) -> int:

@@ -1,8 +1,12 @@
 """Ends what closed sessions leave on the executors of a cluster: their Python daemons, by a small job.
 
 Nothing of Cairn runs on executors. So the driver sends each of them one task, with the code that it uses itself in
-local mode (`python_daemons`). The task finds its own executor as its grandparent, and ends the daemons below that
-whose session is closed. Whose a daemon is stands in the daemon's environment, where Spark tells it.
+local mode (`python_daemons`). The task finds its own executor above its daemon, and ends the daemons below that whose
+session is closed. Whose a daemon is stands in the daemon's environment, where Spark tells it.
+
+**How often.** Whether a session has used Python is not known to the driver, and a job costs a second or so. After one
+that has found nothing to end, the next waits for twice as many closed sessions, `MAX_PATIENCE` at most; after one that
+has found something, it waits for one.
 
 **Who can race.** A session that opens meanwhile: it is not among those that were closed when the driver looked, and a
 closed session never opens again. So no daemon of an open session is ended, whenever that opens. An executor that ends:
@@ -29,6 +33,8 @@ log = logging.getLogger("airflow_cairn")
 
 BOUND_S = 20.0
 """For the whole job, in which the driver renews no lease. It is cancelled then: other sessions keep executors busy."""
+MAX_PATIENCE = 16
+"""For so many closed sessions a job waits at most. An executor may keep so many daemons where Python is used rarely."""
 MAX_FAILURES = 3
 """After so many jobs that failed no other is tried: the executors cannot run the driver's Python, say."""
 _GROUP = "cairn-ends-python-daemons"
@@ -44,11 +50,17 @@ class ExecutorDaemons:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._failures = 0
+        self._patience = 1
+        """For how many closed sessions the next job waits."""
+        self._ended: frozenset[str] = frozenset()
+        """The sessions that were closed at the last job."""
         self._busy = False
         """Whether the last job was cancelled."""
 
     def end(self, closed: Collection[str]) -> None:
-        """Ask each executor once, best effort; nothing in local mode, where the driver sees all processes itself.
+        """Ask each executor, best effort, once enough sessions have closed since it was asked.
+
+        Nothing in local mode, where the driver sees all processes itself.
 
         Args:
             closed: the ids by which the server knows sessions that are closed.
@@ -58,6 +70,9 @@ class ExecutorDaemons:
 
         jsc: Any = self._context._jsc
         if jsc.sc().isLocal() or self._failures >= MAX_FAILURES:
+            return
+        closed = frozenset(closed)
+        if len(closed - self._ended) < self._patience:
             return
         try:
             executors = dict(self._executors())
@@ -70,7 +85,14 @@ class ExecutorDaemons:
             log.warning("the Python processes that sessions have left on executors were not ended: %s", error)
             return
         ended, reached = sum(ended for _, ended in answers), len({jvm for jvm, _ in answers})
+        self._note(closed, ended, reached, len(executors))
         log.info("%d Python processes of closed sessions ended on %d of %d executors", ended, reached, len(executors))
+
+    def _note(self, closed: frozenset[str], ended: int, reached: int, executors: int) -> None:
+        # Where Python has no daemons none answers at all. One that is busy has not been asked, and is soon.
+        found_nothing = ended == 0 and reached in (0, executors)
+        self._patience = min(2 * self._patience, MAX_PATIENCE) if found_nothing else 1
+        self._ended = closed
 
     def _executors(self) -> Iterator[tuple[str, str]]:
         """Yield the executors that there are, each with its host."""

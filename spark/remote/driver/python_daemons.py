@@ -78,9 +78,11 @@ def end_in_executor(closed: Collection[str], _partition: object) -> Iterator[tup
     Yields:
         Which executor that is, and how many processes were told to end. Nothing where its Python has no daemon.
     """
-    own = os.getppid()
-    jvm = parent_of(own)
-    if is_daemon(own) and jvm > 0:
+    daemon = jvm = os.getppid()
+    # A program that `PYSPARK_PYTHON` names may start Python below itself; its command line says the same as Python's.
+    while is_daemon(jvm):
+        jvm = parent_of(jvm)
+    if jvm not in (daemon, 0):
         yield f"{os.uname().nodename} {jvm}", len(end_daemons(list(below(jvm)), closed))
 
 

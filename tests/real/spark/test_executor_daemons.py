@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,21 @@ from tests.support.airflow_fixtures import Said
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture(params=["python"])
+def python(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What executors run as Python: that itself, or a shell script that starts it below itself, as some sites have."""
+    if request.param == "python":
+        return sys.executable
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\n"{sys.executable}" "$@"\nexit $?\n')
+    script.chmod(0o755)
+    return str(script)
+
+
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+def cluster(python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
     """A session on a cluster of two executors, which keeps the artifacts of sessions apart as a server of Cairn's."""
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
     conf = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -55,6 +67,11 @@ class Session:
         return {row[0] for row in self.spark.range(0, 40, 1, 40).select(parent("id")).collect()}
 
 
+def _executor_of(pid: int) -> int:
+    """Find the executor that has started a Python daemon, itself or by another program."""
+    return next(each.pid for each in psutil.Process(pid).parents() if each.name() == "java")
+
+
 def _below(executors: set[int]) -> list[int]:
     """Count the Python processes directly below each executor."""
     return [len(psutil.Process(pid).children()) for pid in executors]
@@ -63,7 +80,7 @@ def _below(executors: set[int]) -> list[int]:
 def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluster: SparkSession, said: Said) -> None:
     sessions = [Session(cluster) for _ in range(4)]
     used = [each.daemons() for each in sessions]
-    executors = {psutil.Process(pid).ppid() for each in used for pid in each}
+    executors = {_executor_of(pid) for each in used for pid in each}
     assert len(executors) == 2
     assert len(set().union(*used)) == 8, "each session has one of its own on each executor"
     daemons = ExecutorDaemons(cluster.sparkContext)
@@ -77,11 +94,23 @@ def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluste
     wait_until(lambda: _below(executors) == [1, 1], 60, "all but the driver's own to end")
 
 
+@pytest.mark.parametrize("python", ["script"], indirect=True)
+def test_so_do_those_that_a_program_of_the_sites_has_started(cluster: SparkSession, said: Said) -> None:
+    left = Session(cluster)
+    executors = {_executor_of(pid) for pid in left.daemons()}
+    daemons = ExecutorDaemons(cluster.sparkContext)
+    daemons.end({left.uuid})
+    assert re.search(r"\b[4-9] Python processes of closed sessions ended on 2 of 2 executors", said.text), "and workers"
+    wait_until(lambda: _below(executors) == [1, 1], 60, "all but the driver's own to end")
+    daemons.end({left.uuid, "another"})
+    assert "0 Python processes of closed sessions ended on 2 of 2 executors" in said.text
+
+
 def test_where_executors_are_busy_it_gives_up_in_time_and_comes_again(
     cluster: SparkSession, tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = Session(cluster)
-    executors = {psutil.Process(pid).ppid() for pid in left.daemons()}
+    executors = {_executor_of(pid) for pid in left.daemons()}
     gate = tmp_path / "gate"
 
     def wait(_: object) -> Iterator[int]:

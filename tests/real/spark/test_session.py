@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -295,9 +294,7 @@ def test_what_a_dead_client_has_begun_is_stopped_though_the_next_try_runs_elsewh
         wait_until(lambda: len(parts(first)) == 2, 600, "both tasks of the first to write")
         dead.kill()
     second = job.begin("e2", claimant="a try on another machine")
-    began = time.monotonic()
     wait_until(lambda: not parts(first), 60, "the first to be stopped, and what it wrote to be deleted")
-    print("STOPPED AFTER", time.monotonic() - began)
     job.acknowledge(second)
     job.coordinator.complete(second.checkpoint)
     assert (

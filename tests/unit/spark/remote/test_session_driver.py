@@ -54,6 +54,8 @@ class Server:
     world: World
     store: Mute
     activity: Activity = field(default_factory=lambda: Activity(1, 1, 0, 0, 0))
+    told: list[bool] = field(default_factory=list)
+    """At each look, whether the server takes no more stages."""
     heads: list[Head] = field(default_factory=list)
     """By which the sessions of executions that are over were to be closed."""
 
@@ -65,9 +67,11 @@ class Server:
         limits = Limits(idle_ms=IDLE_MS, max_age_ms=10**9, max_sessions=10)
         task = ServerTask("file:///x", "flights", "first", limits, "/x")
         coordinator = self.world.coordinator(self.store)
-        return ServerLife(
-            task, coordinator, self.register(self.store), lambda: self.activity, self.heads.append, self.world.clock
-        )
+        return ServerLife(task, coordinator, self.register(self.store), self.look, self.heads.append, self.world.clock)
+
+    def look(self, *, ends: bool) -> Activity:
+        self.told.append(ends)
+        return self.activity
 
     def wait(self, ms: int) -> None:
         self.world.clock.now_ms += ms
@@ -116,6 +120,7 @@ def test_an_idle_one_first_takes_no_more_stages_and_ends_at_the_next_look(server
     assert server.states() == {"first": ServerState.ENDING}
     assert not life.goes_on()
     assert life.why == "no stage has used it for 600 seconds"
+    assert server.told == [False, True]
 
 
 def test_one_that_was_replaced_goes_on_until_its_last_session_is_released(server: Server) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,11 +40,14 @@ class Service:
         self.active: tuple[str, ...] = ()
         self.closed: tuple[str, ...] = ()
         self.forgotten = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What happens while it forgets."""
         self.told_to_close: list[tuple[object, bool]] = []
 
     def forget(self, closed: frozenset[str]) -> None:
         assert closed == {*self.closed}
         self.forgotten += 1
+        self.meanwhile()
 
     def sessionManager(self) -> Any:
         return SimpleNamespace(
@@ -129,6 +133,41 @@ def test_what_sessions_have_left_is_dropped_once_none_is_open(
     service.closed = ("a", "b", "c")  # between two looks
     activity.look()
     assert service.forgotten == 2
+
+
+def test_a_session_that_opens_while_it_drops_what_others_have_left_is_told(
+    watched: tuple[Service, Seconds, ServerActivity],
+) -> None:
+    """By a job on a cluster, which may take twenty seconds."""
+    service, clock, activity = watched
+    service.closed = ("a",)
+
+    def opens() -> None:
+        clock.now += 20
+        service.active = ("b",)
+
+    service.meanwhile = opens
+    found = activity.look()
+    assert (service.forgotten, found.open_sessions, found.sessions, found.quiet_ms) == (1, 1, 2, 0)
+    service.active, service.closed, service.meanwhile = (), ("a", "b"), lambda: None
+    assert activity.look().quiet_ms == 0
+    assert service.forgotten == 2, "what it has left is dropped too"
+
+    def opens_and_closes() -> None:
+        service.closed = ("a", "b", "c", "d")
+
+    service.closed, service.meanwhile = ("a", "b", "c"), opens_and_closes
+    activity.look()
+    service.meanwhile = lambda: None
+    activity.look()
+    assert service.forgotten == 4
+
+
+def test_nothing_is_dropped_by_a_server_that_ends(watched: tuple[Service, Seconds, ServerActivity]) -> None:
+    service, _, activity = watched
+    service.closed = ("a",)
+    assert activity.look(ends=True).open_sessions == 0
+    assert service.forgotten == 0
 
 
 def test_the_daemons_of_closed_sessions_are_ended_and_others_are_not(
