@@ -182,6 +182,18 @@ class FaultyStore(WrappedStore):
         raise error("the store is told to lose this answer", key=key)
 
 
+class SecondFails(WrappedStore):
+    """Takes one object, and no other."""
+
+    writes = 0
+
+    def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        self.writes += 1
+        if self.writes > 1:
+            raise UnavailableError("nothing answers")
+        return call()
+
+
 class DyingStore(WrappedStore):
     """The store of a process that dies at its `at`-th write (0-based): from then on the process asks for nothing more.
 

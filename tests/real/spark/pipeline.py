@@ -15,6 +15,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
+from airflow_cairn.spark.stored import runs
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
@@ -119,6 +120,16 @@ class Pipeline:
             self.spark.conf.set(key, value)
         return Epoch.current()
 
+    def failed(self, run_id: str, body: Callable[[Epoch], Any]) -> None:
+        """Try a stage whose application fails at its end, once it has done its work."""
+        epoch = self.epoch(run_id)
+        with pytest.raises(RuntimeError, match="the author's"):
+            _run_and_fail(epoch, body)
+
+    def has_acknowledged(self, run_id: str) -> bool:
+        """Tell whether all stages of the epoch's attempt have."""
+        return isinstance(self.coordinator.progress(epoch_name(run_id)), Ready)
+
     def killed(self, run_id: str, body: Callable[[Epoch], Any], at: int, *, after: bool) -> Write | None:
         """Try a stage whose driver dies at a write: it clears nothing up, and nobody learns of it.
 
@@ -171,6 +182,19 @@ class Pipeline:
     def listing(self, prefix: str = "") -> list[str]:
         """List the job's objects, relative to its prefix."""
         return [found.key.removeprefix(f"{self.job}/") for found in self.store.list(f"{self.job}/{prefix}")]
+
+
+def _run_and_fail(epoch: Epoch, body: Callable[[Epoch], Any]) -> None:
+    with epoch:
+        body(epoch)
+        raise RuntimeError("the author's")
+
+
+def bounds(patch: pytest.MonkeyPatch, epochs: int) -> None:
+    """Have two runs become one, and a new base come after so many epochs; the size of a tiny base decides nothing."""
+    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(runs, "MAX_EPOCHS", epochs)
+    patch.setattr(runs, "MAX_SHARE", 100.0)
 
 
 def rows(frame: DataFrame | None) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointReque
 from airflow_cairn.spark import Epoch, StateTtl, compact
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.storage import InvalidNameError, open_store
-from tests.real.spark.pipeline import Pipeline, rows
+from tests.real.spark.pipeline import Pipeline, bounds, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -416,9 +416,7 @@ def test_a_new_base_drops_rows_that_have_ended(
 
     A merged run keeps them: they hide the older rows of the base.
     """
-    monkeypatch.setattr(runs, "FAN_IN", 2)
-    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
-    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
+    bounds(monkeypatch, 3)
     pipeline = at()
     hour = timedelta(hours=1)
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 
-from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch, compact
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.tables import state
@@ -31,7 +29,7 @@ from tests.real.spark.drawn_histories import (
     texts,
     totals,
 )
-from tests.real.spark.pipeline import Pipeline
+from tests.real.spark.pipeline import Pipeline, bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,10 +81,8 @@ class Played:
     def play(self) -> None:
         """Live through it; what each epoch restores is compared, and what is there at the end."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(runs, "FAN_IN", 2)
+            bounds(patch, self.history.most)
             patch.setattr(runs, "FAN_IN_PARTIALS", 2)
-            patch.setattr(runs, "MAX_EPOCHS", self.history.most)
-            patch.setattr(runs, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
             if self.history.small:
                 patch.setattr(once, "WHOLE_BYTES", 1 << 20)
             for number, step in enumerate(self.history.steps):
@@ -115,11 +111,11 @@ class Played:
         run_id = f"r{number}"
         pipeline.trigger(run_id)
         if step.tried == "fails":
-            self._fail(pipeline, run_id, body)
+            pipeline.failed(run_id, body)
         if step.tried == "killed":
             pipeline.killed(run_id, body, step.at, after=bool(number % 2))
         # The write that it is killed at may have been the acknowledgement, or it may have none so late.
-        if not isinstance(pipeline.coordinator.progress(epoch_name(run_id)), Ready):
+        if not pipeline.has_acknowledged(run_id):
             with pipeline.epoch(run_id) as epoch:
                 if number:
                     self._same(partial(_restored, epoch, step.parallelism))
@@ -141,17 +137,6 @@ class Played:
         for name in ("latest", "totals"):
             found = compact(self.spark, self.lake, pipeline.job, "routes", name)
             self.outcomes += [each.outcome for each in found]
-
-    def _fail(self, pipeline: Pipeline, run_id: str, body: Callable[[Epoch], None]) -> None:
-        epoch = pipeline.epoch(run_id)
-        with pytest.raises(RuntimeError, match="the author's"):
-            _run_and_fail(epoch, body)
-
-
-def _run_and_fail(epoch: Epoch, body: Callable[[Epoch], None]) -> None:
-    with epoch:
-        body(epoch)
-        raise RuntimeError("the author's")
 
 
 def _restored(epoch: Epoch, parallelism: int, name: str) -> DataFrame:

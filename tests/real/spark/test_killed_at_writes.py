@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint.answers import Ready
-from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.stored import runs
 from airflow_cairn.spark.tables import state, table
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,15 +54,13 @@ def expected(number: int) -> dict[str, object]:
 def test_a_driver_killed_at_any_of_its_writes_changes_nothing_that_the_next_try_gives(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:  # semantics A2, A5, K2, K3
-    monkeypatch.setattr(runs, "FAN_IN", 2)  # so runs, merged runs and new bases take turns
-    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
-    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)
+    bounds(monkeypatch, 3)  # so runs, merged runs and new bases take turns
     writes = []
     for number in count(1):
         run_id, body = f"r{number}", _body(number)
         pipeline.trigger(run_id)
         died = pipeline.killed(run_id, body, number - 1, after=after)
-        if not isinstance(pipeline.coordinator.progress(epoch_name(run_id)), Ready):
+        if not pipeline.has_acknowledged(run_id):
             with pipeline.epoch(run_id) as epoch:
                 assert epoch.get("count", 0) == number - 1
                 body(epoch)

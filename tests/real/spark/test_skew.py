@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark.stored import key_groups, runs
 from airflow_cairn.spark.tables import state
 from tests.real.spark import row_groups
-from tests.real.spark.pipeline import Pipeline
+from tests.real.spark.pipeline import Pipeline, bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,8 +56,7 @@ def test_half_of_the_rows_in_one_key_group_and_64_columns(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
     """Epochs update, delete, merge runs and write a base at one parallelism, and others read it at more."""
-    for bound, value in (("FAN_IN", 2), ("MAX_EPOCHS", 4), ("MAX_SHARE", 100.0)):
-        monkeypatch.setattr(runs, bound, value)
+    bounds(monkeypatch, 4)
     keys = skewed_keys(spark)
     whole = wide(keys, 0)
     for number in range(5):

@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError, NoCheckpointError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark import Epoch, compact
+from airflow_cairn.spark import compact
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.tables import state
 from airflow_cairn.storage import open_store
@@ -33,7 +33,7 @@ from tests.real.spark.drawn_histories import (
     latest,
     texts,
 )
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,19 +52,6 @@ def update(
         found = None if before is None else rows(before)
     pipeline.complete(run_id)
     return found
-
-
-def fail(pipeline: Pipeline, run_id: str, changed: DataFrame, key: str) -> None:
-    """A try of the stage that updates the state and fails."""
-    epoch = pipeline.epoch(run_id)
-    with pytest.raises(RuntimeError, match="the author's"):
-        _update_and_fail(epoch, changed, key)
-
-
-def _update_and_fail(epoch: Epoch, changed: DataFrame, key: str) -> None:
-    with epoch:
-        epoch.update("totals", changed, key=key)
-        raise RuntimeError("the author's")
 
 
 def keys(spark: SparkSession, *routes: str) -> DataFrame:
@@ -112,7 +99,7 @@ def test_a_driver_that_fails_leaves_no_run(spark: SparkSession, pipeline: Pipeli
     update(pipeline, "r1", counts(spark, ("a", 1)))
     before = files_of(pipeline)
     pipeline.trigger("r2")
-    fail(pipeline, "r2", counts(spark, ("a", 2)), "route")
+    pipeline.failed("r2", lambda epoch: epoch.update("totals", counts(spark, ("a", 2)), key="route"))
     assert files_of(pipeline) == before
     with pipeline.epoch("r2") as epoch:
         assert rows(epoch.state("totals")) == [("a", 1)]
@@ -136,13 +123,6 @@ def test_of_two_drivers_of_one_execution_one_run_counts(
         late.__exit__(None, None, None)
     pipeline.complete("r2")
     assert now(pipeline) == [("a", 2)]
-
-
-def bounds(patch: pytest.MonkeyPatch, epochs: int) -> None:
-    """Have two runs become one, and a new base come after so many epochs; the size of a tiny base decides nothing."""
-    patch.setattr(runs, "FAN_IN", 2)
-    patch.setattr(runs, "MAX_EPOCHS", epochs)
-    patch.setattr(runs, "MAX_SHARE", 100.0)
 
 
 def test_runs_are_merged_and_folded_into_a_new_base_and_the_value_stays(
@@ -186,7 +166,7 @@ def test_of_two_drivers_that_merge_runs_one_counts(
     update(pipeline, "r2", counts(spark, ("b", 2)), keys(spark, "z"))
     before = files_of(pipeline)
     pipeline.trigger("r3")
-    fail(pipeline, "r3", counts(spark, ("b", 0)), "route")
+    pipeline.failed("r3", lambda epoch: epoch.update("totals", counts(spark, ("b", 0)), key="route"))
     assert files_of(pipeline) == before, "what a failed try has merged is deleted, and nothing else"
     twice = pipeline.epoch("r3")
     with pytest.raises(InvalidStateError, match=r"more than once in one update.*key=`route='b'`"), twice:

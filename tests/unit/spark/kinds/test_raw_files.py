@@ -29,7 +29,7 @@ from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.checksums import checksum_of
 from airflow_cairn.storage.errors import GoneError
 from tests.support.memory_store import MemoryStore
-from tests.support.wrapped_stores import T, WrappedStore
+from tests.support.wrapped_stores import SecondFails, WrappedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -273,18 +273,6 @@ def test_a_folder_that_changes_meanwhile_is_refused_and_nothing_is_uploaded(
     with pytest.raises(InvalidStateError, match=f"changed while it was copied.*changed=`{late}`"):
         client.snapshot()
     assert (client.copies(), store.all_keys()) == ([], [])
-
-
-class SecondFails(WrappedStore):
-    """Takes one object, and no other."""
-
-    writes = 0
-
-    def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
-        self.writes += 1
-        if self.writes > 1:
-            raise UnavailableError("nothing answers")
-        return call()
 
 
 def test_an_upload_that_fails_keeps_no_copy(tmp_path: Path) -> None:  # semantics A5, V3

@@ -22,7 +22,7 @@ from airflow_cairn.spark.stored.outputs import File
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.checksums import checksum_of
 from tests.support.memory_store import MemoryStore
-from tests.support.wrapped_stores import T, WrappedStore
+from tests.support.wrapped_stores import SecondFails, WrappedStore
 
 FOLDER = "chk-0000000001/state/routes/1-t0/r0/state.seen/"
 OUTPUT = Output("state", "seen", FOLDER, "{}")
@@ -121,18 +121,6 @@ def test_an_error_of_the_application_is_raised_and_nothing_is_left(open_here: Ca
         here.write(RuntimeError("division by zero"))
     assert here.left() == []
     assert here.write(ROWS) is not None
-
-
-class SecondFails(WrappedStore):
-    """Takes one object, and no other."""
-
-    writes = 0
-
-    def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
-        self.writes += 1
-        if self.writes > 1:
-            raise UnavailableError("nothing answers")
-        return call()
 
 
 def test_an_upload_that_fails_keeps_no_copy(open_here: Callable[..., Here]) -> None:  # semantics A5, V3

@@ -98,12 +98,8 @@ def test_a_head_at_hand_that_is_outdated_closes_nothing_that_still_counts(job: J
     assert driver.sessions.open == {kept}
 
 
-@pytest.mark.parametrize("acknowledged", [False, True])
-@pytest.mark.parametrize("reason", [Reason.JOB_FAILURE, Reason.CHECKPOINT_EXPIRED])
-def test_what_the_next_attempt_takes_over_keeps_its_session(
-    job: Job, driver: Driver, reason: Reason, *, acknowledged: bool
-) -> None:
-    """One stage has failed, and nobody has said yet that it is tried again (semantics F2)"""
+def _one_of_two_failed(job: Job, driver: Driver, reason: Reason, *, acknowledged: bool) -> tuple[Handover, str, str]:
+    """End an attempt by a failure of `routes`; gives the execution of `airports`, and the sessions of both."""
     job.trigger("r1", "routes", "airports")
     failed = job.begin("r1", "routes")
     sibling = job.begin("r1", "airports")
@@ -111,6 +107,16 @@ def test_what_the_next_attempt_takes_over_keeps_its_session(
     if acknowledged:
         job.acknowledge(sibling)
     job.coordinator.abort(failed.checkpoint, reason, "killed")
+    return sibling, dead, kept
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+@pytest.mark.parametrize("reason", [Reason.JOB_FAILURE, Reason.CHECKPOINT_EXPIRED])
+def test_what_the_next_attempt_takes_over_keeps_its_session(
+    job: Job, driver: Driver, reason: Reason, *, acknowledged: bool
+) -> None:
+    """One stage has failed, and nobody has said yet that it is tried again (semantics F2)"""
+    sibling, dead, kept = _one_of_two_failed(job, driver, reason, acknowledged=acknowledged)
     driver.look()
     assert driver.sessions.open == {dead, kept}, "a next try of either stage takes the other one over"
     again = driver.sessions.begin(job.begin("r1", "routes", claimant="the next try"))
@@ -125,13 +131,7 @@ def test_what_the_next_attempt_takes_over_keeps_its_session(
 def test_what_the_next_attempt_has_taken_over_keeps_its_session_without_an_earlier_look(
     job: Job, driver: Driver, *, acknowledged: bool
 ) -> None:
-    job.trigger("r1", "routes", "airports")
-    failed = job.begin("r1", "routes")
-    sibling = job.begin("r1", "airports")
-    dead, kept = driver.sessions.begin(failed), driver.sessions.begin(sibling)
-    if acknowledged:
-        job.acknowledge(sibling)
-    job.coordinator.abort(failed.checkpoint, Reason.JOB_FAILURE, "killed")
+    _, dead, kept = _one_of_two_failed(job, driver, Reason.JOB_FAILURE, acknowledged=acknowledged)
     job.begin("r1", "routes", claimant="the next try")
     driver.look()
     assert (driver.sessions.closed, driver.sessions.open) == ([dead], {kept})
