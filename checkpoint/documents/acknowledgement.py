@@ -113,6 +113,16 @@ class StateHandle:
         """Whether it is a file of rows: neither an author's own file nor what lists the files of a table."""
         return self.output.partition(".")[0] in OF_ROWS and not self.path.endswith(".json")
 
+    def rows_with(self, rows: int | None) -> int | None:
+        """Give the rows of some files and of this one; None where those of a file are not known.
+
+        Args:
+            rows: of the other files.
+        """
+        if not self.of_rows:
+            return rows
+        return None if rows is None or self.rows is None else rows + self.rows
+
 
 @dataclass(frozen=True, slots=True)
 class SubtaskAck:

@@ -137,8 +137,7 @@ def rows_written(coordinator: Coordinator, checkpoint: int) -> dict[str, int | N
             if output is None or output.kind != TABLE or not handle.of_rows:
                 continue
             if handle.path.startswith(own) and _is_new(output, handle):
-                so_far = found[output.name]
-                found[output.name] = None if so_far is None or handle.rows is None else so_far + handle.rows
+                found[output.name] = handle.rows_with(found[output.name])
     return found
 
 

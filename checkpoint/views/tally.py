@@ -77,7 +77,7 @@ class Tally:
                 row,
                 files=row.files + 1,
                 size_bytes=row.size_bytes + handle.size_bytes,
-                rows=_with_rows(row.rows, handle),
+                rows=handle.rows_with(row.rows),
             )
         new_bytes = handle.size_bytes if handle.path.startswith(self._own) else 0
         self.new_bytes += new_bytes
@@ -86,7 +86,7 @@ class Tally:
             files=self._open.files + 1,
             size_bytes=self._open.size_bytes + handle.size_bytes,
             new_bytes=self._open.new_bytes + new_bytes,
-            rows=_with_rows(self._open.rows, handle),
+            rows=handle.rows_with(self._open.rows),
         )
 
     def outputs(self) -> tuple[OutputRow, ...]:
@@ -113,9 +113,3 @@ class Tally:
             heapq.heappush(self._heap, item)
         elif self._keep:
             heapq.heappushpop(self._heap, item)
-
-
-def _with_rows(rows: int | None, handle: StateHandle) -> int | None:
-    if not handle.of_rows:
-        return rows
-    return None if rows is None or handle.rows is None else rows + handle.rows

@@ -43,6 +43,8 @@ def touched(stored: Stored, keys: DataFrame) -> Touched:
                 expected=schema[column].dataType.simpleString(),
             )
     handles = [file.handle for file in stored.files]
-    rows = [handle.rows for handle in handles if handle.rows is not None]
-    values = sum(rows) * len(schema) if len(rows) == len(handles) else None
+    rows: int | None = 0
+    for handle in handles:
+        rows = handle.rows_with(rows)
+    values = None if rows is None else rows * len(schema)
     return Touched(keys, output.key, output.key_groups, sum(handle.size_bytes for handle in handles), values)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from ...checkpoint.documents.acknowledgement import Output, StateHandle
 from ...checkpoint.documents.attempt import DocumentRef
@@ -34,6 +35,8 @@ _ONE_REQUEST_BYTES = 5 << 30
 """The largest file that S3 takes in one request."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
+
+T = TypeVar("T")
 
 Describe = Callable[[str, str, str], StateHandle]
 """Describes an uploaded file, by `Output.id`, its key and its SHA-256."""
@@ -85,9 +88,7 @@ def write(
                 handle = replace(handle, rows=row_count.rows_of(_reader_in(draft.data), file.key, file.size_bytes))
             return handle
 
-        with ThreadPoolExecutor(_AT_ONCE, "cairn-upload") as pool:
-            handles = list(pool.map(upload, found))
-        draft.keep(handles)
+        handles = _kept(draft, upload, found)
         return [File(part, handle) for (part, _), handle in zip(found, handles, strict=True)]
 
 
@@ -136,10 +137,7 @@ def write_files(
             name, path = each
             return described(output.id, *_upload(files, output.folder + name, path))
 
-        with ThreadPoolExecutor(_AT_ONCE, "cairn-upload") as pool:
-            handles = list(pool.map(upload, copies.items()))
-        draft.keep(handles)
-        return handles
+        return _kept(draft, upload, copies.items())
 
 
 def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None:
@@ -162,6 +160,14 @@ def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None
             log.warning("no local copy of %s was kept: %s", handle.output, error)
             return
         draft.keep([handle])
+
+
+def _kept(draft: Draft, upload: Callable[[T], StateHandle], files: Iterable[T]) -> list[StateHandle]:
+    """Upload the files of a draft, several at once, and keep it as their copy."""
+    with ThreadPoolExecutor(_AT_ONCE, "cairn-upload") as pool:
+        handles = list(pool.map(upload, files))
+    draft.keep(handles)
+    return handles
 
 
 def _is_too_large(draft: Draft, local: LocalState, sizes: Iterable[int]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -72,15 +73,8 @@ def _look_up(hook: AirflowApiHook) -> None:
         AirflowApiRefusedError: this process may not read it.
         InvalidConfigError: it cannot be used.
     """
-    try:
+    with _fetching(hook.airflow_api_conn_id):
         _ = hook.access
-    except AirflowNotFoundException:
-        _ask_each_backend(hook.airflow_api_conn_id)
-        raise
-    except CairnError:
-        raise
-    except Exception as error:
-        raise _unknown(error, "Airflow") from error
 
 
 def see_connection(conn_id: str) -> None:
@@ -93,10 +87,24 @@ def see_connection(conn_id: str) -> None:
         AirflowNotFoundException: it is not.
         ConnectionUnknownError: it could not be fetched.
     """
-    try:
+    with _fetching(conn_id):
         BaseHook.get_connection(conn_id)
+
+
+@contextmanager
+def _fetching(conn_id: str) -> Iterator[None]:
+    """Tell a connection that is not defined from one that could not be fetched; Cairn's own errors go through.
+
+    Raises:
+        AirflowNotFoundException: it is not defined where this process looks.
+        ConnectionUnknownError: it could not be fetched.
+    """
+    try:
+        yield
     except AirflowNotFoundException:
         _ask_each_backend(conn_id)
+        raise
+    except CairnError:
         raise
     except Exception as error:
         raise _unknown(error, "Airflow") from error

@@ -9,6 +9,7 @@ from ...checkpoint.health.findings import Finding, error, warning
 from ...spark.session import OLDEST, numbers_of
 from .cluster_facts import ClusterFacts, NoAnswer, Silence
 from .spark_checks import JAVA, TOO_NEW
+from .spark_facts import java_major
 
 _MISMATCH = re.compile(r"different version:? (\d+\.\d+) than")
 """How PySpark names the Python of an executor that is not the driver's."""
@@ -50,7 +51,7 @@ def no_answer(conn_id: str, none: NoAnswer) -> Finding:
 
 def check_spark(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]:
     """Compare the Spark of driver, executors and client with each other and with what Cairn runs on."""
-    who = "Spark Connect server" if facts.over_connect else "driver"
+    who = facts.driver
     for name, version in ((who, facts.spark), *(("executors", each) for each in facts.executor_spark)):
         if not OLDEST <= numbers_of(version) < TOO_NEW:
             yield error(
@@ -81,7 +82,7 @@ def check_spark(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]:
 
 def check_java(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]:
     """Find a Java that is too old for Spark 4 and for Cairn."""
-    driver = [("Spark Connect server" if facts.over_connect else "driver", facts.java)] if facts.java else []
+    driver = [(facts.driver, facts.java)] if facts.java else []
     for name, version in (*driver, *(("executors", each) for each in facts.executor_java)):
         if java_major(version) < JAVA:
             yield error(
@@ -117,16 +118,6 @@ def check_python(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]:
             _NO_FUNCTION,
             f"Install Python {ours} on each machine of the cluster, and {where}",
         )
-
-
-def java_major(version: str) -> int:
-    """Give the major version; before Java 9 the first number was a 1.
-
-    Args:
-        version: such as `17.0.12` or `1.8.0_412`.
-    """
-    numbers = [int(each) for each in re.findall(r"\d+", version)[:2]]
-    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
 def cause_of(failure: str) -> str:

@@ -58,6 +58,11 @@ class ClusterFacts:
     """Questions that failed, `java` and `python`, with Spark's error."""
     over_connect: bool = False
 
+    @property
+    def driver(self) -> str:
+        """What the driver is called."""
+        return "Spark Connect server" if self.over_connect else "driver"
+
     @classmethod
     def of(cls, text: str, *, over_connect: bool) -> ClusterFacts:
         """Read what the application has written.

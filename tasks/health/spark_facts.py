@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...hooks.drivers.spark_site import SparkSite
 
-_JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_JAVA = re.compile(r'version "(\d[^"]*)"')
 _OF_PYTHON = "import sys; print('%d.%d' % sys.version_info[:2])"
 _TIMEOUT_S = 120
 
@@ -91,7 +91,7 @@ def gather(
         home=home,
         jars=frozenset(path.name for path in (home / "jars").glob("*.jar")) if home else frozenset(),
         conf=whole,
-        java=_major(run([java, "-version"])),
+        java=java_major(told[1]) if (told := _JAVA.search(run([java, "-version"]))) else None,
         python="{}.{}".format(*sys.version_info[:2]),
         driver_python=run([drivers, "-c", _OF_PYTHON]).strip() or None,
         executor_python=run([workers, "-c", _OF_PYTHON]).strip() or None,
@@ -115,9 +115,11 @@ def _run(command: list[str]) -> str:
     return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
-def _major(said: str) -> int | None:
-    found = _JAVA.search(said)
-    if found is None:
-        return None
-    # Before Java 9 the first number was a 1.
-    return int(found[2]) if found[1] == "1" and found[2] else int(found[1])
+def java_major(version: str) -> int:
+    """Give the major version; before Java 9 the first number was a 1.
+
+    Args:
+        version: such as `17.0.12` or `1.8.0_412`.
+    """
+    numbers = [int(each) for each in re.findall(r"\d+", version)[:2]]
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
