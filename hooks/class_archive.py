@@ -55,7 +55,7 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
 
 
 def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
-    """Tell whether drivers would start from an archive that can be made, and nobody has made it.
+    """Tell whether drivers would start from an archive that can be made and is not there.
 
     Args:
         conf: what stages are submitted with.

@@ -55,7 +55,8 @@ class Standing:
     def may_count(self) -> bool:
         """Whether the execution's driver is to go on, because the execution counts or is expected to.
 
-        One that does not may still be taken over, where a next try opens an attempt nobody expects: `over` says that.
+        One that does not may still be taken over, where a next try opens an attempt that was not expected: `over`
+        says that.
         """
         return self.current or self.awaited
 
@@ -147,9 +148,9 @@ class ExecutionReports(UseCase):
         """Say which executions can never count any more (semantics V2).
 
         Where the epoch has only ended, an execution is not over while a next attempt could take it over, whether or not
-        it has acknowledged. So the answer stays true until a person changes what was: lets an epoch go on that had
-        failed for good (semantics F4), which may take over what still ran; or rewinds the job, which undoes epochs that
-        have completed.
+        it has acknowledged. So the answer stays true until a person changes what was: lets an epoch go on whose
+        failure no retry could cure (semantics F4), which may take over what still ran; or rewinds the job, which undoes
+        epochs that have completed.
 
         Args:
             executions: that the head has named at some time.
@@ -180,8 +181,9 @@ class ExecutionReports(UseCase):
     def _may_be_taken_over(self, head: Head, it: BegunExecution) -> bool:
         """Tell whether the epoch has only ended, and an attempt that follows could take the execution over.
 
-        After a failure for good none follows by itself. What has acknowledged is left alone there too: nothing that a
-        dead client has begun is still needed, and one that lives may be at work behind its epoch's block.
+        After a failure that no retry cures none follows by itself. What has acknowledged is left alone there too:
+        nothing that a dead client has begun is still needed, and one that lives may be at work behind its epoch's
+        block.
         """
         ended = head.carryable(it.epoch)
         if ended is None or not self._lends(ended, it.token):

@@ -85,7 +85,7 @@ def _copied(
 
 
 def _check_unchanged(source: Place, before: Mapping[str, tuple[int, int]], copied: Mapping[str, int]) -> None:
-    """See that nobody wrote to a folder while it was copied; `copied` has the bytes of each copy."""
+    """Check that a folder did not change while it was copied; `copied` has the bytes of each copy."""
     changed = sorted({name for name, _ in source.files().items() ^ before.items()})
     if changed or any(copied[name] != size for name, (size, _) in before.items()):
         raise InvalidStateError(

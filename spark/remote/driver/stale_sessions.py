@@ -13,10 +13,10 @@ with which its epoch has completed is left alone too: its client may still be at
 
 **Who can race.** An execution that was claimed a moment ago: its attempt is in the head before its client begins, and
 what a head does not name is left alone. An attempt that takes over an execution which runs on or has acknowledged: what
-it could take over was not over before it, and only a person who lets an epoch go on that had failed for good can have
-something taken over whose session is closed. A next try that releases the session at the same moment: closing one that
-is closed does nothing. The execution's own client: it fails, as where the next try releases its session. A crash of the
-driver ends the server, and all sessions with it.
+it could take over was not over before it, and only a person who lets an epoch go on whose failure no retry could
+cure can have something taken over whose session is closed. A next try that releases the session at the same moment:
+closing one that is closed does nothing. The execution's own client: it fails, as where the next try releases its
+session. A crash of the driver ends the server, and all sessions with it.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Pipeline:
         return isinstance(self.coordinator.progress(epoch_name(run_id)), Ready)
 
     def killed(self, run_id: str, body: Callable[[Epoch], Any], at: int, *, after: bool) -> Write | None:
-        """Try a stage whose driver dies at a write: it clears nothing up, and nobody learns of it.
+        """Try a stage whose driver dies at a write: it deletes nothing and reports nothing.
 
         What Spark has begun to write it writes, as a Connect server does whose client is killed.
 

@@ -216,7 +216,7 @@ def test_running_stages_are_told_at_once() -> None:  # semantics C2, F3
     assert world.coordinator().standing(handover).may_count
     world.run_epoch("a")
     standing = world.coordinator().standing(handover)
-    assert not standing.may_count, "nobody has settled it yet"
+    assert not standing.may_count, "it is not settled yet"
     assert standing.over == (
         "attempt 1, checkpoint 2, is overtaken: checkpoint 1 completed after this one had started from 0"
     )

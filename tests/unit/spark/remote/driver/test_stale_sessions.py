@@ -115,7 +115,7 @@ def _one_of_two_failed(job: Job, driver: Driver, reason: Reason, *, acknowledged
 def test_what_the_next_attempt_takes_over_keeps_its_session(
     job: Job, driver: Driver, reason: Reason, *, acknowledged: bool
 ) -> None:
-    """One stage has failed, and nobody has said yet that it is tried again (semantics F2)"""
+    """One stage has failed, and its next try has not been reported yet (semantics F2)"""
     sibling, dead, kept = _one_of_two_failed(job, driver, reason, acknowledged=acknowledged)
     driver.look()
     assert driver.sessions.open == {dead, kept}, "a next try of either stage takes the other one over"
@@ -138,7 +138,7 @@ def test_what_the_next_attempt_has_taken_over_keeps_its_session_without_an_earli
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
-def test_after_a_failure_for_good_only_what_has_acknowledged_is_left(
+def test_after_a_failure_that_no_retry_cures_only_what_has_acknowledged_is_left(
     job: Job, driver: Driver, *, acknowledged: bool
 ) -> None:  # semantics F4
     job.trigger("r1", "routes", "airports")
