@@ -53,7 +53,7 @@ def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
     if not found:
         check_root(store)
     lines = listings.job_lines(found) if found else [f"no jobs in {store.uri}"]
-    return Outcome(lines, {"jobs": [asdict(row) for row in found]}, damaged=any(row.problem for row in found))
+    return Outcome(lines, {"jobs": [row.as_json() for row in found]}, damaged=any(row.problem for row in found))
 
 
 def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:

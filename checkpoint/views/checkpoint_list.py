@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 
 from ...storage.port import ObjectStore
+from ...storage.str_enum import StrEnum
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.entries import (
@@ -25,10 +26,31 @@ from ..documents.read_windows import WindowText
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..open_job import heads_of
-from ..reasons import RequestKind, Status
+from ..reasons import Reason, RequestKind, Status
 from ..store import acks
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
+
+DURATIONS = 20
+"""Completed checkpoints whose durations a job's row has, the newest."""
+
+
+class JobState(StrEnum):
+    """How a job is, the most urgent first."""
+
+    BROKEN = "broken"
+    """Its head cannot be read."""
+    FAILED = "failed"
+    """Its newest attempt failed, and only a person or the next run goes on."""
+    STOPPED = "stopped"
+    STOPPING = "stopping"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    """Nothing is in progress: a request waits, or a failed attempt is followed by the next."""
+    RUNNING = "in progress"
+    IDLE = "idle"
+    NEW = "new"
+    """It has had no checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +72,27 @@ class JobRow:
     restored: int = 0
     owner: JobOwner | None = None
     """The DAG that makes its checkpoints, and its deployment (semantics W8); None: none is recorded."""
+    state: JobState = JobState.BROKEN
+    failed_since: int = 0
+    """Attempts that have failed since the newest completed checkpoint, as far as the history remembers them."""
+    running_attempt: int | None = None
+    """Which attempt of its epoch the newest pending checkpoint is; None, as the next: none is pending."""
+    running_since_ms: int | None = None
+    due_at_ms: int | None = None
+    """When the oldest input that a run has asked for was there, and no checkpoint holds it; None: there is none."""
+    savepoint_at_ms: int | None = None
+    """When the newest savepoint that the job remembers was complete."""
+    durations_ms: tuple[int, ...] = ()
+    """Of the last completed checkpoints, oldest first; `DURATIONS` at most."""
+
+    @property
+    def usual_ms(self) -> int | None:
+        """The median of the durations; None where nothing has completed."""
+        return sorted(self.durations_ms)[len(self.durations_ms) // 2] if self.durations_ms else None
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values; every field is there, None where nothing is known."""
+        return {**asdict(self), "usual_ms": self.usual_ms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +169,7 @@ def jobs(store: ObjectStore) -> Iterator[JobRow]:
         ForbiddenError: the store refused to answer.
     """
     for name, head in heads_of(store):
-        yield _job_row(head) if isinstance(head, Head) else JobRow(name, problem=str(head))
+        yield job_row(head) if isinstance(head, Head) else JobRow(name, problem=str(head))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +350,12 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
     )
 
 
-def _job_row(head: Head) -> JobRow:
+def job_row(head: Head) -> JobRow:
+    """Describe a job in a row, from its head alone."""
     latest = head.latest_completed()
+    running = max(head.pending, key=lambda entry: entry.id, default=None)
+    saved = [entry.ended_at_ms for entry in head.savepoints if entry.status is Status.COMPLETED]
+    done = [entry for entry in head.history if entry.status is Status.COMPLETED and head.rewind_of(entry.id) is None]
     return JobRow(
         job=head.job,
         pending=tuple(entry.id for entry in head.pending),
@@ -321,4 +368,60 @@ def _job_row(head: Head) -> JobRow:
         failed=head.counters.failed,
         restored=head.counters.restored,
         owner=head.owner,
+        state=_state(head),
+        failed_since=len(_failed_since(head)),
+        running_attempt=running.attempt if running else None,
+        running_since_ms=running.triggered_at_ms if running else None,
+        due_at_ms=_due_at_ms(head),
+        savepoint_at_ms=max(saved, default=None),
+        durations_ms=tuple(entry.ended_at_ms - entry.triggered_at_ms for entry in done[-DURATIONS:]),
+    )
+
+
+def _failed_since(head: Head) -> list[EndedEntry]:
+    """Give the attempts that failed after the newest completed checkpoint; one that a pause has ended did not fail."""
+    latest = head.latest_id() or 0
+    return [
+        entry
+        for entry in head.history
+        if entry.status is Status.FAILED
+        and entry.id > latest
+        and entry.reason is not Reason.CHECKPOINT_COORDINATOR_SUSPEND
+        and head.rewind_of(entry.id) is None
+    ]
+
+
+def _state(head: Head) -> JobState:
+    if head.stopped is not None:
+        return JobState.PAUSED if head.stopped is Stopped.PAUSED else JobState.STOPPED
+    if head.stopping() is not None:
+        return JobState.STOPPING
+    if head.pending:
+        return JobState.RUNNING
+    failed = _failed_since(head)
+    if head.waiting or (failed and failed[-1].tolerated):
+        return JobState.WAITING
+    if failed:
+        return JobState.FAILED
+    return JobState.IDLE if head.completed or head.history else JobState.NEW
+
+
+def _due_at_ms(head: Head) -> int | None:
+    """Find the oldest moment from which a run's input waits to be read: its window's end, else when it was asked for.
+
+    An epoch of the history that failed counts as long as no later attempt of it is pending or completed.
+    """
+    begun: list[EndedEntry | PendingEntry] = [*_failed_since(head), *head.pending]
+    asked: list[tuple[str, WindowText | None, int]] = [
+        *((entry.epoch, entry.window, entry.triggered_at_ms) for entry in begun),
+        *((entry.epoch, entry.window, entry.requested_at_ms) for entry in head.waiting),
+    ]
+    completed = {entry.epoch for entry in head.completed}
+    return min(
+        (
+            at_ms if window is None else min(at_ms, round(window.window.end.timestamp() * 1000))
+            for epoch, window, at_ms in asked
+            if epoch not in completed
+        ),
+        default=None,
     )

@@ -16,7 +16,7 @@ _HEADINGS = (
     *("id", "DAG run", "input (UTC)", "kind", "try", "status", "acks", "subtasks", "took", "new", "size", "from"),
     "triggered",
 )
-_JOB_HEADINGS = ("job", "completed", "DAG run", "input (UTC)", "at", "pending", "succeeded", "owner")
+_JOB_HEADINGS = ("job", "state", "completed", "DAG run", "input (UTC)", "at", "pending", "succeeded", "owner")
 _NUMBERS = frozenset({"try", "acks", "subtasks", "took", "new", "size", "from"})
 _SPARE = ("triggered", "subtasks", "from", "kind", "new", "took")
 """What is left out first where the terminal is narrow."""
@@ -30,7 +30,7 @@ def job_lines(found: Sequence[JobRow]) -> list[str]:
     rows = [_job_cells(row, columns) for row in found]
     if text.table_width(_JOB_HEADINGS, rows) > columns:
         rows = [_job_cells(row, _RUN) for row in found]
-    kept = text.columns_that_fit(_JOB_HEADINGS, rows, columns, ("owner", "at", "DAG run"))
+    kept = text.columns_that_fit(_JOB_HEADINGS, rows, columns, ("succeeded", "owner", "at", "DAG run"))
     written = text.table(
         [_JOB_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=("completed",)
     )
@@ -42,9 +42,10 @@ def job_lines(found: Sequence[JobRow]) -> list[str]:
 
 def _job_cells(row: JobRow, run: int) -> tuple[str, ...]:
     if row.problem:
-        return (row.job, "BROKEN", *("-" for _ in _JOB_HEADINGS[2:]))
+        return (row.job, row.state, *("-" for _ in _JOB_HEADINGS[2:]))
     return (
         row.job,
+        row.state,
         str(row.latest_completed or "-"),
         text.run_name(row.latest_run_id, run) if row.latest_run_id else "-",
         text.window(row.latest_input),

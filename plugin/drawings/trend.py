@@ -53,6 +53,11 @@ def durations(rows: Sequence[CheckpointRow]) -> Trend:
     return _trend([(row.id, row.duration_ms or 0) for row in _drawn(rows)])
 
 
+def sparkline(values: Sequence[int]) -> Trend:
+    """Draw some values without the checkpoints that they are of, oldest first."""
+    return _trend(list(enumerate(values)))
+
+
 def new_bytes(rows: Sequence[CheckpointRow]) -> Trend:
     """Draw how much the completed checkpoints among some wrote, in bytes; rows as for `durations`."""
     return _trend([(row.id, row.new_bytes or 0) for row in _drawn(rows)])

@@ -119,15 +119,15 @@ class AirflowServer:
                         self._known.popitem(last=False)
                 yield known
 
-    def schedule(self, dag_id: str) -> Schedule | None:
-        """Say when the next run of a DAG begins; None where there is no such DAG."""
-        wanted = select(DagModel.next_dagrun_create_after, DagModel.is_paused).where(DagModel.dag_id == dag_id)
+    def schedules(self, dag_ids: Collection[str]) -> Mapping[str, Schedule]:
+        """Say when the next run of each DAG begins, in one query; a DAG that does not exist has no entry."""
+        wanted = select(DagModel.dag_id, DagModel.next_dagrun_create_after, DagModel.is_paused)
         with create_session() as session:
-            found = session.execute(wanted).first()
-        if found is None:
-            return None
-        at = found.next_dagrun_create_after
-        return Schedule(None if at is None else round(at.timestamp() * 1000), found.is_paused)
+            found = session.execute(wanted.where(DagModel.dag_id.in_(dag_ids))).all()
+        return {
+            dag_id: Schedule(None if at is None else round(at.timestamp() * 1000), paused)
+            for dag_id, at, paused in found
+        }
 
     def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
         """Give the newest run that has rendered one of some tasks, and its rendered fields; None where none has."""

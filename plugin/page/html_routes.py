@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ...checkpoint import system_runtime
@@ -14,7 +16,7 @@ from ...checkpoint.reasons import Status
 from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.rows.shown import KEYS, READ_BYTES
 from ...checkpoint.secrets.masking import masked
-from ...checkpoint.views.checkpoint_list import CheckpointRow
+from ...checkpoint.views.checkpoint_list import CheckpointRow, JobState
 from ...checkpoint.views.details import CheckpointDetails
 from ...checkpoint.views.overview import Overview, alarms
 from ...checkpoint.views.servers import ServerRow
@@ -23,11 +25,11 @@ from ...storage.printable import printable
 from ..drawings.stage_bars import bars_of
 from ..drawings.stage_graph import StageGraph, graph_of, marks_of
 from ..drawings.timeline import timeline
-from ..drawings.trend import durations, new_bytes
+from ..drawings.trend import durations, new_bytes, sparkline
 from .answers import html, static
 from .checkpoint_history import HistoryFilter, page_of
 from .declared_jobs import DeclaredJob
-from .jobs import Jobs
+from .jobs import READ, JobFilter, Jobs
 from .problems import JobNotKnownError
 from .server import Server
 
@@ -35,6 +37,7 @@ Text = Annotated[str, Query(max_length=1_000)]
 Number = Annotated[int, Query(ge=1, le=10_000)]
 OneStatus = Annotated[Status | None, BeforeValidator(lambda chosen: chosen or None)]
 """A form sends an empty text for all."""
+OneState = Annotated[JobState | None, BeforeValidator(lambda chosen: chosen or None)]
 
 
 STAGES = 200
@@ -98,9 +101,20 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             first_lines=LINES,
         )
 
+    async def jobs_page(
+        request: Request, declared: Sequence[DeclaredJob], wanted: JobFilter, dag_id: str | None = None
+    ) -> Response:
+        found = await jobs.rows(declared, wanted)
+        shown: dict[str, Any] = {"found": found, "wanted": wanted, "states": list(JobState), "most": READ}
+        shown |= {"dag_id": dag_id, "now_ms": now_ms(), "sparkline": sparkline}
+        return html(request, "jobs.html", **shown)
+
     @made.get("/")
-    def index(request: Request, user: Any = Depends(server.signed_in)) -> Response:
-        return html(request, "jobs.html", jobs=jobs.of_user(user), dag_id=None)
+    async def index(
+        request: Request, state: OneState = None, text: Text = "", user: Any = Depends(server.signed_in)
+    ) -> Response:
+        declared = await run_in_threadpool(jobs.of_user, user)
+        return await jobs_page(request, declared, JobFilter(state, text))
 
     @made.get("/static/{name}")
     def file(name: str) -> Response:
@@ -117,7 +131,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             return html(request, "no_job.html", dag_id=dag_id)
         (job, *others) = known
         if others:
-            return html(request, "jobs.html", jobs=known, dag_id=dag_id)
+            return await jobs_page(request, known, JobFilter(), dag_id)
         if job.is_templated:
             return html(request, "templated.html", job=job)
         if run_id:

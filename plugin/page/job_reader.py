@@ -18,6 +18,7 @@ from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.rows.shown import FirstRows, first_rows
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
+from ...checkpoint.views.checkpoint_list import JobRow
 from ...checkpoint.views.details import CheckpointDetails, details
 from ...checkpoint.views.file_list import FilePage, files
 from ...checkpoint.views.overview import Overview, overview
@@ -88,6 +89,22 @@ class JobReader:
             TimeoutError: the store has not answered in time.
         """
         return await self._look(job, "overview", overview, checkpoint_list.pulse)
+
+    async def row(self, job: DeclaredJob) -> JobRow:
+        """Give a job in a row, by one request.
+
+        Raises:
+            CairnError: the storage or the job's head cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        key = (job.storage, job.aws_conn_id, job.job)
+
+        def read(_before: JobRow | None) -> JobRow:
+            opened = self._open(key)
+            with opened.lock:
+                return checkpoint_list.job_row(opened.coordinator.head())
+
+        return await self._shared.get(job.storage, (key, "row"), read)
 
     async def checkpoint(self, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
         """Give one checkpoint by stage and subtask.

@@ -8,15 +8,17 @@ from itertools import groupby
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from ...checkpoint import system_runtime
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.rows.reading import RowsKind
+from ...checkpoint.views.checkpoint_list import JobState
 from ...checkpoint.views.savepoint_list import savepoint_json
 from .answers import API, document
 from .declared_jobs import DeclaredJob
-from .jobs import Jobs
+from .jobs import READ, JobFilter, Jobs
 from .server import Server
 
 Limit = Annotated[int, Query(ge=1, le=10_000)]
@@ -41,6 +43,17 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     def all_jobs(user: Any = Depends(server.signed_in)) -> JSONResponse:
         by_dag = groupby(jobs.of_user(user), key=lambda job: job.dag_id)
         return JSONResponse({"dags": [_of_dag(dag_id, found) for dag_id, found in by_dag]})
+
+    @made.get("/jobs", summary="Each of these jobs in a row, the most urgent first")
+    async def job_rows(
+        text: Annotated[str, Query(max_length=1_000)] = "",
+        state: JobState | None = None,
+        user: Any = Depends(server.signed_in),
+    ) -> JSONResponse:
+        declared = await run_in_threadpool(jobs.of_user, user)
+        found, now = await jobs.rows(declared, JobFilter(state, text)), now_ms()
+        left_out = found.named - min(found.named, READ)
+        return JSONResponse({"jobs": [each.as_json(now) for each in found.jobs], "jobs_left_out": left_out})
 
     @made.get("/dags/{dag_id}/jobs", summary="The jobs of a DAG", dependencies=may_read)
     def jobs_of_dag(dag_id: str) -> JSONResponse:

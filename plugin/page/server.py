@@ -61,8 +61,8 @@ class Server(Protocol):
     def dags_of(self, user: Any) -> Iterator[Serialized]:
         """Give the serialised DAGs whose runs a user may read, in the order of their ids."""
 
-    def schedule(self, dag_id: str) -> Schedule | None:
-        """Say when the next run of a DAG begins; None where there is no such DAG."""
+    def schedules(self, dag_ids: Collection[str]) -> Mapping[str, Schedule]:
+        """Say when the next run of each DAG begins, in one query; a DAG that does not exist has no entry."""
 
     def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
         """Give the newest run that has rendered one of some tasks, and its rendered fields; None where none has."""

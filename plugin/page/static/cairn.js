@@ -57,7 +57,7 @@
 
     // Live: the same page again, and what differs put in its place. What a reader has opened or is typing stays. What
     // keeps the page from being up to date is said in a line above it.
-    const unchanged = (html) => html.replace(/triggered [^;<(]* ago|\([^()]* ago\)|\(in [\d.dhms ]+\)|(begins|fails) in [\d.dhms ]+/g, "");
+    const unchanged = (html) => html.replace(/triggered [^;<(]* ago|\([^()]* ago\)|\(in [\d.dhms ]+\)|(begins|fails) in [\d.dhms ]+|<span class="ago"[^>]*>[^<]*/g, "");
     const notice = document.createElement("p");
     notice.className = "stale";
     notice.setAttribute("role", "status");
@@ -108,7 +108,7 @@
       }
       say("");
     };
-    if (document.querySelector("header nav [aria-current]")) {
+    if (document.querySelector("header nav [aria-current], .jobs")) {
       main.before(notice);
       let looking = false;
       const onlyOne = async () => {

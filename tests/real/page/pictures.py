@@ -15,13 +15,14 @@ from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, AckMetrics
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice
-from airflow_cairn.checkpoint.reasons import RequestKind, Status
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.plugin.page.server import Schedule
+from airflow_cairn.storage.errors import UnavailableError
 from scripts.setup.base import ROOT
 from tests.real.page.test_browser import ONE, SCRIPT, SignedIn, served
 from tests.support.browser import found_by
 from tests.support.memory_store import MemoryStore
-from tests.support.world.savepoints import asked, take
+from tests.support.world.savepoints import Below, asked, take
 from tests.support.world.world import JOB, World
 from tests.unit.plugin.page.stand_in import ADMIN, STORAGE, dag_of
 
@@ -104,8 +105,37 @@ def stage(world: World, epoch: str, name: str, seconds: int) -> None:
     world.drive(handover)
 
 
+def listed() -> SignedIn:
+    """Give an Airflow with twelve jobs, in as many states as there are."""
+    names = ("airports", "billing", "clicks", "delays", "fares", "inventory", "orders", "prices", "routes", "weather")
+    worlds = {name: pictured(f"s3://lake/{name}") for name in names[:-2]}
+    for name in ("clicks", "fares", "orders"):
+        world = worlds[name]
+        for stage_left in ("routes", "report"):
+            stage(world, world.coordinator().head().pending[0].epoch, stage_left, 30)
+        world.coordinator().complete(world.coordinator().head().pending[0].id)
+    worlds["billing"].coordinator().abort(worlds["billing"].coordinator().head().pending[0].id, Reason.JOB_FAILURE, "")
+    worlds["delays"].coordinator().pause()
+    stopping = replace(asked("upgrade", "s3://lake/savepoints", actor=ADMIN), stop=True)
+    worlds["prices"].coordinator().open_savepoint(stopping, lambda uri: Below(worlds["prices"].memory, uri))
+    worlds["inventory"].coordinator().ownership.adopt("inventory_v2", "", abort_pending=True)
+    stores: dict[str, Any] = {f"s3://lake/{name}": world.memory for name, world in worlds.items()}
+    stores |= {
+        "s3://lake/routes": MemoryStore("lake/routes"),
+        "s3://away/weather": UnavailableError("no answer"),
+    }
+    stores |= {f"s3://lake/{name}": worlds["airports"].memory for name in ("airports_eu", "airports_us")}
+    server = SignedIn([dag_of(uri.rpartition("/")[2], (uri, JOB)) for uri in stores], stores)
+    now_ms = system_runtime().now_ms()
+    server.due = {dag: Schedule(now_ms + 1_200_000, paused=dag == "delays") for dag in server.dags}
+    server.due["routes"] = Schedule(now_ms - 5_400_000, paused=False)
+    return server
+
+
 def main() -> None:
     """Make them."""
+    with served(listed()) as base:
+        taken = found_by(SCRIPT, "pictures", base, str(FOLDER), "jobs=/cairn/")["files"]
     world = pictured(STORAGE)
     failed = next(each for each in reversed(world.coordinator().head().history) if each.status is Status.FAILED)
     pages = {"overview": ONE, "history": f"{ONE}/history", "checkpoint": f"{ONE}/checkpoints/{failed.id}"}
@@ -118,10 +148,10 @@ def main() -> None:
     server = SignedIn(dags, {STORAGE: world.memory, DAMAGED: damaged.memory})
     hour_ms = 3_600_000
     next_run = (system_runtime().now_ms() // hour_ms + 1) * hour_ms
-    server.schedules = {dag: Schedule(next_run, paused=False) for dag in server.dags}
+    server.due = {dag: Schedule(next_run, paused=False) for dag in server.dags}
     with served(server) as base:
         made = found_by(SCRIPT, "pictures", base, str(FOLDER), *(f"{name}={path}" for name, path in pages.items()))
-    for name in made["files"]:
+    for name in [*taken, *made["files"]]:
         size = Path(FOLDER, name).stat().st_size
         assert size < MOST_BYTES, f"{name} has {size} bytes: make the page shorter"
         print(f"{name}: {size:,} bytes")

@@ -46,7 +46,7 @@ def test_jobs(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert cairn(world, "jobs") == 0
     line = capsys.readouterr().out.splitlines()[2]
     assert line.split() == [
-        *("flights", "2", "e2", "2026-01-02", "to", "2026-01-03", "2023-11-14", "22:13:25Z", "4", "2", "of", "4")
+        *("flights", "in", "progress", "2", "e2", "2026-01-02", "to", "2026-01-03", "2023-11-14", "22:13:25Z", "4")
     ]
 
 

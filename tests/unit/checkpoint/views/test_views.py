@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,15 +13,19 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.entries import Slowest
+from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.views import checkpoint_list
+from airflow_cairn.checkpoint.views.checkpoint_list import JobState
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.storage import GoneError
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
+from tests.support.page_world import busy_world
+from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore, RecordingStore
 
@@ -202,6 +208,59 @@ def test_a_job_in_one_row(busy: World) -> None:
     (row,) = checkpoint_list.jobs(busy.store)
     assert (row.job, row.pending, row.latest_completed, row.latest_run_id) == (JOB, (5,), 3, "c")
     assert (row.triggered, row.completed, row.failed, row.restored) == (5, 3, 1, 4)
+
+
+THE_FOURTH_MS = round(datetime(2026, 1, 4, tzinfo=UTC).timestamp() * 1000)
+
+
+def _nothing(world: World) -> None:
+    """Leave the job as it is."""
+
+
+def _fails(world: World) -> None:
+    world.coordinator().abort(world.pending_id("c"), Reason.JOB_FAILURE, "by hand")
+
+
+def _stops(world: World) -> None:
+    world.coordinator().open_savepoint(replace(asked("stop"), stop=True), lambda uri: Below(world.memory, uri))
+
+
+@pytest.mark.parametrize(
+    ("happens", "state", "failed_since", "attempt"),
+    [
+        (_nothing, JobState.RUNNING, 1, 2),
+        (_fails, JobState.FAILED, 2, None),
+        (lambda world: world.coordinator().pause(), JobState.PAUSED, 1, None),
+        (_stops, JobState.STOPPING, 1, 2),
+        (lambda world: world.run_epoch("c"), JobState.IDLE, 0, None),
+    ],
+)
+def test_a_jobs_row_says_how_it_is(
+    happens: Callable[[World], object], state: JobState, failed_since: int, attempt: int | None
+) -> None:  # semantics O1
+    """A pause ends an attempt too, and is no failure."""
+    world = busy_world()
+    happens(world)
+    (row,) = checkpoint_list.jobs(world.store)
+    assert (row.state, row.failed_since, row.running_attempt) == (state, failed_since, attempt)
+
+
+def test_a_jobs_row_says_since_when_input_waits() -> None:
+    """From the end of the oldest window that a run has asked for since the newest completed checkpoint."""
+    world = busy_world(THE_FOURTH_MS + 86_400_000)
+    (row,) = checkpoint_list.jobs(world.store)
+    assert row.due_at_ms == THE_FOURTH_MS, "of epoch c, which reads the third"
+    _fails(world)
+    world.read_days("x", "x", "x", "d")
+    world.trigger("d")
+    assert next(checkpoint_list.jobs(world.store)).due_at_ms == THE_FOURTH_MS
+    world.run_epoch("d")
+    assert next(checkpoint_list.jobs(world.store)).due_at_ms is None, "only what was asked for since it completed"
+
+
+def test_a_new_jobs_row() -> None:
+    row = checkpoint_list.job_row(Head(JOB))
+    assert (row.state, row.due_at_ms, row.usual_ms, row.savepoint_at_ms) == (JobState.NEW, None, None, None)
 
 
 @pytest.mark.parametrize("folder", ["broken", ".hidden", "-dash"])

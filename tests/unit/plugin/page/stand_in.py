@@ -143,7 +143,7 @@ class StandIn:
         self.stores = dict(stores)
         self.runs: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """What tasks were rendered to, by DAG and task."""
-        self.schedules = {dag_id: Schedule(None, paused=False) for dag_id in self.dags}
+        self.due = {dag_id: Schedule(None, paused=False) for dag_id in self.dags}
         self.logged: list[tuple[str, str, str, dict[str, Any]]] = []
         """The audit log."""
         self.opened: list[tuple[str, str | None]] = []
@@ -167,8 +167,8 @@ class StandIn:
     def dags_of(self, user: Any) -> Iterator[dict[str, Any]]:
         return (dag for dag_id, dag in sorted(self.dags.items()) if user == ADMIN or dag_id == "flights")
 
-    def schedule(self, dag_id: str) -> Schedule | None:
-        return self.schedules.get(dag_id)
+    def schedules(self, dag_ids: Collection[str]) -> dict[str, Schedule]:
+        return {dag_id: self.due[dag_id] for dag_id in dag_ids if dag_id in self.due}
 
     def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
         return next((self.runs[dag_id, each] for each in sorted(task_ids) if (dag_id, each) in self.runs), None)

@@ -174,7 +174,7 @@ def test_the_newest_run_says_what_a_template_became(database: Session) -> None:
 
 def test_the_next_run_is_the_one_that_airflow_plans(database: Session) -> None:
     server = AirflowServer()
-    assert server.schedule("flights") is None
+    assert server.schedules(["flights"]) == {}
     when = datetime(2026, 1, 2, tzinfo=UTC)
     database.add_all(
         [
@@ -183,8 +183,10 @@ def test_the_next_run_is_the_one_that_airflow_plans(database: Session) -> None:
         ]
     )
     database.flush()
-    assert server.schedule("flights") == Schedule(round(when.timestamp() * 1000), paused=False)
-    assert server.schedule("by_hand") == Schedule(None, paused=True)
+    assert server.schedules(["flights", "by_hand", "unknown"]) == {
+        "flights": Schedule(round(when.timestamp() * 1000), paused=False),
+        "by_hand": Schedule(None, paused=True),
+    }
 
 
 def test_what_a_user_wants_is_in_the_audit_log(database: Session) -> None:

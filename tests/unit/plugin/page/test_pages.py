@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.metadata import CHECKS
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import CheckpointDetails, details
+from airflow_cairn.plugin.page import html_routes
+from airflow_cairn.plugin.page import jobs as page_jobs
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob, declared_jobs
 from airflow_cairn.plugin.page.html_routes import LINES
@@ -22,8 +29,10 @@ from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
+from tests.support.page_world import busy_world
 from tests.support.world.savepoints import take
 from tests.support.world.world import JOB, World
+from tests.support.wrapped_stores import RecordingStore
 from tests.unit.plugin.page.stand_in import STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 
 ONE = "/dags/flights/jobs/epoch0.trigger"
@@ -272,11 +281,75 @@ def test_the_checkpoint_draws_what_reads_from_what(busy: World) -> None:
 )
 def test_the_next_run_is_announced(schedule: Schedule, said: str) -> None:
     server = one_job(MemoryStore())
-    server.schedules["flights"] = schedule
+    server.due["flights"] = schedule
     page = Page(server)
     assert said in words(page.get("/dags/flights").text)
     sent = page.get(f"/api/v1{ONE}").json()["schedule"]
     assert sent == {"next_run_at_ms": schedule.next_run_at_ms, "paused": schedule.paused}
+
+
+def many_jobs() -> tuple[StandIn, dict[str, RecordingStore]]:
+    """Five jobs in different states, one whose store does not answer, and one that only a run knows."""
+    now_ms = system_runtime().now_ms()
+    worlds = {name: busy_world(now_ms - 60_000) for name in ("running", "failed", "paused")}
+    worlds["failed"].coordinator().abort(4, Reason.JOB_FAILURE, "by hand")
+    worlds["paused"].coordinator().pause()
+    stores: dict[str, Any] = {f"s3://{name}": RecordingStore(each.memory) for name, each in worlds.items()}
+    stores |= {"s3://new": RecordingStore(MemoryStore()), "s3://away": UnavailableError("no answer", job=JOB)}
+    dags = [dag_of(f"of_{uri.removeprefix('s3://')}", (uri, JOB)) for uri in stores]
+    server = StandIn([*dags, dag_of("of_runs", ("s3://{{ var.value.lake }}", JOB))], stores)
+    server.due = {"of_new": Schedule(now_ms - 3_600_000, paused=False)}
+    return server, stores
+
+
+def order(text: str) -> list[str]:
+    """Give the DAGs of a list of jobs, in order."""
+    return re.findall(r'/dags/of_([a-z]+)">', text)
+
+
+def test_the_list_of_jobs_begins_with_what_needs_a_person() -> None:
+    """Each job costs one request, its head, and one whose store does not answer hides no other."""
+    server, stores = many_jobs()
+    page = Page(server)
+    seen = page.get("/")
+    assert order(seen.text) == ["away", "failed", "paused", "running", "new", "runs"]
+    reads = {uri: store.requests for uri, store in stores.items() if isinstance(store, RecordingStore)}
+    without_head = reads.pop("s3://new")
+    assert without_head == Counter(get=1, list=1), "is there a job whose head is lost?"
+    assert list(reads.values()) == [Counter(get=1)] * 3
+    text = words(seen.text)
+    assert "6 of 6 jobs, the most urgent first" in text
+    assert "broken The storage does not answer. no answer" in text
+    assert re.search(r"in progress 2 , [0-9.]+ s ago took 0.0 s", text), "what has completed, and when"
+    assert re.search(r"4 , attempt 2, for [0-9.]+ s", text), "what runs"
+    assert "60m 00s" in text, "how far the new one is behind its schedule"
+    assert "known once a run has rendered its name" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("?state=failed", ["failed"]),
+        ("?state=in progress", ["running"]),
+        ("?text=OF_P", ["paused"]),
+        ("?state=&text=s3://f", ["failed"]),
+        ("?state=failed&text=of_new", []),
+    ],
+)
+def test_the_list_of_jobs_has_filters(asked: str, found: list[str]) -> None:
+    page = Page(many_jobs()[0])
+    assert order(page.get(f"/{asked}").text) == found
+    assert [job["dag_id"] for job in page.get(f"/api/v1/jobs{asked.replace('state=&', '')}").json()["jobs"]] == [
+        f"of_{each}" for each in found
+    ]
+
+
+def test_jobs_beyond_the_bound_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_jobs, "READ", 2)
+    monkeypatch.setattr(html_routes, "READ", 2)
+    server, stores = many_jobs()
+    assert "Only 2 were looked at" in words(Page(server).get("/").text)
+    assert sum(store.total for store in stores.values() if isinstance(store, RecordingStore)) == 1
 
 
 def test_savepoints_are_listed_with_their_folders() -> None:

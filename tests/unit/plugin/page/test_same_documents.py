@@ -34,7 +34,7 @@ SAME = {
 """By route: what is asked behind it, and the command."""
 PART = {f"{ONE}/servers": ("servers", "servers"), ONE: ("stats", None)}
 """Of these the named part is the same as that of the command, or as all that it prints."""
-OWN = {"/dags", "/dags/{dag_id}/jobs", "/openapi.json"} | {
+OWN = {"/dags", "/jobs", "/dags/{dag_id}/jobs", "/openapi.json"} | {
     f"{ONE}/{rest}"
     for rest in (
         "configuration",
