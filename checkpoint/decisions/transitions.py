@@ -121,7 +121,8 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
         for_good=ending.for_good,
         paused=ending.paused,
     )
-    counters = replace(head.counters, failed=head.counters.failed + 1)
+    # semantics S1: a pause is no failure.
+    counters = replace(head.counters, failed=head.counters.failed + (not ending.paused))
     after = replace(head, counters=counters, failures=weighed.count)
     if ending.for_good:
         after = replace(after, restart_memory=None)

@@ -26,7 +26,7 @@ from ..documents.read_windows import WindowText
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..open_job import heads_of
-from ..reasons import Reason, RequestKind, Status
+from ..reasons import RequestKind, Status
 from ..store import acks
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
@@ -150,6 +150,18 @@ class CheckpointRow:
     """Of a failed one: stages that began in it and acknowledged after it had failed, with their metrics."""
     input: WindowText | None = None
     """The window of time that the run reads; None: it reads none, or it is not known."""
+    paused: bool = False
+    """Whether a pause of the DAG has ended it, so that its run goes on when the DAG is no longer paused (S1)."""
+
+    @property
+    def said(self) -> str:
+        """Its status, as a person reads it."""
+        return "PAUSED" if self.paused else self.status
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed; one that a pause has ended did not."""
+        return self.status is Status.FAILED and not self.paused
 
     @property
     def duration_ms(self) -> int | None:
@@ -342,6 +354,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         left_behind=ended.left_behind if ended else False,
         late=ended.late if ended else (),
         input=entry.window,
+        paused=ended.paused if ended else False,
         savepoints=tuple(
             saved.id
             for saved in head.savepoints
@@ -384,10 +397,7 @@ def _failed_since(head: Head) -> list[EndedEntry]:
     return [
         entry
         for entry in head.history
-        if entry.status is Status.FAILED
-        and entry.id > latest
-        and entry.reason is not Reason.CHECKPOINT_COORDINATOR_SUSPEND
-        and head.rewind_of(entry.id) is None
+        if entry.status is Status.FAILED and entry.id > latest and not entry.paused and head.rewind_of(entry.id) is None
     ]
 
 

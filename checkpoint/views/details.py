@@ -24,7 +24,7 @@ from ..reasons import Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from .checkpoint_list import CheckpointRow, entry_of, newest_of, row_of
-from .next_step import next_step
+from .next_step import failure_text, next_step
 from .tally import OutputRow, SubtaskRow, Tally
 
 SUBTASKS = 3
@@ -160,6 +160,11 @@ class CheckpointDetails:
     def run_text(self, run_id: str) -> str:
         """Name a run of `replay` or of a stage's `owes`, with what it reads where that is known."""
         return run_text(run_id, self.inputs.get(run_id))
+
+    @property
+    def why(self) -> str:
+        """Why it failed, as a person says it; empty unless it did."""
+        return failure_text(self.row)
 
     def next_step(self, storage: str) -> str:
         """Say what a person does next about it, with the exact command."""

@@ -21,7 +21,7 @@ class Happened:
     """Attempts that were opened, and triggers that failed before their checkpoint had an id."""
     completed: tuple[EndedEntry, ...]
     failed: tuple[EndedEntry, ...]
-    """Attempts that ended without completing, whatever the reason."""
+    """Attempts that ended without completing, whatever the reason; one that a pause has ended goes on."""
     failed_triggers: tuple[Reason, ...]
     """Why triggers failed before their checkpoint had an id (semantics O1)."""
     failovers: int
@@ -35,7 +35,7 @@ def between(old: Head, new: Head) -> Happened:
     """Find what has happened from one version of the head to the next."""
     known = {entry.id for entry in old.history}
     ended = tuple(entry for entry in new.history if entry.id not in known)
-    failed = tuple(entry for entry in ended if entry.status is Status.FAILED)
+    failed = tuple(entry for entry in ended if entry.status is Status.FAILED and not entry.paused)
     # A trigger that failed without an id is in no history: only the counter and the declined request tell of it.
     without_id = new.counters.failed - old.counters.failed - len(failed)
     pending = {entry.epoch for entry in new.pending} - {entry.epoch for entry in old.pending if entry in new.pending}

@@ -26,6 +26,8 @@ def next_step(row: CheckpointRow, job: str, storage: str, followed_by: int | Non
         )
     if row.status is Status.PENDING:
         return f"It is in progress. `cairn show {job} {row.id} --watch --storage {storage}` shows how far it is."
+    if row.paused:
+        return f"{NOTHING}: its run goes on, with another attempt, when the DAG is no longer paused."
     if row.status is Status.FAILED:
         return remedy_of(row, job, storage) or f"`cairn show {job} {row.id} --storage {storage}` shows what failed."
     if row.rewound_to is not None:
@@ -35,6 +37,14 @@ def next_step(row: CheckpointRow, job: str, storage: str, followed_by: int | Non
     return (
         f"{NOTHING}: it completed. `cairn verify {job} {row.id} --storage {storage}` checks that its files are whole."
     )
+
+
+def failure_text(row: CheckpointRow) -> str:
+    """Say why a checkpoint failed: what happened to it, else what its reason means; empty where it did not fail."""
+    if not row.failed or row.reason is None:
+        return ""
+    known = row.reason in Reason.__members__
+    return row.detail or (WAYS_OUT[Reason(row.reason)].meaning if known else row.reason)
 
 
 def remedy_of(row: CheckpointRow, job: str, storage: str) -> str:

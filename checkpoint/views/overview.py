@@ -14,7 +14,7 @@ from ..reasons import Status
 from . import wording
 from .checkpoint_list import CheckpointRow, Listing, listing
 from .details import CheckpointDetails, StageRow, details
-from .next_step import NOTHING, remedy_of
+from .next_step import NOTHING, failure_text, remedy_of
 from .savepoint_list import savepoint_json
 from .stats import JobStats, stats
 
@@ -74,21 +74,18 @@ class Overview:
     @property
     def latest_completed(self) -> CheckpointRow | None:
         """The newest checkpoint that counts."""
-        return self._newest(Status.COMPLETED)
+        rows = (row for row in self.listing.checkpoints if row.status is Status.COMPLETED and row.rewound_to is None)
+        return next(rows, None)
 
     @property
     def latest_failed(self) -> CheckpointRow | None:
         """The newest one that failed."""
-        return self._newest(Status.FAILED)
+        return next((row for row in self.listing.checkpoints if row.failed and row.rewound_to is None), None)
 
     @property
     def latest_restore(self) -> RestoreRecord | None:
         """The newest restore."""
         return self.stats.restores[-1] if self.stats.restores else None
-
-    def _newest(self, status: Status) -> CheckpointRow | None:
-        rows = (row for row in self.listing.checkpoints if row.status is status and row.rewound_to is None)
-        return next(rows, None)
 
     def as_json(self, *, storage: str, now_ms: int, dag_id: str | None = None) -> dict[str, Json]:
         """Give it as plain JSON values.
@@ -172,7 +169,10 @@ def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:
     if found.listing.stopping is not None:
         number = found.listing.stopping.id
         yield Alarm("note", f"The job is being stopped with savepoint {number}; no other run begins.")
-    if found.stats.waiting:
+    if found.stats.waiting and found.stats.stopped == "paused":
+        goes = "1 run goes" if found.stats.waiting == 1 else f"{found.stats.waiting:,} runs go"
+        yield Alarm("note", f"{goes} on when the DAG is no longer paused.")
+    elif found.stats.waiting:
         waits = "1 request waits" if found.stats.waiting == 1 else f"{found.stats.waiting:,} requests wait"
         yield Alarm("note", f"{waits} for a free place.")
 
@@ -180,12 +180,12 @@ def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:
 def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
     """Say what failed last, unless its epoch goes on or has completed."""
     row = next((each for each in found.listing.checkpoints if each.rewound_to is None), None)
-    if row is None or row.status is not Status.FAILED or row.reason is None:
+    if row is None or not row.failed or row.reason is None:
         return
     remedy = remedy_of(row, found.job, storage)
-    text = f"Checkpoint {row.id} of {row.run_id} failed: {row.reason}: {row.detail}"
+    why = failure_text(row).rstrip(".")
     level = "note" if remedy.startswith(NOTHING) else "error"
-    yield Alarm(level, text.removesuffix(": "), remedy, row.run_id)
+    yield Alarm(level, f"Checkpoint {row.id} of {row.run_id} failed: {why} ({row.reason}).", remedy, row.run_id)
 
 
 def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:

@@ -65,7 +65,7 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
 
 def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     row = found.row
-    yield f"checkpoint {row.id} of {job}: {row.status}{f' ({row.reason})' if row.reason else ''}"
+    yield f"checkpoint {row.id} of {job}: {row.said}{f' ({row.reason})' if row.reason else ''}"
     yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
     if row.input is not None:
         yield from text.labelled("input (UTC)", row.input.window.short, columns)

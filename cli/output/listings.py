@@ -83,7 +83,7 @@ def lines(found: Listing, limit: int) -> list[str]:
         written.append(f"… {left_out:,} more; raise --limit to see them")
     rewound = [row for row in shown if row.rewound_to is not None]
     saved = [row for row in shown if row.savepoints]
-    failed = [row for row in shown if row.status is Status.FAILED]
+    failed = [row for row in shown if row.failed]
     restarted = [row for row in shown if row.status is Status.PENDING and row.restarts]
     if rewound or failed or restarted or saved:
         written.append("")
@@ -133,7 +133,7 @@ def _cells(row: CheckpointRow, run: int) -> tuple[str, ...]:
         text.window(row.input),
         row.kind or "-",
         str(row.attempt),
-        row.status,
+        row.said,
         f"{row.acks}/{row.stages}",
         "-" if row.subtasks is None else f"{row.subtasks:,}",
         wording.duration(row.duration_ms),

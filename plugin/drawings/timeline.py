@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from ...checkpoint.reasons import Status
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 
 WIDTH = 1_000
@@ -24,7 +23,8 @@ class Segment:
     """One attempt."""
 
     id: int
-    status: Status
+    said: str
+    """Its status, as a person reads it."""
     start: int
     """From the beginning of the line, as the next, in parts of `WIDTH`."""
     width: int
@@ -64,7 +64,7 @@ def _line(of_run: Sequence[CheckpointRow], now_ms: int, longest: int) -> Line:
         tuple(
             Segment(
                 row.id,
-                row.status,
+                row.said,
                 part(row.triggered_at_ms),
                 max(THINNEST, part(_end(row, now_ms)) - part(row.triggered_at_ms)),
             )

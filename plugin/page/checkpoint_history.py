@@ -17,7 +17,7 @@ class HistoryFilter:
     """What a reader wants to see."""
 
     status: Status | None = None
-    """None: all."""
+    """None: all. What a pause has ended is in no other list."""
     run: str = ""
     """A part of the run's id; empty: all."""
     page: int = 1
@@ -46,7 +46,7 @@ def page_of(rows: Sequence[CheckpointRow], wanted: HistoryFilter) -> HistoryPage
         rows: all that the job remembers, newest first.
         wanted: which of them.
     """
-    matching = [row for row in rows if wanted.status in (None, row.status) and _is_of(row.run_id, wanted)]
+    matching = [row for row in rows if wanted.status in (None, row.said) and _is_of(row.run_id, wanted)]
     pages = max(1, -(-len(matching) // ROWS))
     number = min(wanted.page, pages)
     shown = tuple(matching[(number - 1) * ROWS : number * ROWS])

@@ -35,8 +35,8 @@ def test_a_line_has_its_attempts_one_after_another(busy: World) -> None:
     newest, *others = timeline(checkpoints(busy.coordinator()), busy.clock.now_ms)
     assert newest.run_id == "c"
     lost, pending = newest.segments
-    assert (lost.id, lost.status, lost.start) == (3, "FAILED", 0)
-    assert (pending.id, pending.status, pending.start) == (4, "PENDING", lost.width)
+    assert (lost.id, lost.said, lost.start) == (3, "FAILED", 0)
+    assert (pending.id, pending.said, pending.start) == (4, "PENDING", lost.width)
     assert lost.width == round((WIDTH - THINNEST) * 7 / 20)
     assert pending.start + pending.width == WIDTH - THINNEST
     assert [(line.run_id, line.segments[0].width) for line in others] == [("b", THINNEST), ("a", THINNEST)]

@@ -113,8 +113,7 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     assert f"What next: Nothing: it completed. cairn verify {JOB} 2 --storage {STORAGE} checks" in seen
     seen = words(page.get(f"{ONE}/checkpoints/3").text)
     assert f"Nothing: checkpoint 4 is the newest of the same DAG run. cairn show {JOB} 4 --storage {STORAGE}" in seen
-    cause = "reason JOB_FAILOVER_REGION detail routes: ValueError: bad row log routes runs again routes DAG run"
-    assert cause in seen, "why it failed comes first"
+    assert "reason JOB_FAILOVER_REGION runs again routes DAG run" in seen
     assert "Attempts of this run" in seen
     seen = words(page.get(f"{ONE}/checkpoints/4").text)
     assert "opened because routes: ValueError: bad row" in seen
