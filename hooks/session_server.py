@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -74,17 +76,44 @@ def session_secret(conn_id: str) -> str:
 
 
 def last_words(nonce: str) -> str:
-    """Give the end of the log of a server that has died on this machine, and delete its folder.
+    """Give the end of the log of a server that has died on this machine, and delete its folder; a live one keeps it.
 
     Args:
-        nonce: of the server, which is not there any more.
+        nonce: of the server.
     """
     folder = _folder(nonce)
-    log = folder / _LOG
-    # One that found itself replaced has deleted it.
-    said = log.read_text(errors="replace")[-_TAIL:] if log.exists() else ""
-    shutil.rmtree(folder, ignore_errors=True)
-    return said
+    try:
+        home = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""  # one that found itself replaced has deleted it
+    try:
+        # The name follows from the record of the servers, and anybody may make a folder beside ours.
+        if not _is_ours(home, stat.S_ISDIR) or os.fstat(home).st_mode & 0o077:
+            return ""
+        said = _tail(home)
+        with suppress(BlockingIOError):  # it lives: it has its folder locked
+            fcntl.flock(home, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        return said
+    finally:
+        os.close(home)
+
+
+def _tail(home: int) -> str:
+    try:
+        log = os.open(_LOG, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=home)
+    except OSError:
+        return ""
+    with open(log, "rb") as file:
+        if not _is_ours(log, stat.S_ISREG):
+            return ""
+        file.seek(max(0, os.fstat(log).st_size - _TAIL))
+        return file.read(_TAIL).decode(errors="replace")
+
+
+def _is_ours(fd: int, kind: Callable[[int], bool]) -> bool:
+    found = os.fstat(fd)
+    return kind(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def local_state_folder(nonce: str) -> str:
@@ -132,8 +161,8 @@ class ServerStart:
     """Of the Spark application."""
     nonce: str
     token: str = field(repr=False)
-    identity: str | None = field(repr=False)
-    """Its certificate and key, where other machines are to reach it."""
+    identity: str = field(repr=False)
+    """Its certificate and key."""
     environment: Mapping[str, str] = field(repr=False)
     """The storage's credentials."""
     task: Callable[[str | None], ServerTask]
@@ -141,7 +170,7 @@ class ServerStart:
 
     def secrets(self) -> dict[str, str]:
         """Give what only the server may know, by name."""
-        return {TOKEN: self.token} | ({} if self.identity is None else {IDENTITY: self.identity})
+        return {TOKEN: self.token, IDENTITY: self.identity}
 
 
 class StartingServer:

@@ -152,7 +152,7 @@ def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error
         detail=f"{missing}. Spark said: {said}" if missing else said,
         incurable=is_incurable(error),
         unreadable=failure_kinds.of(error, handover.upstream),
-        server=JOB_SERVER.lost(),
+        server=JOB_SERVER.lost(reports.files),
     )
     try:
         reports.decline(document)

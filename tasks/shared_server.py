@@ -11,16 +11,16 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.runtime import system_runtime
-from ..checkpoint.servers.decisions import LEASE_MS, StartIt, TakeIt
+from ..checkpoint.servers.decisions import LEASE_MS, StartIt, WaitForIt
 from ..checkpoint.servers.record import ANYWHERE, ServerEntry, ServerState
 from ..hooks.session_server import ServerStart, StartingServer, last_words, local_state_folder, session_secret
 from ..hooks.spark_connect import connect_server
-from ..spark.execution.job_server import listens
+from ..spark.execution.job_server import Heard, hear
 from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES
 from ..spark.remote.channel import ServerUnreachableError
 from ..spark.remote.machine import this_machine
 from ..spark.remote.register import ServerRegister
-from ..spark.remote.server import ConnectServer, server_of
+from ..spark.remote.server import LOOPBACK, ConnectServer, server_of
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
 from ..spark.remote.server_task import ServerTask
 from ..spark.remote.server_token import server_token
@@ -30,6 +30,8 @@ from .connect_session import ConnectSession
 from .job_settings import JobSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..checkpoint.coordinator import Coordinator
 
 log = logging.getLogger("airflow_cairn")
@@ -78,62 +80,82 @@ class SharedServer:
         machine = this_machine() if self.session.bind_address is None else ANYWHERE
         nonce, waits = runtime.new_token(), False
         silent, silent_since_ms = "", 0
+        leases = _Leases(runtime.now_ms)
         while True:
             answer = register.claim(use, machine, nonce, gone)
-            if isinstance(answer, StartIt):
-                found = self._start(register, nonce, secret)
-            elif isinstance(answer, TakeIt):
-                found = answer.entry
-            else:
-                found = None
+            if isinstance(answer, WaitForIt):
                 if not waits:
                     log.info("another stage is starting the Spark server of job %s; waiting for it", self.settings.job)
                 waits = True
+                if leases.is_over(answer.entry):
+                    gone = answer.entry.nonce
+                system_sleep(LOOK_S)
+                continue
+            found: ServerEntry | None = answer.entry
+            if isinstance(answer, StartIt):
+                if silent:
+                    tell_end(silent, Heard.SILENCE)
+                    silent = ""
+                found = self._start(register, nonce, secret)
             if found is None:
-                if isinstance(answer, StartIt):
-                    # It was replaced while it started, and its driver may come up yet: its nonce is not to count again.
-                    nonce = runtime.new_token()
+                # It was replaced while it started, and its driver may come up yet: its nonce is not to count again.
+                nonce = runtime.new_token()
                 system_sleep(LOOK_S)
                 continue
             server = self._server(found, secret)
-            heard = answers(server)
-            if heard:
+            heard = hear_of(server)
+            if heard is Heard.SERVER:
                 log.info("using the Spark server %s of job %s", found.nonce, self.settings.job)
                 return found.nonce, server
-            if heard is None:
-                # Its lease says whether its machine is gone; then the next claim replaces it.
+            if heard is Heard.SILENCE:
                 if silent != found.nonce:
                     silent, silent_since_ms = found.nonce, runtime.now_ms()
-                if runtime.now_ms() - silent_since_ms >= SILENCE_MS:
-                    raise _unreached(server)
+                    log.warning("the Spark server %s does not answer: waiting until its lease ends", silent)
+                if leases.is_over(found):
+                    gone = silent
+                elif runtime.now_ms() - silent_since_ms >= SILENCE_MS:
+                    if self.session.bind_address is not None:
+                        raise _unreached(server)
+                    gone = silent
                 system_sleep(LOOK_S)
                 continue
-            if isinstance(answer, StartIt) and server.authority is not None and register.find(nonce) is not None:
+            if isinstance(answer, StartIt) and self.session.bind_address is not None and register.find(nonce):
                 # It lives, and not where it says: the next one would say the same.
                 register.drop(nonce)
                 raise _unreached(server)
-            tell_end(found.nonce)
+            tell_end(found.nonce, heard)
             gone, nonce = found.nonce, runtime.new_token()
 
-    def lives(self, nonce: str, server: ConnectServer) -> bool:
-        """Tell whether a server that a stage could not use is still there.
+    def why_lost(self, nonce: str, server: ConnectServer, *, waits: bool) -> Heard | None:
+        """Say what is heard of a server that a stage could not use, if it is gone; None where it lives.
 
-        One that refuses connections is gone. One that does not answer is gone if its lease has run out (0043).
+        A server that does not answer, and one whose Spark does not, is gone once its lease has ended (0043).
 
         Args:
             nonce: of the server.
             server: where it is reached.
+            waits: whether to wait until it has renewed its lease, or has not; it waits for one that is silent too.
         """
-        heard = answers(server)
-        if heard is not None:
+        heard = hear_of(server)
+        if heard in (Heard.NOTHING, Heard.STRANGER):
             return heard
         runtime = system_runtime()
-        try:
-            entry = ServerRegister(self.coordinator.files, runtime).find(nonce)
-        except CairnError as error:
-            log.warning("whether the Spark server %s lives is not known: %s", nonce, error)
-            return True
-        return entry is not None and runtime.now_ms() < entry.lease_until_ms
+        register = ServerRegister(self.coordinator.files, runtime)
+        leases, first = _Leases(runtime.now_ms), None
+        while True:
+            try:
+                entry = register.find(nonce)
+            except CairnError as error:
+                log.warning("whether the Spark server %s lives is not known: %s", nonce, error)
+                return None
+            if entry is None:
+                return None if heard is Heard.SERVER else heard
+            if entry.lease_until_ms <= runtime.now_ms() or leases.is_over(entry):
+                return Heard.SILENCE
+            first = first or entry
+            if entry != first or not (waits or heard is Heard.SILENCE):
+                return None
+            system_sleep(LOOK_S)
 
     def local_state(self, nonce: str) -> dict[str, str]:
         """Give the conf by which an application finds the copies of state beside its server (semantics V3).
@@ -175,11 +197,9 @@ class SharedServer:
 
     def _how(self, nonce: str, secret: str) -> ServerStart:
         storage, job, address = self.settings.hook(), self.settings.job, self.session.bind_address
-        token, certified = self._token(nonce, secret), None
-        if address is not None:
-            from ..spark.remote.server_certificate import identity
+        from ..spark.remote.server_certificate import identity
 
-            certified = identity(token)
+        token = self._token(nonce, secret)
 
         def task(folder: str | None) -> ServerTask:
             return ServerTask(
@@ -201,18 +221,16 @@ class SharedServer:
             name=f"{job} sessions",
             nonce=nonce,
             token=token,
-            identity=certified,
+            identity=identity(token),
             environment=storage.driver_environment(),
             task=task,
         )
 
     def _server(self, entry: ServerEntry, secret: str) -> ConnectServer:
-        token = self._token(entry.nonce, secret)
-        if self.session.bind_address is None:
-            return server_of("localhost", entry.port, token=token)
         from ..spark.remote.server_certificate import authority
 
-        made = server_of(entry.host, entry.port, token=token, use_ssl=True)
+        token = self._token(entry.nonce, secret)
+        made = server_of(entry.host or LOOPBACK, entry.port, token=token, use_ssl=True)
         return replace(made, authority=authority(token))
 
     def _token(self, nonce: str, secret: str) -> str:
@@ -245,22 +263,47 @@ def _unreached(server: ConnectServer) -> ServerUnreachableError:
     )
 
 
-def tell_end(nonce: str) -> None:
-    """Log that a server of this machine has died, and what it said last.
+def tell_end(nonce: str, heard: Heard) -> None:
+    """Log that a server is gone, and what it said last if it ran on this machine.
 
     Args:
         nonce: of the server.
+        heard: what shows that.
     """
     said = last_words(nonce)
-    log.warning("the Spark server %s is gone. %s", nonce, f"The end of its log:\n{said}" if said else "")
+    log.warning("the Spark server %s is gone: %s.%s", nonce, heard, f" The end of its log:\n{said}" if said else "")
 
 
-def answers(server: ConnectServer) -> bool | None:
-    """Tell whether anything listens where a server was; None: its machine does not answer.
+def hear_of(server: ConnectServer) -> Heard:
+    """Ask what listens where a server of the job was.
 
     Args:
         server: of the job.
     """
-    heard = listens(server.host, server.port)
-    # This machine does answer: the server is busy, and its lease says whether it lives.
-    return True if heard is None and server.authority is None else heard
+    assert server.authority is not None  # each server that Cairn runs has one
+    return hear(server.host, server.port, server.authority)
+
+
+class _Leases:
+    """Leases as one stage sees them: one is over too once it has not been renewed for its length, whatever it says.
+
+    The clock of the machine that wrote it may have been ahead.
+
+    Args:
+        now_ms: this machine's clock, milliseconds.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._seen: ServerEntry | None = None
+        self._since_ms = 0
+
+    def is_over(self, entry: ServerEntry) -> bool:
+        """Tell whether an entry has stayed as it is for so long.
+
+        Args:
+            entry: as it was just read.
+        """
+        if entry != self._seen:
+            self._seen, self._since_ms = entry, self._now_ms()
+        return self._now_ms() - self._since_ms >= LEASE_MS

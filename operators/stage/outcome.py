@@ -86,14 +86,15 @@ class StageRun:
             return self._error(f"{prefix}the application {missing} does not exist on this worker", incurable=True)
         return self._error(prefix + _ending(program, returncode, report, cause), server=server)
 
-    def refused(self, why: str, *, incurable: bool) -> StageFailedError:
+    def refused(self, why: str, *, incurable: bool, server: str = "") -> StageFailedError:
         """Say why no application ran.
 
         Args:
             why: what the program says.
             incurable: whether another try would only repeat it (semantics F4).
+            server: nonce of the job's Spark server, if that is the reason.
         """
-        return self._error(failed_prefix(self.handover.stage) + why, incurable=incurable)
+        return self._error(failed_prefix(self.handover.stage) + why, incurable=incurable, server=server)
 
     def check_acknowledged(self) -> None:
         """Make sure, after an application that ended well, that its epoch has the stage's acknowledgement.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.executions.replaced_executions import replaced_executions
 from ...hooks.spark_connect import ConnectClient
-from ...spark.remote.server import ConnectServer
+from ...spark.remote.server import LOOPBACK, ConnectServer
 from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import PATIENCE, PATIENCE_HERE, Submission
 from ...tasks.shared_server import SharedServer, tell_end
@@ -62,7 +62,7 @@ def client_of(
         arguments=tuple(str(each) for each in operator.application_args or ()),
         conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
         # One on this machine answers, or is gone. The way to one elsewhere, and one of the author's, may come back.
-        patience=PATIENCE_HERE if nonce and server.authority is None else PATIENCE,
+        patience=PATIENCE_HERE if nonce and server.host == LOOPBACK else PATIENCE,
         nonce=nonce,
         attempt=f"{run.handover.checkpoint}_{run.handover.attempt}" if nonce else "",
         replaced=tuple(session_id(each) for each in replaced),
@@ -124,16 +124,20 @@ def run_on_shared(
         problem = ended.problem
         if problem is None and ended.status == 0:
             return
-        lives = shared.lives(nonce, server)
-        if not lives:
-            tell_end(nonce)
+        of_server = problem is not None and problem.of_server
+        lost = shared.why_lost(nonce, server, waits=of_server)
+        if lost is not None:
+            tell_end(nonce, lost)
         if problem is None:
-            raise run.failure(ended.status, cause=ended.cause, program=PROGRAM, server="" if lives else nonce)
-        if last or not problem.of_server or (lives and not problem.incurable):
-            raise run.refused(problem.message, incurable=problem.incurable and not problem.of_server)
-        if lives:
-            log.warning("the Spark server %s is replaced: %s", nonce, problem.message)
-        gone = nonce
+            raise run.failure(ended.status, cause=ended.cause, program=PROGRAM, server=nonce if lost else "")
+        if last or not of_server:
+            raise run.refused(
+                problem.message, incurable=problem.incurable and not of_server, server=nonce if of_server else ""
+            )
+        if lost is None:
+            what = "is replaced" if problem.incurable else "is tried again"
+            log.warning("the Spark server %s %s: %s", nonce, what, problem.message)
+        gone = nonce if lost is not None or problem.incurable else ""
 
 
 def check_options(operator: SparkSubmitOperator) -> None:

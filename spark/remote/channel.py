@@ -8,14 +8,14 @@ session of PySpark's is made.
 from __future__ import annotations
 
 import socket
-import ssl
 from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import CheckpointError, FencedError, InvalidConfigError
 from ...storage.errors import ErrorKind
-from .server import CERTIFICATE_HOST, ConnectServer
+from ..execution.job_server import CERTIFICATE_HOST, Heard, hear
+from .server import LOOPBACK, ConnectServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ SPEAK_S = 30.0
 ANSWER_S = 120.0
 """For one answer: a server that has just started makes its first session in about ten seconds."""
 CLIENT_TYPE = "cairn"
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOOPBACK = frozenset({"localhost", LOOPBACK, "::1"})
 
 
 class ServerUnreachableError(CheckpointError):
@@ -141,44 +141,32 @@ class ConnectChannel:
         return ServerUnreachableError(f"the Spark Connect server did not answer: {code.name}: {details[:300]}", **at)
 
     def _check_host(self) -> None:
+        """See that the host answers, and that it is the server that the token is for: grpc would try again and again.
+
+        Raises:
+            WrongServerError: it has another certificate than the job's server.
+            ServerUnreachableError: it does not answer.
+        """
+        server = self._server
+        if server.authority is not None:
+            heard = hear(server.host, server.port, server.authority)
+            if heard is not Heard.SERVER:
+                wrong = WrongServerError if heard is Heard.STRANGER else ServerUnreachableError
+                raise wrong(f"the Spark server of the job cannot be used: {heard}", server=server.endpoint)
+            return
         try:
-            connection = socket.create_connection((self._server.host, self._server.port), CONNECT_S)
+            socket.create_connection((server.host, server.port), CONNECT_S).close()
         except OSError as error:
             raise ServerUnreachableError(
                 f"the Spark Connect server cannot be reached: {error}. Check the connection's host and port, and that "
                 "the server runs",
-                server=self._server.endpoint,
-            ) from error
-        with connection:
-            if self._server.authority is not None:
-                self._check_certificate(connection, self._server.authority)
-
-    def _check_certificate(self, connection: socket.socket, authority: str) -> None:
-        """See that this is the server that the token is for: grpc would try again and again, and not say what is wrong.
-
-        Raises:
-            WrongServerError: what answers there has another certificate.
-            ServerUnreachableError: it does not answer by TLS.
-        """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=authority)
-        connection.settimeout(SPEAK_S)
-        try:
-            context.wrap_socket(connection, server_hostname=CERTIFICATE_HOST).close()
-        except ssl.SSLCertVerificationError as error:
-            raise WrongServerError(
-                "what answers there is not the job's Spark server: its certificate was not made with that server's "
-                "token. The secret of the sessions was changed, or another program listens at that address",
-                server=self._server.endpoint,
-            ) from error
-        except OSError as error:
-            raise ServerUnreachableError(
-                f"the host answers, but not by TLS, as the job's Spark server does: {error}",
-                server=self._server.endpoint,
+                server=server.endpoint,
             ) from error
 
     def _no_protocol(self) -> ServerUnreachableError:
-        if self._server.use_ssl:
+        if self._server.authority is not None:
+            why = "Spark does not: it has stopped, or is very busy"
+        elif self._server.use_ssl:
             why = (
                 "it does not answer by TLS, or its certificate is not trusted here. Where it has no TLS, take use_ssl "
                 "out of the connection's extra; for a certificate of your own set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
@@ -236,17 +224,22 @@ def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilde
 
     # A proxy of the machine's environment is not for its own loopback, nor for the job's server.
     direct: list[tuple[str, Any]] = [("grpc.enable_http_proxy", 0)]
-    if server.authority is None:
+    if server.authority is not None:
+        trusted = grpc.ssl_channel_credentials(server.authority.encode())
+        direct.append(("grpc.ssl_target_name_override", CERTIFICATE_HOST))
+    elif server.token is not None and not server.use_ssl:
+        # To this machine (`server_of`), by its address: PySpark's own builder gives one to the name `localhost` alone.
+        trusted = grpc.local_channel_credentials()
+    else:
         return DefaultChannelBuilder(server.url(session), direct if server.host in _LOOPBACK else None)
-    authority, token = server.authority.encode(), server.token
+    token = server.token
 
     class TrustsOne(DefaultChannelBuilder):
         def toChannel(self) -> grpc.Channel:  # noqa: N802
-            trusted = grpc.ssl_channel_credentials(authority)
             shown = grpc.access_token_call_credentials(token)
             return self._secure_channel(self.endpoint, grpc.composite_channel_credentials(trusted, shown))
 
-    return TrustsOne(server.url(session), [*direct, ("grpc.ssl_target_name_override", CERTIFICATE_HOST)])
+    return TrustsOne(server.url(session), direct)
 
 
 def _client_packages() -> tuple[Any, Any]:

@@ -124,7 +124,7 @@ def connect(submission: Submission) -> SparkSession:
         ServerUnreachableError: the server did not answer.
     """
     server = ConnectServer(**submission.server)
-    JOB_SERVER.use(submission.nonce, server.host, server.port)
+    JOB_SERVER.use(submission.nonce, server.host, server.port, server.authority)
     with ConnectChannel(server) as channel:
         import pyspark
 

@@ -1,4 +1,4 @@
-"""The folder where a server that Cairn runs keeps copies of state (semantics V3)."""
+"""The folder of a server that Cairn runs, and where in it copies of state are kept (semantics V3)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ _HOW_OBJECTS_ARE_WRITTEN = (
 )
 """Of s3a's settings: what it gives each object that it writes. Copies are uploaded by the client, which does not."""
 _LOCAL_MASTER = re.compile(r"\Alocal(\[.*\])?\Z")
+
+
+def hold_folder(task: ServerTask) -> None:
+    """Lock a server's folder until this process ends: a folder without a lock is a dead server's.
+
+    Args:
+        task: the server of this process.
+    """
+    if task.folder is not None:
+        locked(Path(task.folder), fcntl.LOCK_SH)
 
 
 def make_local_state(task: ServerTask, master: str, hadoop: Callable[[str], str | None]) -> str | None:
@@ -52,8 +62,6 @@ def make_local_state(task: ServerTask, master: str, hadoop: Callable[[str], str 
         return "the driver runs on a machine of the cluster"
     home = Path(task.folder)
     try:
-        # Locked first, and until this process ends: a folder without a lock is a dead server's.
-        locked(home, fcntl.LOCK_SH)
         _delete_those_of_dead_servers(home)
         (home / LOCAL_STATE).mkdir(mode=0o700)
     except OSError as error:

@@ -15,9 +15,8 @@ DEFAULT_USER = "cairn"
 """A session belongs to a user whom the client claims to be. Every try must claim the same one, or it could not release
 the session of the try before; the worker's own user name may differ from machine to machine."""
 
-CERTIFICATE_HOST = "cairn-server"
-"""The name in the certificate of a server that Cairn runs. Each has an authority of its own, so that the name need not
-tell servers apart."""
+LOOPBACK = "127.0.0.1"
+"""Of this machine. Never by its name: another user may listen at the IPv6 address that `localhost` stands for too."""
 
 _HOST = re.compile(r"\A[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _USER = re.compile(r"\A[A-Za-z0-9_.@-]{1,200}\Z")
@@ -75,7 +74,7 @@ def server_of(
 
     Raises:
         InvalidConfigError: there is no host, or it is none; or the token would travel unencrypted: a server has no TLS
-            of its own, and PySpark's client speaks TLS to every host but `localhost` once there is a token.
+            of its own.
     """
     bare = (host or "").removeprefix("sc://").strip("/")
     if not bare:
@@ -101,8 +100,9 @@ def server_of(
             host=bare,
             **where,
         )
-    # Only under this name does PySpark's client give a token to a server without TLS.
-    name = "localhost" if local and token and not use_ssl else bare.strip("[]")
+    # grpc takes these two of the loopback's addresses for this machine.
+    here = local and not use_ssl and str(address) != "::1"
+    name = LOOPBACK if here else bare.strip("[]")
     return ConnectServer(name, port or DEFAULT_PORT, token or None, use_ssl, user or DEFAULT_USER)
 
 

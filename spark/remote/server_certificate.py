@@ -1,4 +1,4 @@
-"""The certificate of a server that other machines reach: who knows the server's token makes it, and checks it (V4).
+"""The certificate of a server that Cairn runs: who knows the server's token makes it, and checks it (V4).
 
 The authority's key follows from the token. So a stage computes which authority to trust, and nothing about it is
 stored: who changes the record of the servers can send a stage elsewhere, but not have it trust what answers there.
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from .server import CERTIFICATE_HOST
+from ..execution.job_server import CERTIFICATE_HOST
 
 _CURVE = ec.SECP256R1()
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551

@@ -11,7 +11,8 @@ from ...checkpoint.servers.lifetime import Limits
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """The secret that clients show; as an environment variable it is Spark's own."""
 IDENTITY = "CAIRN_SERVER_IDENTITY"
-"""The secret of a server that other machines reach: its certificate and key, which is encrypted with the token."""
+"""The secret by which it shows what it is: its certificate and key, which is encrypted with the token."""
+SECRETS = (TOKEN, IDENTITY)
 TOKEN_CONF = "spark.connect.authenticate.token"
 """Spark's too: in a server's own process only, never on a command line."""
 
@@ -46,7 +47,7 @@ class ServerTask:
     folder: str | None
     """Its own; it deletes it when it ends. None: it runs on a machine of the cluster, and makes one there."""
     bind_address: str | None = None
-    """Where it listens by TLS for other machines; None: loopback only."""
+    """Where it listens for other machines; None: loopback only."""
     host: str | None = None
     """By which name or address they reach it; None on a cluster, where it finds out itself."""
     endpoint: str | None = None
@@ -64,7 +65,3 @@ class ServerTask:
         """Read it."""
         found: dict[str, Any] = json.loads(text)
         return cls(**{**found, "limits": Limits(**found["limits"])})
-
-    def secrets(self) -> tuple[str, ...]:
-        """Name the secrets that it is given."""
-        return (TOKEN,) if self.bind_address is None else (TOKEN, IDENTITY)

@@ -30,9 +30,10 @@ from .driver.activity import ServerActivity
 from .driver.executor_daemons import ExecutorDaemons
 from .driver.jvm_sessions import JvmSessions
 from .driver.stale_sessions import StaleSessions
-from .local_folder import make_local_state
+from .local_folder import hold_folder, make_local_state
 from .register import ServerRegister
-from .server_task import GLOBAL_VIEWS, IDENTITY, TOKEN, TOKEN_CONF, ServerTask
+from .server import LOOPBACK
+from .server_task import GLOBAL_VIEWS, IDENTITY, SECRETS, TOKEN, TOKEN_CONF, ServerTask
 from .tls_end import TlsEnd
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def main(told_task: str) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     task = ServerTask.from_json(told_task)
+    hold_folder(task)
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     store = open_driver_store(task.storage, s3_options(task.endpoint, task.region))
@@ -186,7 +188,7 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     jvm: Any = SparkContext._jvm
     builder, secrets = SparkSession.builder, dict(os.environ)
     if task.folder is None:
-        secrets = hadoop_credentials.from_jvm(jvm, task.secrets())
+        secrets = hadoop_credentials.from_jvm(jvm, SECRETS)
         # Spark sends its conf to executors, unencrypted mostly. So the conf only says where this JVM has the token.
         builder = builder.config(TOKEN_CONF, f"${{system:{_TOKEN_PROPERTY}}}")
         jvm.java.lang.System.setProperty(_TOKEN_PROPERTY, secrets[TOKEN])
@@ -249,18 +251,16 @@ def _own_host(context: Any) -> str:
 
 @contextmanager
 def reachable(task: ServerTask, port: int, secrets: Mapping[str, str]) -> Iterator[int]:
-    """Give the port that stages are to use: Spark's own on loopback, or that of a TLS end for other machines.
+    """Give the port that stages are to use: that of a TLS end, by which the server shows that it has the token.
 
     Args:
         task: which server.
         port: Spark's.
         secrets: by name.
     """
-    if task.bind_address is None:
-        yield port
-        return
+    address = task.bind_address or LOOPBACK
     with (
         tempfile.TemporaryDirectory(prefix="cairn-server-", dir=task.folder) as folder,
-        TlsEnd(secrets[IDENTITY], secrets[TOKEN], address=task.bind_address, target=port, folder=folder) as end,
+        TlsEnd(secrets[IDENTITY], secrets[TOKEN], address=address, target=port, folder=folder) as end,
     ):
         yield end.port

@@ -1,20 +1,31 @@
-"""The TLS end of a server that other machines reach: it forwards what it decrypts to Spark's port on loopback (V4).
+"""The TLS end of a server that Cairn runs: it forwards what it decrypts to Spark's port on loopback (V4).
 
-Spark's own server has no TLS, and its token must not travel in clear. So this driver listens for it, with a certificate
-that only a process with the server's token can have made. What gets through TLS still has to show the token to Spark.
+Spark's own server has no TLS: its token would go to any program that has its port, and in clear. So this driver listens
+for it, with a certificate that only a process with the server's token can have made. What gets through TLS still has to
+show the token to Spark.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
+import sys
 import tempfile
+from pathlib import Path
 from threading import Thread
 
 HANDSHAKE_S = 30.0
 """For a client to speak TLS; then its connection is closed."""
 _CHUNK = 64 * 1024
+_LISTENS = "0A"
+"""The state of a socket in Linux's table of them."""
+_MAPPED = bytes(10) + b"\xff\xff"
+"""How an IPv4 address begins as one of IPv6; a JVM listens so."""
+_ANSWERS = (socket.inet_aton("127.0.0.1"), bytes(4), _MAPPED + socket.inet_aton("127.0.0.1"), bytes(16))
+"""The addresses to listen at that answer for 127.0.0.1."""
 
 
 class TlsEnd:
@@ -79,6 +90,10 @@ class TlsEnd:
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # By its number: another user might listen at the IPv6 address of the same name.
         spark_reader, spark_writer = await asyncio.open_connection("127.0.0.1", self._target, limit=_CHUNK)
+        if not is_of_this_user(self._target):
+            # Spark's JVM is gone, and another program has its port. This process ends soon too.
+            spark_writer.transport.abort()
+            return
         both = [asyncio.ensure_future(_pump(reader, spark_writer)), asyncio.ensure_future(_pump(spark_reader, writer))]
         try:
             # HTTP/2 never closes one direction alone.
@@ -96,6 +111,24 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write(data)
         # A side that reads slowly holds the other one up; nothing piles up here.
         await writer.drain()
+
+
+def is_of_this_user(port: int) -> bool:
+    """Tell whether a program of this user listens at a port of 127.0.0.1; yes where the system has no `/proc`.
+
+    Args:
+        port: that a connection has been made to.
+    """
+    tables = [table for table in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if table.exists()]
+    listens = {f"{_of_the_table(address)}:{port:04X}" for address in _ANSWERS}
+    rows = [line.split() for table in tables for line in table.read_text().splitlines()]
+    owners = {row[7] for row in rows if row[1] in listens and row[3] == _LISTENS}
+    return not tables or owners == {str(os.geteuid())}
+
+
+def _of_the_table(address: bytes) -> str:
+    words = (address[at : at + 4] for at in range(0, len(address), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
 
 
 def _context(identity: str, token: str, folder: str) -> ssl.SSLContext:

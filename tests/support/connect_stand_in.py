@@ -22,7 +22,10 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
 
     version: str = "4.3.0"
     token: str | None = None
+    address: str = "localhost:0"
     port: int = 0
+    shown: list[str] = field(default_factory=list)
+    """Tokens, in order."""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     """Method, user and session, in order."""
     conf: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -83,10 +86,10 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
         return proto.ReleaseExecuteResponse(session_id=request.session_id, operation_id=request.operation_id)
 
     def _admit(self, method: str, request: Any, context: Any, *, closed: bool = True) -> tuple[str, str]:
-        if self.token is not None:
-            given = dict(context.invocation_metadata()).get("authorization")
-            if given != f"Bearer {self.token}":
-                context.abort(grpc.StatusCode.UNAUTHENTICATED, "Invalid authentication token")
+        given = dict(context.invocation_metadata()).get("authorization")
+        self.shown.extend([given] if given else [])
+        if self.token is not None and given != f"Bearer {self.token}":
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "Invalid authentication token")
         session = (request.user_context.user_id, request.session_id)
         self.asked.append((method, *session))
         if closed and session in self.closed:
@@ -96,7 +99,7 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
 
 @contextmanager
 def connect_server(**options: Any) -> Iterator[ConnectStandIn]:
-    """Run one on a free port of localhost.
+    """Run one, on a free port of localhost unless its address says otherwise.
 
     Args:
         **options: fields of `ConnectStandIn`.
@@ -105,8 +108,8 @@ def connect_server(**options: Any) -> Iterator[ConnectStandIn]:
     server = grpc.server(ThreadPoolExecutor(2))
     proto.add_SparkConnectServiceServicer_to_server(made, server)
     secure = made.token is not None
-    address, credentials = "localhost:0", grpc.local_server_credentials()
-    made.port = server.add_secure_port(address, credentials) if secure else server.add_insecure_port(address)
+    credentials = grpc.local_server_credentials()
+    made.port = server.add_secure_port(made.address, credentials) if secure else server.add_insecure_port(made.address)
     server.start()
     try:
         yield made

@@ -32,6 +32,7 @@ from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.handover.conf import handover_conf
 from airflow_cairn.spark.remote.client import NOT_RUN
 from airflow_cairn.spark.remote.server import ConnectServer
+from airflow_cairn.spark.remote.server_certificate import authority
 from airflow_cairn.spark.remote.server_token import server_token
 from airflow_cairn.spark.remote.session_driver import forget_shared
 from airflow_cairn.spark.remote.sessions import session_id
@@ -273,7 +274,8 @@ def test_what_a_dead_client_has_begun_is_stopped_though_the_next_try_runs_elsewh
         return servers(job).servers[-1]
 
     server = run("e1")
-    at = ConnectServer("localhost", server.port, server_token(SECRET, job.storage, job.name, server.nonce))
+    token = server_token(SECRET, job.storage, job.name, server.nonce)
+    at = ConnectServer("127.0.0.1", server.port, token, use_ssl=True, authority=authority(token))
 
     def start(handover: Handover) -> subprocess.Popen[bytes]:
         key = layout.handover(handover.checkpoint, handover.stage, handover.token)

@@ -10,12 +10,14 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
@@ -24,11 +26,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.hooks.session_server import ServerStartError
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark.execution.job_server import Heard
 from airflow_cairn.spark.remote.channel import ServerUnreachableError
 from airflow_cairn.spark.remote.machine import this_machine
 from airflow_cairn.spark.remote.register import ServerRegister
@@ -37,11 +40,12 @@ from airflow_cairn.spark.remote.server_token import server_token
 from airflow_cairn.storage.port import Written
 from airflow_cairn.storage.uris import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
-from airflow_cairn.tasks.shared_server import SharedServer, answers
+from airflow_cairn.tasks.shared_server import SharedServer
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.connect_stand_in import connect_server
 from tests.support.shut_down import shut_down
 
 pytestmark = pytest.mark.large
@@ -87,6 +91,11 @@ class Servers:
     def nonces(self) -> list[str]:
         document, _ = self.job.coordinator.files.read(ServersDocument, KEY)
         return [each.nonce for each in document.servers]
+
+    def port(self) -> int:
+        document, _ = self.job.coordinator.files.read(ServersDocument, KEY)
+        [port] = [each.port for each in document.servers]
+        return port
 
     def kill(self) -> None:
         os.kill(self.pid(), signal.SIGKILL)
@@ -278,7 +287,7 @@ def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
     register = ServerRegister(job.coordinator.files, system_runtime())
     register.claim(None, ANYWHERE, "elsewhere")
     register.come_up("elsewhere", 1, "spark.example")
-    monkeypatch.setattr("airflow_cairn.tasks.shared_server.answers", lambda _: None)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.SILENCE)
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.SILENCE_MS", 0)
     with pytest.raises(ServerUnreachableError, match=r"does not reach it.*hostname_callable.*bind_address.*example:1`"):
         run(job, application, "e1", session=on_all_machines())
@@ -288,7 +297,7 @@ def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
 def test_one_that_this_stage_has_started_and_does_not_reach_is_not_started_again(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
-    monkeypatch.setattr("airflow_cairn.tasks.shared_server.answers", lambda _: False)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.NOTHING)
     with pytest.raises(ServerUnreachableError, match="this machine does not reach it"):
         run(job, application, "e1", session=on_all_machines())
     [started] = servers.started()
@@ -307,7 +316,7 @@ def test_other_machines_are_told_the_name_by_which_airflow_knows_the_worker(
     start = shared(job)._how("n1", SECRET)
     task = start.task("/x")
     assert (task.bind_address, task.host) == ("0.0.0.0", "worker-1.example")
-    assert "BEGIN ENCRYPTED PRIVATE KEY" in (start.identity or "")
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in start.identity
 
 
 def test_a_name_that_is_none_is_refused_before_a_server_starts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,16 +325,122 @@ def test_a_name_that_is_none_is_refused_before_a_server_starts(job: Job, monkeyp
         shared(job)._how("n1", SECRET).task("/x")
 
 
-def test_a_machine_that_does_not_answer_is_told_from_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    def times_out(*_: object) -> None:
-        raise TimeoutError("no answer")
+LISTENER = """
+import os, socket, sys
+if os.geteuid() == 0:
+    os.setuid(65534)
+with socket.create_server(("127.0.0.1", int(sys.argv[1])), reuse_port=True) as server:
+    print("up", flush=True)
+    while True:
+        connection, _ = server.accept()
+        while data := connection.recv(65536):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+"""
 
-    here = server_of("localhost", 1, token="x")
-    elsewhere = replace(here, authority="PEM")
-    assert answers(here) is answers(elsewhere) is False
-    monkeypatch.setattr("socket.create_connection", times_out)
-    assert answers(here) is True, "it is busy"
-    assert answers(elsewhere) is None
+
+@contextmanager
+def another_users_program(port: int) -> Iterator[Callable[[], bytes]]:
+    """Listen at a port and answer nothing; gives what it was sent, once it has been ended."""
+    command = [sys.executable, "-c", LISTENER, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"up\n"
+
+        def sent() -> bytes:
+            assert program.stdout is not None
+            program.kill()
+            return program.stdout.read()
+
+        yield sent
+
+
+def test_a_program_that_speaks_spark_connect_at_a_dead_servers_port_gets_nothing(
+    job: Job, servers: Servers, application: str, said: Said
+) -> None:  # semantics V4
+    run(job, application, "e1")
+    [first] = servers.nonces()
+    servers.kill()
+    with connect_server(address=f"127.0.0.1:{servers.port()}") as other:
+        run(job, application, "e2")
+    assert other.shown == []
+    assert servers.nonces() != [first]
+    assert f"the Spark server {first} is gone: {Heard.STRANGER}" in said.text
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+
+
+def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:  # semantics V4
+    run(job, application, "e1")
+    [first] = servers.nonces()
+    servers.kill()
+    monkeypatch.setattr("airflow_cairn.spark.execution.job_server.CONNECT_S", 0.3)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
+    with another_users_program(servers.port()) as sent:
+        run(job, application, "e2")
+        told = sent()
+    assert told, "it was asked for its certificate"
+    for secret in (SECRET, server_token(SECRET, job.storage, job.name, first), "Bearer"):
+        assert secret.encode() not in told
+    assert f"the Spark server {first} is gone: {Heard.SILENCE}" in said.text
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+
+
+def test_a_server_that_has_stopped_is_replaced_in_the_same_try_once_its_lease_is_over(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:  # semantics V1, V4
+    run(job, application, "e1")
+    [first] = servers.nonces()
+    os.kill(servers.pid(), signal.SIGSTOP)
+    monkeypatch.setattr("airflow_cairn.spark.execution.job_server.CONNECT_S", 0.3)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
+    run(job, application, "e2")
+    assert servers.nonces() != [first]
+    assert f"the Spark server {first} does not answer: waiting until its lease ends" in said.text
+    assert f"the Spark server {first} is gone: it does not answer" in said.text
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+
+
+def test_a_server_whose_starter_died_with_a_clock_that_was_ahead_holds_nobody_up(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics V1
+    ahead = Runtime(lambda: system_runtime().now_ms() + 86_400_000, system_runtime().new_token)
+    ServerRegister(job.coordinator.files, ahead).claim(None, this_machine(), "ahead")
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
+    run(job, application, "e1")
+    assert "ahead" not in servers.nonces()
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+
+
+@pytest.mark.parametrize(
+    ("heard", "entry", "lost"),
+    [
+        (Heard.SERVER, "renewed", None),
+        (Heard.SERVER, "left", Heard.SILENCE),
+        (Heard.SERVER, "taken away", None),
+        (Heard.SILENCE, "renewed", None),
+        (Heard.SILENCE, "left", Heard.SILENCE),
+        (Heard.SILENCE, "taken away", Heard.SILENCE),
+        (Heard.NOTHING, "renewed", Heard.NOTHING),
+        (Heard.STRANGER, "renewed", Heard.STRANGER),
+    ],
+)
+def test_a_server_that_could_not_be_used_is_gone_once_its_lease_is_over(
+    job: Job, monkeypatch: pytest.MonkeyPatch, heard: Heard, entry: str, lost: Heard | None
+) -> None:  # semantics V4
+    register = ServerRegister(job.coordinator.files, system_runtime())
+    register.claim(None, ANYWHERE, "s1")
+    register.come_up("s1", 1, "spark.example")
+    if entry == "taken away":
+        register.drop("s1")
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: heard)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 60_000 if entry == "renewed" else 1)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.system_sleep", lambda _: register.renew("s1"))
+    if entry == "left":
+        monkeypatch.setattr("airflow_cairn.tasks.shared_server.system_sleep", lambda _: Event().wait(0.01))
+    server = server_of("127.0.0.1", 1, token="x")
+    assert shared(job).why_lost("s1", server, waits=True) is lost
 
 
 def test_a_secret_that_was_changed_brings_another_server(
@@ -337,7 +452,7 @@ def test_a_secret_that_was_changed_brings_another_server(
     run(job, application, "e2")
     assert servers.nonces() != [first]
     assert servers.said(servers.started()[0]["pid"])["why"] == "another server has replaced it"
-    assert f"the Spark server {first} is replaced: the Spark Connect server does not take" in said.text
+    assert f"the Spark server {first} is gone: {Heard.STRANGER}" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 

@@ -1,31 +1,120 @@
-"""What a decline says of the Spark server that the job's stages share (semantics F4, V4)."""
+"""What is heard at the address of the job's Spark server, and what a decline says of it (semantics F4, V4)."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.execution.job_server import JobServer, listens
+from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.spark.execution import job_server
+from airflow_cairn.spark.execution.job_server import Heard, JobServer, hear
+from airflow_cairn.spark.remote.machine import this_machine
+from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.spark.remote.server_certificate import authority, identity
+from airflow_cairn.spark.remote.tls_end import TlsEnd
+from tests.support.airflow_stage import Job
+
+TOKEN = "the-servers-token"
 
 
-def test_a_server_that_refuses_connections_is_lost() -> None:  # semantics V4
-    it = JobServer()
-    assert it.lost() == "", "the application runs on none"
+@contextmanager
+def listening(kind: str, folder: Path) -> Iterator[int]:
+    """Something at a port: `the server`, `another server`, a program that `talks`, one that is `mute`, or nothing."""
+    if kind.endswith("server"):
+        token = TOKEN if kind == "the server" else "another token"
+        with TlsEnd(identity(token), token, address="127.0.0.1", target=1, folder=str(folder)) as end:
+            yield end.port
+        return
     with socket.create_server(("127.0.0.1", 0)) as server:
-        it.use("s1", "127.0.0.1", port := server.getsockname()[1])
-        assert it.lost() == "", "the stage's own error"
-    assert it.lost() == "s1"
-    it.use("", "127.0.0.1", port)
-    assert it.lost() == "", "the author's own server"
+        port = server.getsockname()[1]
+        if kind == "nothing":
+            server.close()
+        elif kind == "talks":
+
+            def answer() -> None:
+                connection, _ = server.accept()
+                with connection, suppress(ConnectionError):
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    while connection.recv(65536):
+                        pass
+
+            thread = Thread(target=answer)
+            thread.start()
+            yield port
+            thread.join()
+            return
+        yield port
 
 
-def test_a_machine_that_does_not_answer_is_told_from_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    def times_out(*_: object) -> None:
-        raise TimeoutError("no answer")
+@pytest.mark.parametrize(
+    ("kind", "heard"),
+    [
+        ("the server", Heard.SERVER),
+        ("another server", Heard.STRANGER),
+        ("talks", Heard.STRANGER),
+        ("mute", Heard.SILENCE),
+        ("nothing", Heard.NOTHING),
+    ],
+)
+def test_only_the_server_itself_is_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, heard: Heard
+) -> None:  # semantics V4
+    monkeypatch.setattr(job_server, "CONNECT_S", 60.0 if kind != "mute" else 0.3)
+    with listening(kind, tmp_path) as port:
+        assert hear("127.0.0.1", port, authority(TOKEN)) is heard
 
-    monkeypatch.setattr("socket.create_connection", times_out)
-    assert listens("127.0.0.1", 1) is None
+
+@pytest.mark.parametrize(
+    ("heard", "lease_ms", "lost"),
+    [
+        (Heard.SERVER, 60_000, False),
+        (Heard.SERVER, 0, True),
+        (Heard.SILENCE, 60_000, False),
+        (Heard.SILENCE, 0, True),
+        (Heard.SILENCE, None, True),
+        (Heard.SERVER, None, False),
+        (Heard.NOTHING, 60_000, True),
+        (Heard.STRANGER, 60_000, True),
+    ],
+)
+def test_a_decline_names_the_server_that_is_gone(
+    job: Job, monkeypatch: pytest.MonkeyPatch, heard: Heard, lease_ms: int | None, lost: bool
+) -> None:  # semantics F4, V4
+    monkeypatch.setattr("airflow_cairn.checkpoint.servers.decisions.LEASE_MS", lease_ms or 0)
+    register = ServerRegister(job.coordinator.files, system_runtime())
+    register.claim(None, this_machine(), "s1")
+    if lease_ms is None:
+        register.drop("s1")
+    monkeypatch.setattr(job_server, "hear", lambda *_: heard)
     it = JobServer()
-    it.use("s1", "127.0.0.1", 1)
-    assert it.lost() == "", "it may be busy"
+    it.use("s1", "127.0.0.1", 1, "PEM")
+    assert it.lost(job.coordinator.files) == ("s1" if lost else "")
+
+
+@pytest.mark.parametrize(("nonce", "pem"), [("", "PEM"), ("", None)])
+def test_a_server_of_the_authors_is_none_of_ours(job: Job, nonce: str, pem: str | None) -> None:
+    it = JobServer()
+    assert it.lost(job.coordinator.files) == "", "the application runs on none"
+    it.use(nonce, "127.0.0.1", 1, pem)
+    assert it.lost(job.coordinator.files) == ""
+
+
+def test_a_store_that_does_not_answer_leaves_it_open(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_server, "hear", lambda *_: Heard.SILENCE)
+    it = JobServer()
+    it.use("s1", "127.0.0.1", 1, "PEM")
+
+    class Broken:
+        def read(self, *_: Any) -> Any:
+            from airflow_cairn.storage.errors import UnavailableError
+
+            raise UnavailableError("it does not answer")
+
+    files: Any = Broken()
+    assert it.lost(files) == ""

@@ -8,6 +8,7 @@ from threading import Event
 
 import grpc
 import pytest
+from pyspark.sql.connect import proto
 
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.spark.remote import channel
@@ -15,6 +16,7 @@ from airflow_cairn.spark.remote.channel import (
     ConnectChannel,
     ServerUnreachableError,
     WrongServerError,
+    channel_builder,
     check_version,
 )
 from airflow_cairn.spark.remote.server import server_of
@@ -60,12 +62,28 @@ def test_nobody_waits_for_a_channel_to_close() -> None:
 
 def test_the_token_is_given_and_a_wrong_one_is_refused() -> None:
     with connect_server(token="right") as server:
-        # PySpark's client gives a token to `localhost` only; another name of it must not hang.
+        # PySpark's client gives a token to the name `localhost` only; its address must not hang.
         with ConnectChannel(server_of("127.0.0.1", server.port, token="right")) as it:
             assert it.version(ONE) == "4.3.0"
         wrong = server_of("localhost", server.port, token="wrong")
         with ConnectChannel(wrong) as it, pytest.raises(WrongServerError, match="does not take the connection's tok"):
             it.version(ONE)
+
+
+def test_who_listens_at_the_ipv6_address_of_localhost_gets_nothing() -> None:  # semantics V4
+    with (
+        connect_server(token="right", address="127.0.0.1:0") as server,
+        connect_server(token="right", address=f"[::1]:{server.port}") as other,
+    ):
+        made = server_of("localhost", server.port, token="right")
+        with ConnectChannel(made) as it:
+            assert it.version(ONE) == "4.3.0"
+        stub = channel_builder(made, TWO).toChannel()
+        request = proto.ReleaseSessionRequest(session_id=TWO, client_type="test")
+        proto.SparkConnectServiceStub(stub).ReleaseSession(request, timeout=300)
+        stub.close()
+    assert len(server.shown) == 2
+    assert other.shown == []
 
 
 def test_a_server_that_asks_for_a_token_says_so() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.servers.lifetime import Limits
-from airflow_cairn.spark.remote.local_folder import make_local_state
+from airflow_cairn.spark.remote.local_folder import hold_folder, make_local_state
 from airflow_cairn.spark.remote.server_task import LOCAL_STATE, ServerTask
 
 
@@ -59,6 +59,7 @@ def test_copies_of_a_killed_server_are_deleted_and_those_of_a_live_one_stay(tmp_
         home = tmp_path / f"cairn-server-{nonce}"
         home.mkdir()
         task = ServerTask("s3://lake/cairn", "flights", nonce, limits, str(home), local_state=True)
+        hold_folder(task)
         assert make_local_state(task, "local[2]", lambda _key: None) is None
     os.close(live)
     left = {each.parent.name for each in tmp_path.glob(f"*/{LOCAL_STATE}")}

@@ -25,9 +25,13 @@ def test_the_token_is_not_shown() -> None:
     assert SECRET not in made.endpoint
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.9.0.1"])
-def test_a_token_goes_unencrypted_to_this_machine_only(host: str) -> None:
-    assert server_of(host, token=SECRET).host == "localhost"
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "::1"), ("127.9.0.1", "127.0.0.1")],
+)
+def test_a_token_goes_unencrypted_to_this_machine_only_and_never_to_a_name(host: str, address: str) -> None:
+    assert server_of(host, token=SECRET).host == address  # semantics V4
+    assert server_of("localhost", use_ssl=True).host == "localhost", "its certificate says who it is"
 
 
 @pytest.mark.parametrize("host", ["spark.example", "10.0.0.7", "localhost.example"])

@@ -14,12 +14,13 @@ import grpc
 import pytest
 from pyspark.sql.connect import proto
 
+from airflow_cairn.spark.execution.job_server import CERTIFICATE_HOST
 from airflow_cairn.spark.remote import channel
 from airflow_cairn.spark.remote.channel import ConnectChannel, ServerUnreachableError, WrongServerError
-from airflow_cairn.spark.remote.server import CERTIFICATE_HOST, ConnectServer, server_of
+from airflow_cairn.spark.remote.server import ConnectServer, server_of
 from airflow_cairn.spark.remote.server_certificate import authority, identity
 from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.tls_end import TlsEnd
+from airflow_cairn.spark.remote.tls_end import TlsEnd, is_of_this_user
 from tests.support.connect_stand_in import connect_server
 
 TOKEN = "the-servers-token"
@@ -78,7 +79,7 @@ def test_a_wrong_token_is_refused_by_spark(tmp_path: Path) -> None:  # semantics
 
 
 def test_a_server_with_another_authority_never_sees_the_token(tmp_path: Path) -> None:  # semantics V4
-    said = r"not made with that server's token.*was changed, or another program"
+    said = r"does not have its certificate: another program, or the secret of the sessions was changed"
     with connect_server() as server, tls_end(server.port, tmp_path) as end, pytest.raises(WrongServerError, match=said):
         ConnectChannel(client_of(end.port, trusts="another token"))
     assert server.asked == []
@@ -110,8 +111,34 @@ def test_plain_text_to_the_tls_end_is_no_endless_wait(tmp_path: Path, monkeypatc
 
 
 def test_tls_to_a_plain_port_says_so() -> None:
-    with echo() as port, pytest.raises(ServerUnreachableError, match="not by TLS, as the job's Spark server does"):
+    with echo() as port, pytest.raises(WrongServerError, match="does not have its certificate: another program"):
         ConnectChannel(client_of(port))
+
+
+def test_a_spark_that_has_stopped_behind_its_tls_end_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was said of one of the author's, that TLS may be in front of it, would be wrong."""
+    monkeypatch.setattr(channel, "SPEAK_S", 0.5)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        tls_end(mute.getsockname()[1], tmp_path) as end,
+        pytest.raises(ServerUnreachableError, match="the host answers, but Spark does not: it has stopped") as silent,
+    ):
+        ConnectChannel(client_of(end.port))
+    assert "TLS" not in str(silent.value)
+
+
+def test_what_another_user_has_at_sparks_port_gets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's JVM is gone, and this end does not know it yet."""  # semantics V4
+    with connect_server(address="127.0.0.1:0") as other, tls_end(other.port, tmp_path) as end:
+        with tls_to(end.port) as connection:
+            connection.sendall(b"x")
+            assert connection.recv(1), "one of this user"
+        monkeypatch.setattr("os.geteuid", lambda: 65534)
+        with tls_to(end.port) as connection:
+            assert connection.recv(1) == b""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert not is_of_this_user(port)
 
 
 def test_much_more_than_fits_into_its_buffers_goes_both_ways(tmp_path: Path) -> None:
