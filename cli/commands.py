@@ -15,7 +15,7 @@ from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status
-from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ..checkpoint.savepoints.savepoint_uri import open_named
 from ..checkpoint.store.verification import Verification
 from ..checkpoint.views import checkpoint_list
 from ..checkpoint.views.details import details
@@ -230,7 +230,7 @@ def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:
         uri: of the folder, or of the `_metadata` in it.
         options: as of `opened`.
     """
-    return opened(savepoint_folder(uri), options)
+    return open_named(uri, lambda above: opened(above, options))
 
 
 def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:

@@ -17,7 +17,7 @@ from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints import disposal, integrity
 from ..checkpoint.savepoints.disposal import Disposal
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
-from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ..checkpoint.savepoints.savepoint_uri import open_named
 from ..checkpoint.views import wording
 from ..checkpoint.views.checkpoint_list import window_json
 from ..checkpoint.views.savepoint_list import savepoint_json
@@ -181,7 +181,7 @@ def dispose(
         NoSavepointError: there is none, and no job knows of one.
         SavepointRefusedError: a job needs it, or the person did not agree; nothing was deleted.
     """
-    folder = opened(savepoint_folder(options.path))
+    folder = open_named(options.path, opened)
     plan = disposal.plan(store, folder, opened)
     if not options.yes and (options.force or not plan.against):
         ask(_lost(plan), "Delete it?", SavepointRefusedError, "deleted", savepoint=plan.uri)

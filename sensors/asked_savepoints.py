@@ -1,7 +1,8 @@
 """Goes on with savepoints that people asked for from the pages in Airflow (semantics P1, P2).
 
 No process of such a person waits for the epoch. So the task that ends the epoch copies the files, as the API server
-does where it is asked how far the savepoint is. Both write the same bytes under the same names.
+does where a person has it go on. Both write the same bytes under the same names, and both make only those that are to
+lie where the DAG says: what the job's record alone says is not opened.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints.savepoint_request import OpenFolder
 from ..storage.errors import CairnError
@@ -26,12 +28,13 @@ LATEST = timedelta(minutes=10)
 """After this long at the latest."""
 
 
-def go_on(coordinator: Coordinator, open_folder: OpenFolder) -> SavepointEntry | None:
+def go_on(coordinator: Coordinator, target: str | None, open_folder: OpenFolder) -> SavepointEntry | None:
     """Copy what has still to be copied; what goes wrong is only logged, because the epoch itself is complete.
 
     Args:
         coordinator: of the job.
-        open_folder: opens a savepoint's folder.
+        target: where the DAG has the job's savepoints made; those elsewhere are left as they are.
+        open_folder: opens it.
 
     Returns:
         A stop whose files could not be copied now: until it has ended no other run begins, so no other task comes by.
@@ -40,7 +43,10 @@ def go_on(coordinator: Coordinator, open_folder: OpenFolder) -> SavepointEntry |
     held = None
     for entry in coordinator.savepoints_to_go_on_with():
         try:
-            ended = coordinator.go_on_with_savepoint(entry.request, open_folder)
+            ended = coordinator.go_on_with_savepoint(entry.request, target, open_folder)
+        except SavepointRefusedError as error:
+            log.warning("savepoint %d, asked for from the page, is left as it is: %s", entry.id, error)
+            continue
         except CairnError:
             if entry.stops:
                 log.exception("the job could not be stopped with savepoint %d now; this task tries again", entry.id)

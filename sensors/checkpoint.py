@@ -25,10 +25,12 @@ from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, UnavailableError
+from ..storage.port import ObjectStore
+from ..storage.uris import check_storage_uri
 from ..tasks.clearing import Where
 from ..tasks.dag_pause import start_unless_paused
 from ..tasks.dag_runs import state_of
-from ..tasks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
+from ..tasks.job_settings import JobSettings, check_savepoint_target, check_storage_and_job, naming, rendered_settings
 from ..tasks.listeners import tell, tell_if_possible
 from ..tasks.messages import already_completed
 from ..tasks.reports import lineage, notes
@@ -76,6 +78,7 @@ class CheckpointSensor(BaseSensorOperator):
         poke_interval: seconds (or a timedelta) between two looks; more than 0.
         listeners: notified how checkpoints ended: a list of `CheckpointListener`s, the same as of the task that
             triggers. Listeners of installed packages come on top.
+        savepoint_target: the config's, so that this task makes the savepoints that people ask for from the page.
         table_outlets: by the name of a published table, the asset that gets an event of that table, with the rows that
             the epoch has written to it.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
@@ -105,6 +108,7 @@ class CheckpointSensor(BaseSensorOperator):
         deferrable: bool = True,
         poke_interval: timedelta | float = 5.0,
         listeners: Sequence[CheckpointListener] | None = None,
+        savepoint_target: str | None = None,
         table_outlets: Mapping[str, Asset] | None = None,
         retries: int = 2,
         retry_delay: timedelta | float = 5.0,
@@ -125,6 +129,8 @@ class CheckpointSensor(BaseSensorOperator):
             self._table_outlets = asset_events.check_table_outlets(table_outlets, self.outlets)
         self.add_outlets(self._table_outlets.values())
         check_storage_and_job(self.storage, self.job, task=self.task_id)
+        check_savepoint_target(savepoint_target, self.storage, self.job, task=self.task_id)
+        self.savepoint_target = None if savepoint_target is None else check_storage_uri(savepoint_target)
         self._stage_tasks: dict[str, TaskRef] = {}
         self._trigger_task: Callable[[], TaskRef] | None = None
         self._where_of: Callable[[str], Where] | None = None
@@ -367,9 +373,11 @@ class CheckpointSensor(BaseSensorOperator):
         self._ended_with = (coordinator, entry)
         if entry is not None:
             self._note(coordinator, ti, notes.completed(entry))
-        held = asked_savepoints.go_on(
-            coordinator, lambda uri: CheckpointStorageHook(uri, settings.aws_conn_id).open_store()
-        )
+
+        def opened(uri: str) -> ObjectStore:
+            return CheckpointStorageHook(uri, settings.aws_conn_id).open_store()
+
+        held = asked_savepoints.go_on(coordinator, self.savepoint_target, opened)
         if held is not None:
             now = timezone.utcnow()
             raise AirflowRescheduleException(now + asked_savepoints.again_after(held, round(now.timestamp() * 1000)))

@@ -20,7 +20,7 @@ from ..checkpoint.documents.metadata import HandleLine, Line, MetadataHeader, St
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError, SavepointRefusedError
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.savepoints import savepoint_format
-from ..checkpoint.savepoints.files import SavepointFiles
+from ..checkpoint.savepoints.files import FolderOwner, SavepointFiles
 from ..checkpoint.savepoints.savepoint_format import METADATA, SavepointHeader
 from ..checkpoint.stage_graph import check_parallelism
 from ..checkpoint.store.jsonl import Spool
@@ -92,8 +92,8 @@ def bootstrap_savepoint(
     runtime = runtime or system_runtime()
     request = runtime.new_token()
     name = savepoint_format.folder_name(JOB, request, storage=target)
-    files = SavepointFiles(conf.open_driver_store(f"{target}/{name}", s3), JOB)
-    files.claim(request)
+    files = SavepointFiles(conf.open_driver_store(target, s3).below(name), FolderOwner(JOB, request))
+    files.claim()
     try:
         lines = [_header(plan)]
         for uid, outputs in plan.items():

@@ -91,6 +91,14 @@ class ObjectStore(ABC):
         """The root as given by the user, normalised, without a trailing slash: `s3://bucket/prefix`, `file:///dir`."""
 
     @abstractmethod
+    def below(self, folder: str) -> ObjectStore:
+        """Give a store that is rooted at a folder of this one; a symlink on the way there is refused when it is used.
+
+        Args:
+            folder: its key, without a slash at the end.
+        """
+
+    @abstractmethod
     def describe(self) -> str:
         """Name the store for error messages (scheme, endpoint, root; no credentials). Cannot fail."""
 

@@ -154,6 +154,19 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
             check_job(job)  # type: ignore[arg-type]  # anything may be here; the check refuses what is no text
 
 
+def check_target_named(target: object, **where: str | None) -> None:
+    """Refuse a task that names no place for savepoints: what the job's record says of one is not followed (W10).
+
+    Raises:
+        InvalidConfigError: no target is given.
+    """
+    if not target:
+        raise InvalidConfigError(
+            "no target is given: write target='s3://bucket/prefix', the folder in which the job's savepoints are made",
+            **where,
+        )
+
+
 def check_savepoint_target(target: object, storage: object, job: object, **where: str | None) -> None:
     """Check where savepoints are to lie, as far as it is known where the DAG is parsed (semantics P1).
 

@@ -3,6 +3,9 @@
 Order: the files that the metadata names, then the metadata, then one swap of the head of the job that it was taken of,
 which forgets it. So a half-deleted savepoint still says what is left of it, and disposing of it again finishes.
 A job that starts from it meanwhile finds that a file is gone, and has changed nothing (`importing.py`).
+
+Which folder it is, the caller says: it names the folder, or the target in which the job's record has some. What the
+record says is compared with what the folder says of itself before anything in it is deleted.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from ...storage.errors import CairnError, ErrorKind
+from ...storage.errors import CairnError, ErrorKind, InvalidKeyError, UnsupportedStorageError
 from ...storage.port import DeleteFailure, ObjectStore
 from ..decisions import savepoint_entries
 from ..decisions.transitions import done_by
@@ -27,11 +30,15 @@ from ..store.head_store import AfterSwap, Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from ..validation import check_whole
 from . import integrity
-from .files import REQUEST, SavepointFiles
+from .files import REQUEST, FolderOwner, SavepointFiles, says
 from .integrity import Savepoint
 from .live_folder import check_no_job
-from .savepoint_format import METADATA
+from .savepoint_format import METADATA, SavepointHeader
 from .savepoint_request import OpenFolder
+from .savepoint_uri import open_entry, open_named
+
+Recorded = tuple[str, SavepointEntry]
+"""A job, and what its record says of a savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +56,41 @@ class Disposal:
     """Why it should be kept, each in a sentence."""
     failures: tuple[DeleteFailure, ...] = ()
     """What could not be deleted; disposing again goes on with it (semantics W7)."""
+    owner: FolderOwner | None = field(default=None, repr=False)
+    """Without `savepoint`: only what the folder says is this owner's is deleted."""
 
 
-def plan(store: ObjectStore, folder: ObjectStore, open_folder: OpenFolder | None = None) -> Disposal:
+def plan(
+    store: ObjectStore,
+    folder: ObjectStore,
+    open_folder: OpenFolder | None = None,
+    recorded: Recorded | None = None,
+) -> Disposal:
     """Say what disposing of a savepoint would delete, and what speaks against it; changes nothing.
 
     Args:
         store: the storage whose jobs are asked whether they need it.
         folder: a store that is rooted at the savepoint's folder.
-        open_folder: opens other savepoints, to see whether they exist; None: they are not considered.
+        open_folder: opens the folder above, to see whether the others exist that lie there; None: they are not
+            considered.
+        recorded: the record that has led to the folder, of which the folder must be; None: the caller has named it.
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
-        SavepointRefusedError: a job lives in the folder, or above it.
+        SavepointRefusedError: a job lives in the folder, or above it; or the folder is not what is `recorded`.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
     check_no_job(folder, store, open_folder)
     try:
         savepoint = integrity.load(folder)
     except NoSavepointError:
-        known = (name for name, head in heads_of(store) if isinstance(head, Head) and _known(head, folder.uri))
-        job = next(known, None)
-        if job is None:
+        known = (recorded,) if recorded is not None else _knowing(store, folder.uri)
+        owner = next((FolderOwner(job, entry.request, store.uri) for job, entry in known), None)
+        if owner is None:
             raise
-        return Disposal(folder.uri, job, None, 0, 0)
+        return Disposal(folder.uri, owner.job, None, 0, 0, owner=owner)
+    if recorded is not None:
+        _check_same(store, folder, savepoint.header, *recorded)
     against = tuple(_against(store, folder.uri, savepoint.header.job, open_folder))
     return Disposal(folder.uri, savepoint.header.job, savepoint, savepoint.end.files, savepoint.end.size_bytes, against)
 
@@ -83,6 +101,7 @@ def dispose(
     runtime: Runtime,
     open_folder: OpenFolder | None = None,
     *,
+    recorded: Recorded | None = None,
     force: bool = False,
     actor: str = "",
     after_swap: AfterSwap | None = None,
@@ -93,7 +112,8 @@ def dispose(
         store: the storage whose jobs are asked whether they need it.
         folder: a store that is rooted at the savepoint's folder.
         runtime: clock and ids.
-        open_folder: opens other savepoints, to see whether they exist; None: they are not considered.
+        open_folder: as in `plan`.
+        recorded: as in `plan`.
         force: also where something speaks against it. One that is being made is never thrown away, nor is one in whose
             folder a job lives, whichever that is.
         actor: who wants it, for the record; empty where that is not known.
@@ -104,7 +124,7 @@ def dispose(
         SavepointRefusedError: something speaks against it; nothing was deleted.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
-    found = plan(store, folder, open_folder)
+    found = plan(store, folder, open_folder, recorded)
     if found.against and not force:
         raise SavepointRefusedError(
             f"the savepoint is still needed: {'; '.join(found.against)}. It was not deleted; --force (force=True) "
@@ -112,7 +132,7 @@ def dispose(
             savepoint=found.uri,
         )
     heads = open_heads(JobFiles(store, found.job), runtime, after_swap)
-    if any(entry.uri == found.uri and not entry.ended for entry in heads.load().savepoints):
+    if any(each.uri == found.uri and not each.ended for each in heads.load().savepoints):
         raise SavepointRefusedError(
             "the savepoint is being made; wait for its end, or until its time has run out",
             job=found.job,
@@ -135,12 +155,26 @@ def _forget(heads: HeadStore, uri: str, actor: str) -> None:
 
 def _delete(folder: ObjectStore, found: Disposal) -> list[DeleteFailure]:
     if found.savepoint is None:
-        files = SavepointFiles(folder, found.job)
-        # What lies there is ours only if it says so.
-        return files.empty() if files.owner() is not None else []
+        return SavepointFiles(folder, found.owner).empty() if found.owner is not None else []
     named = [file.key for file in found.savepoint.files]
     # Only what is the savepoint's, because more may lie there; and the metadata last, because it says what that is.
     return list(folder.delete([*named, REQUEST])) or list(folder.delete([METADATA]))
+
+
+def _check_same(
+    store: ObjectStore, folder: ObjectStore, header: SavepointHeader, job: str, entry: SavepointEntry
+) -> None:
+    """Refuse a folder to which a job's record has led, and that says itself that it is another savepoint's."""
+    same = (header.job, header.request, header.savepoint) == (job, entry.request, entry.id)
+    if not same or says(folder, FolderOwner(job, entry.request, store.uri)) is False:
+        raise SavepointRefusedError(
+            "the job's record names this folder, and the folder says that it is another savepoint's. It was not "
+            "deleted. If it is to go, name it: `cairn dispose PATH`",
+            savepoint=folder.uri,
+            job=job,
+            request=entry.request,
+            found=f"{header.request} of {header.job}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +225,7 @@ def prune(
     store: ObjectStore,
     job: str,
     rule: HistoryRule,
+    target: str,
     open_folder: OpenFolder,
     runtime: Runtime,
     *,
@@ -200,7 +235,8 @@ def prune(
     """Throw away the savepoints of a job that a rule no longer keeps (semantics P3).
 
     Works while no run is active, and again where it was stopped half-way: the head forgets a savepoint only after its
-    files are gone. Only savepoints whose request id begins with `series` count. `after_swap`: as in `dispose`.
+    files are gone. Only savepoints whose request id begins with `series` count, and only those in `target` go, which
+    the caller names. `after_swap`: as in `dispose`.
     """
     head = open_heads(JobFiles(store, job), runtime).load()
     mine = tuple(entry for entry in head.savepoints if entry.request.startswith(series))
@@ -208,8 +244,9 @@ def prune(
     kept: list[tuple[str, str]] = []
     for entry in rule.outdated(mine, runtime.now_ms()):
         try:
-            disposed.append(dispose(store, open_folder(entry.uri), runtime, open_folder, after_swap=after_swap))
-        except (SavepointRefusedError, DocumentError) as error:
+            folder = open_entry(entry, target, open_folder)
+            disposed.append(dispose(store, folder, runtime, open_folder, recorded=(job, entry), after_swap=after_swap))
+        except (SavepointRefusedError, DocumentError, InvalidKeyError) as error:
             # One that cannot be read, as of a newer Cairn, does not keep all others for ever.
             kept.append((entry.uri, error.message))
     return Pruned(tuple(disposed), tuple(kept))
@@ -240,9 +277,12 @@ def _other_way_back(store: ObjectStore, job: str, head: Head, uri: str, open_fol
         return True
     if open_folder is None:
         return False
-    # The head knows what was made. The owner may have deleted it since (semantics P1).
+    # The head knows what was made, and the owner may have deleted it since (semantics P1). Only where the caller has
+    # named one: what lies elsewhere, by the record alone, is not opened.
     made = (each.uri for each in reversed(head.savepoints) if each.status is Status.COMPLETED)
-    return any(_stands(open_folder(each)) for each in (*made, *_origins(head)) if each != uri)
+    target, _, _ = uri.rpartition("/")
+    beside = (each for each in (*made, *_origins(head)) if each != uri and each.rpartition("/")[0] == target)
+    return any(_stands(open_folder, each) for each in beside)
 
 
 def _origins(head: Head) -> tuple[str, ...]:
@@ -250,11 +290,19 @@ def _origins(head: Head) -> tuple[str, ...]:
     return tuple(each.origin.uri for each in reversed(head.imports) if head.rewind_of(each.checkpoint) is None)
 
 
-def _stands(folder: ObjectStore) -> bool:
+def _stands(open_folder: OpenFolder, uri: str) -> bool:
     try:
+        folder = open_named(uri, open_folder)
         return not integrity.lacking(folder, integrity.load(folder))
-    except (NoSavepointError, DocumentError):
+    except (NoSavepointError, DocumentError, InvalidKeyError, UnsupportedStorageError):
         return False
+
+
+def _knowing(store: ObjectStore, uri: str) -> Iterator[Recorded]:
+    """Yield the jobs whose record has a savepoint in a folder, each with what it says of that."""
+    for name, head in heads_of(store):
+        if isinstance(head, Head):
+            yield from ((name, each) for each in head.savepoints if each.uri == uri)
 
 
 def _known(head: Head, uri: str) -> bool:

@@ -3,18 +3,21 @@
 The folder belongs to one request of one job: before anything else lands in it, `_request` does, created once. So a
 folder that holds foreign files is distinguished from one that this request has begun, before the job's head knows of
 the savepoint; and a target that may not be written to is refused before, too.
+
+The job's head says which folder it is, and whoever may write the head may say another one. So nothing is copied into a
+folder, and nothing in it is deleted, unless the folder itself says that it is this request's.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...storage.errors import GoneError
 from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
 from ..documents import codec
-from ..documents.fields import Job, RequestId
+from ..documents.fields import Job, RequestId, Target
 from ..documents.strict_json import from_json, to_json
 from ..errors import DocumentError, SavepointRefusedError
 from ..store.job_files import JobFiles
@@ -34,6 +37,13 @@ class FolderOwner:
 
     job: Job
     request: RequestId
+    storage: Target | None = None
+    """URI of the storage that the job lies in: another one may have a job of this name. None: version 0.1 wrote this,
+    or no job has asked."""
+
+    def is_said_by(self, found: FolderOwner) -> bool:
+        """Tell whether this is what a folder says, as far as it says that."""
+        return replace(found, storage=found.storage or self.storage) == self
 
 
 class FolderFiles(JobFiles):
@@ -45,9 +55,19 @@ class FolderFiles(JobFiles):
 
 
 class SavepointFiles(FolderFiles):
-    """The folder of one savepoint that is being made, or thrown away."""
+    """The folder of one savepoint that is being made, or thrown away.
 
-    def claim(self, request: str) -> None:
+    Args:
+        folder: a store that is rooted there.
+        owner: whose it is.
+    """
+
+    def __init__(self, folder: ObjectStore, owner: FolderOwner) -> None:
+        super().__init__(folder, owner.job)
+        self._owner = owner
+        self._ours = False
+
+    def claim(self) -> None:
         """Claim the folder for the request where it is empty; leave it as it is where the request has it already.
 
         Raises:
@@ -55,13 +75,13 @@ class SavepointFiles(FolderFiles):
                 more.
             ForbiddenError: the store does not let us list or write there.
         """
-        mine = FolderOwner(self.job, request)
         standing = [found.key for _, found in zip(range(2), self.listing(""), strict=False)]
         if not standing:
-            data = codec.encode({"kind": KIND, "format": codec.FORMAT, **to_json(mine)})
+            data = codec.encode({"kind": KIND, "format": codec.FORMAT, **to_json(self._owner)})
             if not isinstance(self.create_bytes(REQUEST, data), ConditionFailed):
+                self._ours = True
                 return
-        if self.owner() != mine or self.has(METADATA):
+        if not self.is_ours() or self.has(METADATA):
             raise SavepointRefusedError(
                 "the savepoint's folder is not empty, and the job does not know the files in it. Take it under "
                 "another request id, or into another target",
@@ -70,24 +90,26 @@ class SavepointFiles(FolderFiles):
                 found=", ".join(standing) or REQUEST,
             )
 
-    def owner(self) -> FolderOwner | None:
-        """Give whose folder it is; None where that is not said, or not as we say it."""
-        try:
-            blob = self.get(REQUEST, max_bytes=codec.MAX_MARKER_BYTES)
-            body = codec.decode(blob.data, kind=KIND, key=self.full(REQUEST))
-            return from_json(FolderOwner, body, key=self.full(REQUEST))
-        except (GoneError, DocumentError):
-            return None
+    def is_ours(self) -> bool:
+        """Tell whether the folder says that it is this request's, or has said so here: it is never another one's then.
+
+        A process that copies may be slow, and find the folder disposed of; what it has written it takes away.
+        """
+        self._ours = self._ours or says(self.store, self._owner) is True
+        return self._ours
 
     def leave(self) -> None:
         """Give up a folder that was claimed, and in which nothing was made."""
-        self.delete([REQUEST])
+        if self.is_ours():
+            self.delete([REQUEST])
 
     def empty(self) -> list[DeleteFailure]:
-        """Delete everything in the folder: what makes it a savepoint first, what says whose it is last.
+        """Delete everything in the folder, if it is ours: what makes it a savepoint first, what says whose it is last.
 
         A process that finds it half emptied finds no savepoint, and can go on.
         """
+        if not self.is_ours():
+            return []
         failures = self.delete([METADATA]) or self.delete(self._below()) or self.delete([REQUEST])
         if failures:
             # It is no savepoint, or the next call with its request id empties the folder (semantics W7).
@@ -96,3 +118,15 @@ class SavepointFiles(FolderFiles):
 
     def _below(self) -> Iterator[str]:
         return (found.key for found in self.listing("") if found.key not in (METADATA, REQUEST))
+
+
+def says(folder: ObjectStore, owner: FolderOwner) -> bool | None:
+    """Tell whether a folder says that it is this owner's; None where it does not say whose it is."""
+    try:
+        blob = folder.get(REQUEST, max_bytes=codec.MAX_MARKER_BYTES)
+        body = codec.decode(blob.data, kind=KIND, key=REQUEST)
+        return owner.is_said_by(from_json(FolderOwner, body, key=REQUEST))
+    except GoneError:
+        return None
+    except DocumentError:
+        return False

@@ -49,8 +49,8 @@ class SavepointRequest:
     """A request for a savepoint."""
 
     target: str | None
-    """URI of the folder below which the savepoint's own folder is made; outside of the job. None: the job's default,
-    `CheckpointConfig.savepoint_target`."""
+    """URI of the folder below which the savepoint's own folder is made; outside of the job. None is refused, with what
+    the job's DAG has given, so that the caller can name it."""
     request: str
     """The request's id: the same one gives the same savepoint."""
     timeout: timedelta = DEFAULT_TIMEOUT
@@ -66,8 +66,8 @@ class SavepointRequest:
     drain: str | None = None
     """With `stop`: the epoch that is the job's last one, begins all the same and drains; the savepoint waits."""
     actor: str = ""
-    """Who wants it, for the record, where nothing of theirs waits for it; then each process that comes by goes on with
-    it (`SavepointEntry.actor`)."""
+    """Who wants it, for the record, where nothing of theirs waits for it; then each process that names the target goes
+    on with it (`SavepointEntry.actor`)."""
 
     @property
     def kind(self) -> InterventionKind:

@@ -4,7 +4,7 @@ Order: one swap that hands out an id and keeps the cleaner from that id's folder
 metadata that names them; one swap that makes it the newest checkpoint. Before the second swap the job is what it was,
 and a caller that names the same savepoint again goes on where the first one stopped. After it nothing refers to the
 savepoint any more, so its owner may move or delete it. A job that owns it (CLAIM) deletes it then: first noted in the
-second swap, then done, then noted as done.
+second swap, then done, then noted as done, each time by a caller that claims it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class Importing(UseCase):
         """
         found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, options))
         if found is not None:
-            claim.delete(self._heads, self._files, folder)
+            if options.claim:
+                claim.delete(self._heads, self._files, folder)
             return found
         savepoint = self._found(folder) if options.again else self._found_or_gone(folder)
         if isinstance(savepoint, ImportRecord):
@@ -132,7 +133,8 @@ class Importing(UseCase):
                 raise
         else:
             started = opened
-        claim.delete(self._heads, self._files, folder)
+        if options.claim:
+            claim.delete(self._heads, self._files, folder)
         return started
 
     def _without_reading(self, head: Head, folder: ObjectStore, options: ImportOptions) -> Started | None:

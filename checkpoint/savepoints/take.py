@@ -31,9 +31,10 @@ from ..reasons import Reason, Status
 from ..store.head_store import Decision, changed
 from . import savepoint_format
 from .copy_out import Copying
-from .files import SavepointFiles
+from .files import FolderOwner, SavepointFiles
 from .savepoint_format import SavepointHeader
 from .savepoint_request import OnProgress, OpenFolder, SavepointRequest, no_progress
+from .savepoint_uri import open_entry
 from .target import among_jobs, check_target
 
 PARALLEL = 4
@@ -65,7 +66,7 @@ class Savepoints(UseCase):
             The savepoint: completed, failed with a reason, or waiting for an epoch.
 
         Raises:
-            InvalidConfigError: neither the request nor the job names a target.
+            InvalidConfigError: the request names no target.
             SavepointRefusedError: the target lies in the job itself, the folder is not empty, the request id was used
                 for another target, or the job is shut down; nothing was opened.
             NoCheckpointError: the job has completed nothing yet, and nothing is pending.
@@ -74,7 +75,10 @@ class Savepoints(UseCase):
         """
         entry = self.open(request, open_folder)
         source = self._ready(entry)
-        return entry if source is None else self._go_on(entry, source, request.parallel, open_folder, on_progress)
+        if source is None:
+            return entry
+        folder = self._folder(entry, entry.target, open_folder)
+        return self._go_on(entry, source, request.parallel, folder, on_progress)
 
     def open(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
         """Have the head take a savepoint in, or find the one of the request, and copy nothing.
@@ -90,12 +94,13 @@ class Savepoints(UseCase):
             if entry is not None:
                 return entry
 
-    def go_on(self, request: str, open_folder: OpenFolder) -> SavepointEntry | None:
+    def go_on(self, request: str, target: str | None, open_folder: OpenFolder) -> SavepointEntry | None:
         """Go on with a savepoint that was opened, where it waits for nothing; never opens one.
 
         Args:
             request: the request's id.
-            open_folder: opens the savepoint's folder.
+            target: the one in which the caller has savepoints made; one elsewhere is left as it is.
+            open_folder: opens it.
 
         Returns:
             The savepoint; None if the head knows of none.
@@ -103,15 +108,17 @@ class Savepoints(UseCase):
         Raises:
             ForbiddenError: a store refused; asking again goes on.
             UnavailableError: a store did not answer; asking again goes on.
-            SavepointRefusedError: the head has forgotten it meanwhile.
+            SavepointRefusedError: it lies in another target, or the head has forgotten it meanwhile.
         """
         entry = self.look(request)
         if entry is None:
             return None
-        if entry.status is Status.FAILED:
-            self._folder(entry, open_folder).empty()
+        if entry.status is Status.FAILED and entry.target == target:
+            self._folder(entry, target, open_folder).empty()
         source = self._ready(entry)
-        return entry if source is None else self._go_on(entry, source, PARALLEL, open_folder, no_progress)
+        if source is None:
+            return entry
+        return self._go_on(entry, source, PARALLEL, self._folder(entry, target, open_folder), no_progress)
 
     def to_go_on_with(self) -> tuple[SavepointEntry, ...]:
         """Give those that a person asked for from a page, and of which only the copying is left to do.
@@ -126,21 +133,22 @@ class Savepoints(UseCase):
         """See that a savepoint would be taken, or gone on with, and change nothing; for a caller that prints first.
 
         Raises:
-            InvalidConfigError: neither the request nor the job names a target.
+            InvalidConfigError: the request names no target.
             SavepointRefusedError: as of `take`, but for what only the target itself says.
             NoCheckpointError: there is nothing to take a savepoint of.
         """
+        target = self._target(request)
 
         def look(head: Head, now_ms: int) -> None:
             settled = settle.settle(self._files, head, now_ms)
             known = settled.savepoint_by_request(request.request)
             if known is not None and not (known.status is Status.FAILED and request.renew):
-                self._same_target(known, request)
+                self._same_target(known, request, target)
                 return
             self._start(settled, request)
 
         self._heads.observe(look)
-        self._check_apart(self._target(request))
+        self._check_apart(target)
 
     def look(self, request: str) -> SavepointEntry | None:
         """Give the savepoint of a request, settling what has expired; None if the head knows of none."""
@@ -197,26 +205,28 @@ class Savepoints(UseCase):
 
     def _known_or_opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry | None:
         """Give the savepoint that there is, or open one; None if one was forgotten meanwhile: then look again."""
+        target = self._target(request)
         looked = self._settled()
         entry = looked.savepoint_by_request(request.request)
+        if entry is not None:
+            self._same_target(entry, request, target)
         if entry is not None and not (entry.status is Status.FAILED and request.renew):
             if entry.status is Status.FAILED:
-                self._folder(entry, open_folder).empty()
-            return self._same_target(entry, request)
-        target = self._target(request)
+                self._folder(entry, target, open_folder).empty()
+            return entry
         name = self._folder_name(request.request, looked)
         self._check_apart(target)
         self._heads.observe(lambda head, _now_ms: self._start(head, request))
-        folder = SavepointFiles(open_folder(f"{target}/{name}"), self._files.job)
+        folder = SavepointFiles(open_folder(target).below(name), self._owner(request.request))
         if entry is not None:
-            self._folder(self._same_target(entry, request), open_folder).empty()
-        folder.claim(request.request)
+            self._folder(entry, target, open_folder).empty()
+        folder.claim()
 
         def decide(head: Head, now_ms: int) -> Decision[SavepointEntry | None]:
             settled = settle.settle(self._files, head, now_ms)
             known = settled.savepoint_by_request(request.request)
             if known is not None and (entry is None or known.id != entry.id):
-                return Decision(self._same_target(known, request), changed(head, settled))
+                return Decision(self._same_target(known, request, target), changed(head, settled))
             if settled.forgotten != looked.forgotten:
                 # Perhaps one in this very folder, in which a disposal may still be deleting.
                 return Decision(None, changed(head, settled))
@@ -295,14 +305,15 @@ class Savepoints(UseCase):
         return _Start(latest.epoch, RestorePointer(latest.id, latest.metadata), owing=latest.owing)
 
     def _target(self, request: SavepointRequest) -> str:
-        target = request.target or self._heads.load().savepoint_target
-        if target is None:
+        if request.target is None:
+            recorded = self._heads.load().savepoint_target
             raise InvalidConfigError(
-                "the savepoint has no target: name one, or give the job a default by "
-                "CheckpointConfig(savepoint_target=…), which holds from its next trigger on",
+                "the savepoint has no target: name one"
+                + (". The job's DAG has given the one below; a record alone is not followed" if recorded else ""),
                 job=self._files.job,
+                **({"recorded": recorded} if recorded else {}),
             )
-        return target
+        return request.target
 
     def _check_apart(self, target: str) -> None:
         """Refuse the job's own folder, that of another job, and the storage's root."""
@@ -319,7 +330,7 @@ class Savepoints(UseCase):
             return False
         return True
 
-    def _same_target(self, entry: SavepointEntry, request: SavepointRequest) -> SavepointEntry:
+    def _same_target(self, entry: SavepointEntry, request: SavepointRequest, target: str) -> SavepointEntry:
         if entry.stops != request.stop:
             raise SavepointRefusedError(
                 "a savepoint was asked for with this request id already, "
@@ -337,32 +348,41 @@ class Savepoints(UseCase):
                 request=request.request,
                 savepoint=entry.uri,
             )
-        if request.target not in (None, entry.target):
+        if entry.target != target:
             raise SavepointRefusedError(
                 "a savepoint was asked for with this request id already, in another target. Name that one, or choose "
                 "another request id",
                 job=self._files.job,
                 request=request.request,
-                target=request.target,
+                target=target,
                 savepoint=entry.uri,
             )
         return entry
 
-    def _folder(self, entry: SavepointEntry, open_folder: OpenFolder) -> SavepointFiles:
-        return SavepointFiles(open_folder(entry.uri), self._files.job)
+    def _folder(self, entry: SavepointEntry, target: str | None, open_folder: OpenFolder) -> SavepointFiles:
+        return SavepointFiles(open_entry(entry, target, open_folder), self._owner(entry.request))
+
+    def _owner(self, request: str) -> FolderOwner:
+        return FolderOwner(self._files.job, request, self._files.store.uri)
 
     def _go_on(
         self,
         entry: SavepointEntry,
         source: RestorePointer,
         parallel: int,
-        open_folder: OpenFolder,
+        folder: SavepointFiles,
         on_progress: OnProgress,
     ) -> SavepointEntry:
-        folder = self._folder(entry, open_folder)
         header = SavepointHeader(self._files.job, entry.id, entry.request, entry.requested_at_ms)
         copying = Copying(self._files, folder, source, entry.epoch, parallel, on_progress)
         try:
+            if not folder.is_ours():
+                raise SavepointDamagedError(
+                    "the savepoint's folder does not say any more that it is this savepoint's; nothing is written "
+                    "there. Take another one",
+                    job=self._files.job,
+                    savepoint=entry.uri,
+                )
             end = copying.run(header, lambda: _pending(self._heads.load(), entry.id) is not None)
         except (SavepointDamagedError, InvalidRequestError) as error:
             return self._failed(entry, folder, error)

@@ -6,7 +6,7 @@ from .. import commands, manual_checkpoint
 from ..airflow_api import TOKEN
 from .options import Command, Verbs, airflow, as_json, between, checkpoint_id, command, described, job_command
 
-_TARGET = "where the savepoint gets a folder of its own; by default the job's savepoint_target"
+_TARGET = "where the savepoint gets a folder of its own"
 
 
 def add(verbs: Verbs) -> None:

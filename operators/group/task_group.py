@@ -259,6 +259,7 @@ class CheckpointedTaskGroup(TaskGroup):
             job=scope.job,
             aws_conn_id=scope.aws_conn_id,
             listeners=scope.listeners,
+            savepoint_target=trigger.config.savepoint_target,
             table_outlets=self._table_outlets,
             deferrable=trigger.deferrable,
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.

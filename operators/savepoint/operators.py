@@ -20,17 +20,19 @@ from ...checkpoint.reasons import Reason, Status
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.disposal import HistoryRule
 from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, SavepointRequest
-from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ...checkpoint.savepoints.savepoint_uri import open_named, savepoint_folder
 from ...checkpoint.validation import check_spelling
 from ...hooks.storage import CheckpointStorageHook
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...storage.errors import ErrorKind
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
+from ...storage.uris import check_storage_uri
 from ...tasks import metrics
 from ...tasks.job_settings import (
     check_savepoint_target,
     check_storage_and_job,
+    check_target_named,
     is_rendered_later,
     naming,
     naming_connections,
@@ -77,8 +79,7 @@ class SavepointOperator(BaseOperator):
     Args:
         storage: URI of the storage that the job is in (templated).
         job: the job's name (templated).
-        target: URI of the folder below which the savepoint gets its own (templated); None: the job's
-            `savepoint_target`.
+        target: URI of the folder below which the savepoint gets its own (templated).
         request_id: the same one gives the same savepoint (templated); None: one for each task
             instance, of the form `<dag_id>/<task_id>/<run_id>`.
         aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None for boto3's own chain.
@@ -92,7 +93,7 @@ class SavepointOperator(BaseOperator):
         **kwargs: what every operator takes.
 
     Raises:
-        InvalidConfigError: no storage or job is given, or an option is out of its bounds.
+        InvalidConfigError: no storage, job or target is given, or an option is out of its bounds.
         InvalidNameError: the job's name is outside the grammar (semantics W1), or the request id is none.
         SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's or the target's scheme is none of ours.
@@ -134,6 +135,7 @@ class SavepointOperator(BaseOperator):
             self.poll_interval = check_poll_interval(poll_interval)
             known = None if is_rendered_later(request_id) else request_id
             SavepointRequest(None, known or "x", timeout, parallel)
+        check_target_named(target, task=self.task_id)
         check_savepoint_target(target, storage, job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -179,6 +181,7 @@ class SavepointOperator(BaseOperator):
             renew: whether one that has failed is to be followed by another.
         """
         request_id = self.request_id or request_of(context["ti"])
+        check_target_named(self.target, task=self.task_id)
         return SavepointRequest(self.target, request_id, self.timeout, self.parallel, renew)
 
     def _take(self, context: Context, *, renew: bool) -> dict[str, Any]:
@@ -279,6 +282,7 @@ class DisposeSavepointOperator(BaseOperator):
         job: whose history to cut (templated); not with `savepoint`.
         keep: so many of the newest savepoints stay; at least 1.
         max_age: those that are not older than this stay; more than zero.
+        target: with `job`: URI of the folder in which its savepoints were made (templated). Those elsewhere stay.
         series: only savepoints count whose request id begins so (templated); empty: all of the job's.
         aws_conn_id: Airflow connection of type `aws`, for storage and savepoints; None for boto3's own chain.
         target_aws_conn_id: another one for the savepoints; None: the same.
@@ -291,7 +295,7 @@ class DisposeSavepointOperator(BaseOperator):
         UnsupportedStorageError: the storage's or the savepoint's scheme is none of ours.
     """
 
-    template_fields: Sequence[str] = ("storage", "job", "savepoint", "series")
+    template_fields: Sequence[str] = ("storage", "job", "savepoint", "target", "series")
     ui_color = "#e3d5bd"
 
     def __init__(
@@ -303,6 +307,7 @@ class DisposeSavepointOperator(BaseOperator):
         job: str | None = None,
         keep: int | None = None,
         max_age: timedelta | None = None,
+        target: str | None = None,
         series: str = "",
         aws_conn_id: str | None = None,
         target_aws_conn_id: str | None = None,
@@ -317,10 +322,11 @@ class DisposeSavepointOperator(BaseOperator):
         self.job = job
         self.keep = keep
         self.max_age = max_age
+        self.target = target
         self.series = series
         self.aws_conn_id = aws_conn_id
         self.target_aws_conn_id = target_aws_conn_id
-        history = job is not None or keep is not None or max_age is not None or bool(series)
+        history = any(each is not None for each in (job, keep, max_age, target)) or bool(series)
         if (savepoint is None) is not history:
             raise InvalidConfigError(
                 "give either the savepoint to dispose of, or the job whose history to cut, with keep or max_age",
@@ -329,6 +335,9 @@ class DisposeSavepointOperator(BaseOperator):
         if history and ((keep is None and max_age is None) or force):
             raise InvalidConfigError("force is for one savepoint; keep and max_age cut a history", task=self.task_id)
         check_storage_and_job(storage, "any" if savepoint is not None else job, task=self.task_id)
+        if history:
+            check_target_named(target, task=self.task_id)
+            check_savepoint_target(target, storage, job, task=self.task_id)
         if not isinstance(force, bool):
             raise InvalidConfigError("force must be True or False", task=self.task_id, force=shorten(force))
         with naming(task=self.task_id):
@@ -354,9 +363,9 @@ class DisposeSavepointOperator(BaseOperator):
         with naming_connections(**_conn_ids(self)):
             if self.savepoint is None:
                 assert self.job is not None
-                rule, runtime = self._rule(), system_runtime()
+                rule, runtime, target = self._rule(), system_runtime(), check_storage_uri(self.target)
                 found = disposal.prune(
-                    store, self.job, rule, self._opened, runtime, series=self.series, after_swap=metrics.report
+                    store, self.job, rule, target, self._opened, runtime, series=self.series, after_swap=metrics.report
                 )
                 disposed, kept = list(found.disposed), dict(found.kept)
             else:
@@ -374,7 +383,7 @@ class DisposeSavepointOperator(BaseOperator):
 
     def _one(self, store: ObjectStore, uri: str, context: Context) -> list[disposal.Disposal]:
         try:
-            folder = self._opened(savepoint_folder(uri))
+            folder = open_named(uri, self._opened)
             return [
                 disposal.dispose(
                     store, folder, system_runtime(), self._opened, force=self.force, after_swap=metrics.report

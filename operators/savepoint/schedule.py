@@ -37,7 +37,7 @@ def savepoint_dag(
     Args:
         job: the job's name.
         schedule: of the DAG, such as `"@daily"`.
-        target: URI of the folder below which each savepoint gets its own; None: the job's `savepoint_target`.
+        target: URI of the folder below which each savepoint gets its own.
         storage: URI of the storage that the job is in.
         keep: so many of the newest stay; at least 1. None: any number.
         max_age: those that are not older than this stay; more than zero. None: of any age.
@@ -72,6 +72,7 @@ def savepoint_dag(
                 job=job,
                 keep=keep,
                 max_age=max_age,
+                target=target,
                 series=f"{dag.dag_id}/{TAKE}/",
                 aws_conn_id=aws_conn_id,
                 target_aws_conn_id=target_aws_conn_id,

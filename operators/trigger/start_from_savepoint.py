@@ -11,7 +11,7 @@ from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name
 from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ...checkpoint.savepoints.savepoint_uri import open_named, savepoint_folder
 from ...checkpoint.savepoints.start_plan import ImportOptions, JobShape, Started
 from ...checkpoint.savepoints.target import is_in_job
 from ...storage.names import shorten
@@ -153,7 +153,7 @@ def start_if_asked(
     def opened(uri: str) -> ObjectStore:
         return replace(settings, storage=parse_storage_uri(uri)).hook().open_store()
 
-    folder = opened(savepoint_folder(options.restore_from))
+    folder = open_named(options.restore_from, opened)
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
     before = coordinator.head()
     found = coordinator.start_from(folder, how, runs=runs, open_folder=opened)

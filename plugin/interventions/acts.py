@@ -7,18 +7,14 @@ it (semantics O1); two who confirm at once race for that swap, and the second is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.savepoints.savepoint_request import OpenFolder
-from ...hooks.airflow_api import AirflowApiHook
 from ...tasks.reports import notes
 from . import of_checkpoints, of_last_run, of_runs, of_savepoints
-from .of_runs import Region
-from .plan import InterventionRefusedError, Kind, Plan, RunKind
+from .plan import InterventionRefusedError, Kind, Means, Plan, RunKind
 
 NOTED = 20
 """Runs that get a note of a rewind, the newest ones: the person waits meanwhile."""
@@ -35,20 +31,6 @@ class Wanted:
     """The stage that it is about; empty for what is about none."""
     drain: bool = False
     """Of a stop: whether a last run is to let out first what the stages hold back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What an intervention uses beside the job."""
-
-    open_folder: OpenFolder
-    """Opens savepoints' folders."""
-    api: AirflowApiHook
-    """Airflow's API, asked as the person."""
-    dag_id: str
-    """The DAG that makes the job's checkpoints."""
-    region_of: Callable[[str], Region]
-    """Gives the tasks that run again with a stage."""
 
 
 def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
@@ -73,9 +55,9 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
         case InterventionKind.RESUME:
             return of_checkpoints.plan_resume(coordinator.head())
         case InterventionKind.STOP if wanted.drain:
-            return of_savepoints.plan_drain(coordinator, means.api, means.dag_id)
+            return of_savepoints.plan_drain(coordinator, means)
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
-            return of_savepoints.plan_taking(coordinator, InterventionKind(kind))
+            return of_savepoints.plan_taking(coordinator, InterventionKind(kind), means.target)
         case RunKind.CHECKPOINT:
             return of_runs.plan_checkpoint(coordinator.head(), means.api, means.dag_id)
     if checkpoint is None:
@@ -84,7 +66,7 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
         case InterventionKind.GIVE_UP:
             return of_checkpoints.plan_give_up(coordinator.head(), checkpoint)
         case InterventionKind.DISPOSE:
-            return of_savepoints.plan_disposal(coordinator, checkpoint, means.open_folder)
+            return of_savepoints.plan_disposal(coordinator, checkpoint, means)
         case RunKind.CLEAR:
             return of_runs.plan_clear(coordinator, checkpoint, wanted.stage, means.region_of, means.api, means.dag_id)
     return of_checkpoints.plan_rewind(coordinator.head(), coordinator.rewind_plan(checkpoint))
@@ -110,12 +92,12 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
         case InterventionKind.RESUME:
             return coordinator.resume(actor=actor)
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
-            entry = of_savepoints.open_savepoint(coordinator, agreed, operation, actor, means.open_folder)
+            entry = of_savepoints.open_savepoint(coordinator, agreed, operation, actor, means)
             if agreed.drains:
-                of_last_run.begin(coordinator, entry, means.api, means.dag_id, means.open_folder)
+                of_last_run.begin(coordinator, entry, means)
             return None
         case InterventionKind.DISPOSE:
-            return of_savepoints.dispose(coordinator, agreed, actor, means.open_folder)
+            return of_savepoints.dispose(coordinator, agreed, actor, means)
         case RunKind.CHECKPOINT:
             return of_runs.make_run(means.api, means.dag_id, operation)
         case RunKind.CLEAR:

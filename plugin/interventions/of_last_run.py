@@ -1,7 +1,7 @@
 """The last run of a job that drains before it stops with a savepoint (semantics P2).
 
 The stop is in the head before the run is made: otherwise the run would begin as any other. If the process ends between
-the two, the next person who asks how far the stop is has the run made; Airflow has a run's id once, so it is made once.
+the two, a person who goes on with the stop has the run made; Airflow has a run's id once, so it is made once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name, run_id_of
-from ...checkpoint.savepoints.savepoint_request import OpenFolder, drain_run
+from ...checkpoint.savepoints.savepoint_request import drain_run
 from ...hooks.airflow_api import AirflowApiError, AirflowApiHook
 from .of_runs import check_starts, under_way
-from .plan import InterventionRefusedError
+from .plan import InterventionRefusedError, Means
 
 
 def last_epoch(request: str) -> str:
@@ -46,9 +46,7 @@ def effects(head: Head, dag_id: str) -> Iterator[str]:
     yield "The savepoint waits until the last run has completed, and holds everything up to it."
 
 
-def begin(
-    coordinator: Coordinator, entry: SavepointEntry, api: AirflowApiHook, dag_id: str, open_folder: OpenFolder
-) -> None:
+def begin(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None:
     """Have Airflow make the last run, just after the stop was opened. Where it refuses, the stop fails.
 
     If Airflow does not answer, the run may have been made; `go_on` looks.
@@ -56,9 +54,7 @@ def begin(
     Args:
         coordinator: of the job.
         entry: the stop.
-        api: Airflow's, asked as the person.
-        dag_id: the DAG that makes the job's checkpoints.
-        open_folder: opens the savepoint's folder.
+        means: Airflow's API, asked as the person, and where the DAG has savepoints made.
 
     Raises:
         InterventionRefusedError: Airflow makes no run; the job goes on.
@@ -67,55 +63,56 @@ def begin(
     if not entry.waits:
         return
     try:
-        api.start_run(dag_id, run_id_of(entry.epoch), system_runtime().now_ms())
+        means.api.start_run(means.dag_id, run_id_of(entry.epoch), system_runtime().now_ms())
     except AirflowApiError as error:
         if not _was_refused(error):
             return
         detail = f"Airflow makes no last run: {error.message}"
-        if _give_up(coordinator, entry, detail, open_folder):
+        if _give_up(coordinator, entry, detail, means):
             raise InterventionRefusedError(f"{detail}. So the stop has failed, and the job goes on.") from error
 
 
-def go_on(
-    coordinator: Coordinator,
-    entry: SavepointEntry,
-    api: AirflowApiHook,
-    dag_id: str,
-    open_folder: OpenFolder,
-    *,
-    may_edit: bool,
-) -> str | None:
-    """See that a last run that is waited for is there, and that it has not ended without its checkpoint.
+def missing(entry: SavepointEntry, api: AirflowApiHook, dag_id: str) -> str | None:
+    """Say why a last run that is waited for will not complete by itself; changes nothing.
+
+    Returns:
+        None where Airflow has the run, and it has not ended.
+    """
+    run_id = run_id_of(entry.epoch)
+    try:
+        if api.run_state(dag_id, run_id) is None:
+            return f"Airflow has no DAG run {run_id} yet. A person who may make runs has it made with Go on"
+        if api.is_over(dag_id, run_id):
+            return f"the DAG run {run_id} has ended. A person who may edit runs gives the stop up with Go on"
+    except AirflowApiError as error:
+        return f"Airflow does not say whether it has the DAG run {run_id}: {error.message}"
+    return None
+
+
+def go_on(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None:
+    """Have a last run that is waited for made, or give the stop up where it has ended without its checkpoint.
 
     Args:
         coordinator: of the job.
         entry: the stop, as of an earlier look.
-        api: Airflow's, asked as the person who asks how far the stop is.
-        dag_id: the DAG through which they ask.
-        open_folder: opens the savepoint's folder.
-        may_edit: whether they may edit the DAG's runs; a person who may not changes nothing.
-
-    Returns:
-        Why there is no run yet, or why the stop has not failed yet; None where nothing is wrong.
+        means: Airflow's API, asked as the person who wants it, and where the DAG has savepoints made.
 
     Raises:
+        InterventionRefusedError: Airflow makes no run now; the stop waits on.
         CairnError: a store refused, or did not answer.
     """
     now = coordinator.look_for_savepoint(entry.request)
-    if now is None or not (now.drains and now.waits) or not _owns(coordinator.head(), dag_id):
-        return None
+    if now is None or not (now.drains and now.waits) or not _owns(coordinator.head(), means.dag_id):
+        return
     run_id = run_id_of(entry.epoch)
     try:
-        if api.run_state(dag_id, run_id) is None:
-            api.start_run(dag_id, run_id, system_runtime().now_ms())
-        elif api.is_over(dag_id, run_id):
-            if not may_edit:
-                return f"the DAG run {run_id} has ended. A person who may edit the DAG's runs has to open this page"
-            _give_up(coordinator, now, f"its DAG run {run_id} has ended", open_folder)
+        if means.api.run_state(means.dag_id, run_id) is None:
+            means.api.start_run(means.dag_id, run_id, system_runtime().now_ms())
+        elif means.api.is_over(means.dag_id, run_id):
+            _give_up(coordinator, now, f"its DAG run {run_id} has ended", means)
     except AirflowApiError as error:
-        # Who looks may have fewer rights than who stopped the job: that is no reason to give the stop up.
-        return f"the last run has not been made: {error.message}. A person who may make runs has to open this page"
-    return None
+        # Who asks may have fewer rights than who stopped the job: that is no reason to give the stop up.
+        raise InterventionRefusedError(f"The last run has not been made: {error.message}.") from error
 
 
 def _owns(head: Head, dag_id: str) -> bool:
@@ -128,9 +125,9 @@ def _was_refused(error: AirflowApiError) -> bool:
     return isinstance(status, int) and 400 <= status < 500
 
 
-def _give_up(coordinator: Coordinator, entry: SavepointEntry, detail: str, open_folder: OpenFolder) -> bool:
+def _give_up(coordinator: Coordinator, entry: SavepointEntry, detail: str, means: Means) -> bool:
     """Fail the stop, and empty its folder; not where an attempt of the last run is under way."""
     given_up = coordinator.give_up_stop(entry.epoch, detail)
     if given_up:
-        coordinator.go_on_with_savepoint(entry.request, open_folder)
+        coordinator.go_on_with_savepoint(entry.request, means.target, means.open_folder)
     return given_up

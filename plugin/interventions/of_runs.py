@@ -5,7 +5,7 @@ Both are done by Airflow's own API, as the person who wants it: it asks for thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import Stopped
@@ -15,14 +15,10 @@ from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ...checkpoint.views import wording
 from ...hooks.airflow_api import AirflowApiHook
-from ...hooks.clear_body import TaskRef
-from .plan import InterventionRefusedError, Plan, RunKind, changed, sentence
+from .plan import InterventionRefusedError, Plan, Region, RunKind, changed, sentence
 
 NAMED = 20
 """Tasks that a plan names."""
-
-Region = Mapping[str, Collection[TaskRef]]
-"""The tasks of each stage that runs again with a stage, that one too; empty where the DAG has no such stage."""
 
 
 def run_of(operation: str) -> str:

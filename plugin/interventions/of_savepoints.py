@@ -1,7 +1,8 @@
 """Taking a savepoint, stopping with one, and disposing of one (semantics P1, P2, P3).
 
 A savepoint is only opened here: one swap, which hands out its id and pins its checkpoint. Its files are copied by
-whichever process comes by, so no process has to live for it.
+whichever process comes by, so no process has to live for it. All of it is about the target that the job's DAG names:
+what only the job's record names is not opened (semantics W10).
 """
 
 from __future__ import annotations
@@ -14,60 +15,57 @@ from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepointError, SavepointRefusedError
 from ...checkpoint.savepoints import disposal
-from ...checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
+from ...checkpoint.savepoints.savepoint_request import SavepointRequest
+from ...checkpoint.savepoints.savepoint_uri import open_entry
 from ...checkpoint.views import wording
-from ...hooks.airflow_api import AirflowApiHook
 from ...tasks import metrics
 from . import of_last_run
-from .plan import InterventionRefusedError, Plan
+from .plan import InterventionRefusedError, Means, Plan, changed
 
 REQUEST = "page-"
 """How the ids of requests begin that pages make; an operation's id follows."""
 
 
-def plan_taking(coordinator: Coordinator, kind: InterventionKind) -> Plan:
+def plan_taking(coordinator: Coordinator, kind: InterventionKind, target: str | None) -> Plan:
     """Say what taking a savepoint, or stopping with one, would do.
 
     Args:
         coordinator: of the job.
         kind: which of them.
+        target: where the DAG has the job's savepoints made.
 
     Raises:
         InterventionRefusedError: it would be refused.
     """
     stops = kind is InterventionKind.STOP
-    head = _taken_in(coordinator, stops=stops, drains=False)
+    head = _taken_in(coordinator, target, stops=stops, drains=False)
     title = "Stop the job with a savepoint" if stops else "Take a savepoint"
     meanwhile = f"The job stays {wording.how_stopped(head.stopped)}." if head.stopped else "The job goes on meanwhile."
-    copied = _copied(head)
-    return Plan(kind, None, title, (*_holds(head), copied, *(_of_stop() if stops else (meanwhile,))))
+    return Plan(kind, None, title, (*_holds(head), _copied(target), *(_of_stop() if stops else (meanwhile,))))
 
 
-def plan_drain(coordinator: Coordinator, api: AirflowApiHook, dag_id: str) -> Plan:
+def plan_drain(coordinator: Coordinator, means: Means) -> Plan:
     """Say what stopping with a savepoint would do, after a last run in which the stages emit what they hold back.
 
     Args:
         coordinator: of the job.
-        api: Airflow's, asked as the person.
-        dag_id: the DAG that makes the job's checkpoints.
+        means: Airflow's API, asked as the person, and where the DAG has savepoints made.
 
     Raises:
         InterventionRefusedError: it would be refused, or Airflow would not start the last run.
         AirflowApiError: Airflow did not answer, or refuses the person.
     """
-    head = _taken_in(coordinator, stops=True, drains=True)
-    of_last_run.check(head, api, dag_id)
+    head = _taken_in(coordinator, means.target, stops=True, drains=True)
+    of_last_run.check(head, means.api, means.dag_id)
     said = (
-        *of_last_run.effects(head, dag_id),
-        _copied(head),
+        *of_last_run.effects(head, means.dag_id),
+        _copied(means.target),
         *_of_stop("If the last run or the savepoint fails, the job goes on from its checkpoint before that run."),
     )
     return Plan(InterventionKind.STOP, None, "Drain the job and stop it with a savepoint", said, drains=True)
 
 
-def open_savepoint(
-    coordinator: Coordinator, agreed: Plan, operation: str, actor: str, open_folder: OpenFolder
-) -> SavepointEntry:
+def open_savepoint(coordinator: Coordinator, agreed: Plan, operation: str, actor: str, means: Means) -> SavepointEntry:
     """Have the head take a savepoint in, once for each operation.
 
     Args:
@@ -75,7 +73,7 @@ def open_savepoint(
         agreed: whether the job stops with it, and drains before.
         operation: the same one gives the same savepoint.
         actor: who wants it.
-        open_folder: opens the savepoint's folder.
+        means: where the DAG has savepoints made.
 
     Raises:
         InterventionRefusedError: it was refused; nothing was opened.
@@ -83,18 +81,19 @@ def open_savepoint(
     """
     try:
         stops = agreed.kind is InterventionKind.STOP
-        return coordinator.open_savepoint(_request(operation, actor, stops=stops, drains=agreed.drains), open_folder)
+        request = _request(operation, actor, means.target, stops=stops, drains=agreed.drains)
+        return coordinator.open_savepoint(request, means.open_folder)
     except (InvalidConfigError, NoCheckpointError, SavepointRefusedError) as error:
         raise InterventionRefusedError(f"{error.message}.") from error
 
 
-def plan_disposal(coordinator: Coordinator, savepoint: int, open_folder: OpenFolder) -> Plan:
+def plan_disposal(coordinator: Coordinator, savepoint: int, means: Means) -> Plan:
     """Say what disposing of a savepoint would delete.
 
     Args:
         coordinator: of the job.
         savepoint: its id.
-        open_folder: opens savepoints' folders.
+        means: where the DAG has savepoints made; one elsewhere is refused.
 
     Raises:
         InterventionRefusedError: it is still needed, or is being made.
@@ -105,8 +104,10 @@ def plan_disposal(coordinator: Coordinator, savepoint: int, open_folder: OpenFol
         raise NoSavepointError("the job remembers no such savepoint", job=coordinator.job, savepoint=savepoint)
     if not entry.ended:
         raise InterventionRefusedError("The savepoint is being made. Wait for its end.")
+    _check_named(entry, means.target)
     try:
-        found = disposal.plan(coordinator.files.store, open_folder(entry.uri), open_folder)
+        folder = open_entry(entry, means.target, means.open_folder)
+        found = disposal.plan(coordinator.files.store, folder, means.open_folder, (coordinator.job, entry))
     except SavepointRefusedError as error:
         raise InterventionRefusedError(f"{error.message}.") from error
     if found.against:
@@ -122,23 +123,32 @@ def plan_disposal(coordinator: Coordinator, savepoint: int, open_folder: OpenFol
     return Plan(InterventionKind.DISPOSE, savepoint, f"Dispose of savepoint {savepoint}", effects, folder=found.uri)
 
 
-def dispose(coordinator: Coordinator, agreed: Plan, actor: str, open_folder: OpenFolder) -> None:
+def dispose(coordinator: Coordinator, agreed: Plan, actor: str, means: Means) -> None:
     """Dispose of a savepoint. What a crash leaves of it is still listed, and disposing again goes on.
 
     Args:
         coordinator: of the job.
         agreed: as planned just before.
         actor: who wants it.
-        open_folder: opens savepoints' folders.
+        means: where the DAG has savepoints made.
 
     Raises:
         InterventionRefusedError: it is needed by now, or something could not be deleted.
         CairnError: a store refused, or did not answer.
     """
     store, runtime = coordinator.files.store, system_runtime()
+    entry = next((each for each in coordinator.head().savepoints if each.id == agreed.checkpoint), None)
+    if entry is None or entry.uri != agreed.folder:
+        raise changed()
     try:
         done = disposal.dispose(
-            store, open_folder(agreed.folder), runtime, open_folder, actor=actor, after_swap=metrics.report
+            store,
+            open_entry(entry, means.target, means.open_folder),
+            runtime,
+            means.open_folder,
+            recorded=(coordinator.job, entry),
+            actor=actor,
+            after_swap=metrics.report,
         )
     except SavepointRefusedError as error:
         raise InterventionRefusedError(f"{error.message}.") from error
@@ -150,25 +160,33 @@ def dispose(coordinator: Coordinator, agreed: Plan, actor: str, open_folder: Ope
         )
 
 
-def _taken_in(coordinator: Coordinator, *, stops: bool, drains: bool) -> Head:
+def _check_named(entry: SavepointEntry, target: str | None) -> None:
+    if entry.target != target:
+        raise InterventionRefusedError(
+            f"By the job's record the savepoint lies in {entry.target}. That is not the `savepoint_target` of the DAG, "
+            f"and this page opens no other place. To delete it, type `cairn dispose {entry.uri}`."
+        )
+
+
+def _taken_in(coordinator: Coordinator, target: str | None, *, stops: bool, drains: bool) -> Head:
     """Give the head of a job that would take a savepoint in."""
     head = coordinator.head()
-    if head.savepoint_target is None:
+    if target is None:
         raise InterventionRefusedError(
-            "The job has no place for savepoints. Give the DAG `CheckpointConfig(savepoint_target=…)`: it holds from "
-            "the next run on. To take one elsewhere, type `cairn savepoint`."
+            "The job has no place for savepoints. Give the DAG `CheckpointConfig(savepoint_target=…)`. To take one "
+            "elsewhere, type `cairn savepoint`."
         )
     try:
-        coordinator.check_savepoint(_request("to-check", "", stops=stops, drains=drains))
+        coordinator.check_savepoint(_request("to-check", "", target, stops=stops, drains=drains))
     except (InvalidConfigError, NoCheckpointError, SavepointRefusedError) as error:
         raise InterventionRefusedError(f"{error.message}.") from error
     return head
 
 
-def _request(operation: str, actor: str, *, stops: bool, drains: bool) -> SavepointRequest:
+def _request(operation: str, actor: str, target: str | None, *, stops: bool, drains: bool) -> SavepointRequest:
     request = f"{REQUEST}{operation}"
     drain = of_last_run.last_epoch(request) if drains else None
-    return SavepointRequest(None, request, stop=stops, drain=drain, actor=actor)
+    return SavepointRequest(target, request, stop=stops, drain=drain, actor=actor)
 
 
 def _holds(head: Head) -> Iterator[str]:
@@ -189,8 +207,8 @@ def _holds(head: Head) -> Iterator[str]:
             yield f"It takes along what these stages have still to read: {', '.join(latest.owing)}."
 
 
-def _copied(head: Head) -> str:
-    return f"Its files are copied into a new folder below {head.savepoint_target}."
+def _copied(target: str | None) -> str:
+    return f"Its files are copied into a new folder below {target}."
 
 
 def _of_stop(after_failure: str = "If the savepoint fails, the job goes on by itself.") -> Iterator[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from ...checkpoint.decisions.rewinds import Rewound
 from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.savepoints.savepoint_request import OpenFolder
+from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import TaskRef
 
 
@@ -88,3 +91,23 @@ class Plan:
         about: dict[str, Json] = {"stage": self.stage} if self.stage else {}
         about |= {"drain": True} if self.drains else {}
         return {"kind": self.kind, "checkpoint": self.checkpoint, **about, "effects": effects, "agreed": self.digest}
+
+
+Region = Mapping[str, Collection[TaskRef]]
+"""The tasks of each stage that runs again with a stage, that one too; empty where the DAG has no such stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What an intervention uses beside the job."""
+
+    target: str | None
+    """Where the DAG has the job's savepoints made."""
+    open_folder: OpenFolder
+    """Opens it, and what lies above."""
+    api: AirflowApiHook
+    """Airflow's API, asked as the person."""
+    dag_id: str
+    """The DAG that makes the job's checkpoints."""
+    region_of: Callable[[str], Region]
+    """Gives the tasks that run again with a stage."""

@@ -33,6 +33,12 @@ class DeclaredJob:
         return is_rendered_later(self.storage) or is_rendered_later(self.job)
 
     @property
+    def savepoint_target(self) -> str | None:
+        """Where the DAG has the job's savepoints made; the pages open no other place (semantics W10)."""
+        target = self.config.get("savepoint_target")
+        return target if isinstance(target, str) else None
+
+    @property
     def specs(self) -> tuple[StageSpec, ...]:
         """The stages as the protocol has them, a mapped task as one."""
         return tuple(StageSpec(each.uid, each.reads, pipelined=each.pipelined) for each in self.stages)

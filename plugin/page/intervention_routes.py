@@ -15,10 +15,10 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.errors import NoSavepointError
 from ..interventions import acts, of_last_run
-from ..interventions.acts import Means, Wanted
+from ..interventions.acts import Wanted
 from ..interventions.of_runs import run_of
 from ..interventions.of_savepoints import REQUEST
-from ..interventions.plan import Kind, Plan, RunKind, begins, changed
+from ..interventions.plan import Kind, Means, Plan, RunKind, begins, changed
 from .answers import API, address, document, html
 from .confirmations import Confirmations, check_origin
 from .declared_jobs import DeclaredJob
@@ -74,7 +74,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return [server.name_of(user), job.dag_id, job.storage, job.job, planned.digest, operation]
 
     def means_of(request: Request, job: DeclaredJob) -> Means:
-        return Means(jobs.reader.folders(job), server.api(request), job.dag_id, job.region)
+        return Means(job.savepoint_target, jobs.reader.folders(job), server.api(request), job.dag_id, job.region)
 
     async def planned_now(request: Request, job: DeclaredJob, wanted: Wanted) -> Plan:
         means = means_of(request, job)
@@ -119,10 +119,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
         done = await jobs.reader.do(job, act, note)
         if done is not None and done.begins and wanted.kind is not RunKind.CHECKPOINT:
-            copies.go_on(job, operation, at_once=True)
+            copies.go_on(job, operation)
         return done
 
-    async def found(request: Request, job: DeclaredJob, operation: str, *, edits: bool) -> Operation | RunOperation:
+    async def found(request: Request, job: DeclaredJob, operation: str) -> Operation | RunOperation:
         try:
             known = await jobs.reader.operation(job, operation)
         except NoSavepointError:
@@ -134,21 +134,24 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
                 raise
             return RunOperation(operation, run_id, state, row)
         if known.waits_for_last_run:
-            return await with_last_run(request, job, known, edits=edits)
-        if known.ready:
-            copies.go_on(job, operation)
-        return replace(known, problem=None if known.entry.ended else copies.problem(job, operation))
+            api = server.api(request)
+            problem = await run_in_threadpool(of_last_run.missing, known.entry, api, job.dag_id)
+        else:
+            problem = None if known.entry.ended else copies.problem(job, operation)
+        return replace(known, problem=problem)
 
-    async def with_last_run(request: Request, job: DeclaredJob, known: Operation, *, edits: bool) -> Operation:
+    async def go_on(request: Request, job: DeclaredJob, operation: str) -> None:
+        """Go on with an operation that has begun, where what began it has ended; twice does no harm."""
+        check_origin(request)
         means = means_of(request, job)
 
-        def look_again(coordinator: Coordinator) -> Operation:
-            problem = of_last_run.go_on(
-                coordinator, known.entry, means.api, job.dag_id, means.open_folder, may_edit=edits
-            )
-            return replace(look(coordinator, known.id), problem=problem)
+        def act(coordinator: Coordinator) -> Operation:
+            known = look(coordinator, operation)
+            of_last_run.go_on(coordinator, known.entry, means)
+            return known
 
-        return await jobs.reader.do(job, look_again)
+        if (await jobs.reader.do(job, act)).ready:
+            copies.go_on(job, operation)
 
     @made.get(one, dependencies=may_edit, include_in_schema=False)
     async def question(
@@ -187,16 +190,16 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return RedirectResponse(f"{address(request, job)}{_ends(kind, checkpoint, operation)}", 303)
 
     @made.get(operations, dependencies=may_read, include_in_schema=False)
-    async def shown(
-        request: Request,
-        operation: OperationId,
-        job: DeclaredJob = Depends(jobs.find),
-        edits: bool = Depends(server.edits),
-    ) -> Response:
-        known = await found(request, job, operation, edits=edits)
+    async def shown(request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)) -> Response:
+        known = await found(request, job, operation)
         if isinstance(known, RunOperation):
             return RedirectResponse(f"{address(request, job)}{_ends(RunKind.CHECKPOINT, None, operation)}", 303)
         return html(request, "operation.html", job=job, tab="savepoints", found=known)
+
+    @made.post(operations, dependencies=may_edit, include_in_schema=False)
+    async def pressed(request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)) -> Response:
+        await go_on(request, job, operation)
+        return RedirectResponse(f"{address(request, job)}/operations/{operation}", 303)
 
     @made.get(f"{API}{one}", summary="What an intervention would do", dependencies=may_edit)
     async def planned(
@@ -235,19 +238,23 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         done = await carry_out(request, user, job, wanted, operation, agrees)
         if done is not None and not done.begins:
             return document(job, done.as_json())
-        answer = document(job, (await found(request, job, operation, edits=True)).as_json())
+        answer = document(job, (await found(request, job, operation)).as_json())
         answer.status_code = 202
         answer.headers["Location"] = address(request, job, API) + f"/operations/{operation}"
         return answer
 
     @made.get(f"{API}{operations}", summary="How far an operation is", dependencies=may_read)
     async def operation_of(
-        request: Request,
-        operation: OperationId,
-        job: DeclaredJob = Depends(jobs.find),
-        edits: bool = Depends(server.edits),
+        request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)
     ) -> JSONResponse:
-        return document(job, (await found(request, job, operation, edits=edits)).as_json())
+        return document(job, (await found(request, job, operation)).as_json())
+
+    @made.post(f"{API}{operations}", summary="Go on with an operation whose process has ended", dependencies=may_edit)
+    async def gone_on_with(
+        request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)
+    ) -> JSONResponse:
+        await go_on(request, job, operation)
+        return document(job, (await found(request, job, operation)).as_json())
 
     return made
 

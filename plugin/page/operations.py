@@ -2,9 +2,9 @@
 
 Airflow knows a run that was asked for, and the head knows a savepoint, so nothing is lost with a process. What is left
 to do for a savepoint is to copy files. The process in which a person confirmed does that at once, on a thread of its
-own. If it ends half-way, or the savepoint first waits for an epoch, two others go on: the task that ends the epoch
-(`sensors`), and each process that is asked how far the operation is. They may do so at the same time, because all write
-the same bytes under the same names.
+own. If it ends half-way, or the savepoint first waits for an epoch, the task that ends the epoch goes on (`sensors`),
+or a process that a person tells to. They may do so at the same time, because all write the same bytes under the same
+names. To ask how far an operation is changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import BoundedSemaphore, Lock, Thread
-from time import monotonic
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind, SavepointEntry
@@ -38,9 +37,6 @@ log = logging.getLogger("airflow_cairn")
 AT_ONCE = 2
 """Savepoints whose files one process copies at the same time; others wait for a place."""
 
-LET_OTHERS_S = 60.0
-"""How long a process that is asked leaves the copying to the others before it copies too, or tries again."""
-
 KEPT = 256
 """Operations that a process remembers its own part of."""
 
@@ -54,7 +50,7 @@ class Operation:
     waits_for: str | None
     """What it waits for; None where only the copying is left, or it has ended."""
     problem: str | None = None
-    """Why this process could not go on with it; it tries again. None: nothing went wrong here."""
+    """Why it does not go on by itself, as far as this process knows; None: nothing is wrong."""
 
     @property
     def kind(self) -> InterventionKind:
@@ -133,14 +129,12 @@ def look(coordinator: Coordinator, operation: str) -> Operation:
     return Operation(operation, entry, coordinator.awaited_by(entry) if held else None)
 
 
+@dataclass(slots=True)
 class _Copy:
     """What one process has done for one savepoint."""
 
-    def __init__(self, since: float) -> None:
-        self.since = since
-        """When it was asked first, or began last."""
-        self.running = False
-        self.problem: str | None = None
+    running: bool = False
+    problem: str | None = None
 
 
 class Copies:
@@ -148,37 +142,28 @@ class Copies:
 
     Args:
         open_store: opens a storage by a connection.
-        now: seconds that only grow.
     """
 
-    def __init__(
-        self, open_store: Callable[[str, str | None], ObjectStore], now: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, open_store: Callable[[str, str | None], ObjectStore]) -> None:
         self._open_store = open_store
-        self._now = now
         self._lock = Lock()
         self._places = BoundedSemaphore(AT_ONCE)
         self._copies: OrderedDict[tuple[DeclaredKey, str], _Copy] = OrderedDict()
 
-    def go_on(self, job: DeclaredJob, operation: str, *, at_once: bool = False) -> Thread | None:
+    def go_on(self, job: DeclaredJob, operation: str) -> Thread | None:
         """Copy what is left, unless this process does so already.
-
-        Args:
-            job: the job.
-            operation: the operation's id.
-            at_once: without waiting whether others do it.
 
         Returns:
             The thread that does it; None where none was started.
         """
         with self._lock:
-            copy = self._copies.setdefault((_key(job), operation), _Copy(self._now()))
+            copy = self._copies.setdefault((_key(job), operation), _Copy())
             self._copies.move_to_end((_key(job), operation))
             if len(self._copies) > KEPT:
                 self._copies.popitem(last=False)
-            if copy.running or not (at_once or self._now() - copy.since >= LET_OTHERS_S):
+            if copy.running:
                 return None
-            copy.running, copy.since = True, self._now()
+            copy.running = True
         thread = Thread(target=self._run, args=(job, operation, copy), name="cairn-savepoint", daemon=True)
         thread.start()
         return thread
@@ -196,7 +181,7 @@ class Copies:
             with self._places:
                 coordinator = Coordinator(self._open_store(storage, aws_conn_id), name, after_swap=metrics.report)
                 coordinator.go_on_with_savepoint(
-                    f"{REQUEST}{operation}", lambda uri: self._open_store(uri, aws_conn_id)
+                    f"{REQUEST}{operation}", job.savepoint_target, lambda uri: self._open_store(uri, aws_conn_id)
                 )
         except CairnError as error:
             problem = printable(masked(str(error)))

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..errors import ForbiddenError, InvalidKeyError, StorageError, UnavailableError, UnsupportedStorageError
 
@@ -20,6 +21,16 @@ HIDDEN = ".cairn-tmp"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MKDIR_TRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where a local store begins."""
+
+    path: str
+    """Absolute; it may be reached through symlinks."""
+    below: tuple[str, ...] = ()
+    """Names on the way down from there; none of them may be a symlink."""
 
 
 class NoSuchFileError(Exception):
@@ -35,22 +46,27 @@ def opened(fd: int) -> Iterator[int]:
         os.close(fd)
 
 
-def open_root(root: str, *, make: bool = False) -> int:
+def open_root(root: Root, *, make: bool = False) -> int:
     """Open the root folder.
 
     Args:
-        root: its absolute path.
+        root: which one.
         make: make it, and the folders above it, where they are missing.
 
     Raises:
         NoSuchFileError: it does not exist and `make` is off.
+        InvalidKeyError: a name below its path is a symlink, or (with `make`) a file.
     """
     if make:
-        _make_durably(root)
+        _make_durably(root.path)
     try:
-        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        top = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise NoSuchFileError(root) from None
+        raise NoSuchFileError(root.path) from None
+    if not root.below:
+        return top
+    with opened(top):
+        return open_folder(top, root.below, make=make)
 
 
 def _make_durably(root: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..errors import InvalidKeyError
 from ..names import order
 from ..port import ObjectStat
-from .folders import HIDDEN, NoSuchFileError, open_folder, open_root, opened
+from .folders import HIDDEN, NoSuchFileError, Root, open_folder, open_root, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class _Entry:
     size_bytes: int = 0
 
 
-def keys_below(root: str, prefix: str, start_after: str | None = None) -> Iterator[ObjectStat]:
+def keys_below(root: Root, prefix: str, start_after: str | None = None) -> Iterator[ObjectStat]:
     """Yield the objects under `prefix` (empty or ending in `/`), after `start_after` if given.
 
     Raises:
@@ -41,14 +41,14 @@ def keys_below(root: str, prefix: str, start_after: str | None = None) -> Iterat
             yield ObjectStat(entry.path, entry.size_bytes, None)
 
 
-def folders_below(root: str, prefix: str) -> Iterator[str]:
+def folders_below(root: Root, prefix: str) -> Iterator[str]:
     """Yield the bare names of the folders directly under `prefix` that hold an object, however deep."""
     for entry in _entries(root, prefix):
         if entry.is_folder and next(keys_below(root, entry.path), None) is not None:
             yield entry.path[len(prefix) : -1]
 
 
-def _entries(root: str, prefix: str) -> list[_Entry]:
+def _entries(root: Root, prefix: str) -> list[_Entry]:
     try:
         with opened(open_root(root)) as top, opened(open_folder(top, prefix.split("/")[:-1])) as folder:
             found = [_entry(name, folder, prefix) for name in os.listdir(folder) if name != HIDDEN]

@@ -11,12 +11,14 @@ For one machine's disk. Over NFS `flock` and `link` may lie; use an object store
 
 from __future__ import annotations
 
+import copy
 import errno
 import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -37,7 +39,7 @@ from ..port import (
 )
 from ..uris import StorageUri
 from .files import chunks, is_folder, leads_to, tag_from, tag_of, try_lock
-from .folders import HIDDEN, NoSuchFileError, explained, open_file, open_folder, open_root, opened, prune
+from .folders import HIDDEN, NoSuchFileError, Root, explained, open_file, open_folder, open_root, opened, prune
 from .listing import folders_below, keys_below
 from .temp_files import TempFile, temp_file
 
@@ -69,8 +71,8 @@ class LocalStore(ObjectStore):
         fraction: Fraction = system_fraction,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self._root = os.path.normpath(root)
-        if not os.path.isabs(self._root) or self._root == "/":
+        self._root = Root(os.path.normpath(root))
+        if not os.path.isabs(self._root.path) or self._root.path == "/":
             raise InvalidKeyError("the root of a local store is an absolute folder below /", root=shorten(str(root)))
         self._token = token
         self._sleep = sleep
@@ -80,7 +82,12 @@ class LocalStore(ObjectStore):
     @property
     def uri(self) -> str:
         """The root: `file:///folder`."""
-        return str(StorageUri("file", "", self._root))
+        return str(StorageUri("file", "", "/".join((self._root.path, *self._root.below))))
+
+    def below(self, folder: str) -> LocalStore:
+        found = copy.copy(self)
+        found._root = replace(self._root, below=(*self._root.below, *_segments(folder)))
+        return found
 
     def describe(self) -> str:
         """Name the store."""

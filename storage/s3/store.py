@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -78,6 +79,7 @@ class S3Store(ObjectStore):
             raise UnsupportedStorageError("this is no S3 URI. Use s3://bucket/prefix", uri=str(where))
         self._uri = str(where)
         self._options = options
+        self._at = partial(S3Store, options=options, token=token, sleep=sleep, fraction=fraction, page_size=page_size)
         client = client_for(options, self._uri)
         self._endpoint = str(client.meta.endpoint_url)
         endpoint = urlsplit(self._endpoint)
@@ -96,6 +98,9 @@ class S3Store(ObjectStore):
     def uri(self) -> str:
         """The root: `s3://bucket/prefix`."""
         return self._uri
+
+    def below(self, folder: str) -> S3Store:
+        return self._at(f"{self._uri}/{check_key(folder)}")
 
     def describe(self) -> str:
         """Name the store and its endpoint."""

@@ -338,7 +338,7 @@ def _prune(world: World, store: ObjectStore | None = None) -> object:
     store = store or world.store
     rule = disposal.HistoryRule(keep=1)
     runtime = Runtime(world.clock, world.new_token)
-    return disposal.prune(store, "flights", rule, lambda uri: Below(store, uri), runtime, series="n")
+    return disposal.prune(store, "flights", rule, TARGET, lambda uri: Below(store, uri), runtime, series="n")
 
 
 def _three(world: World) -> tuple[SavepointEntry, ...]:

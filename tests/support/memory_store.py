@@ -39,6 +39,9 @@ class MemoryStore(ObjectStore):
     def uri(self) -> str:
         return f"s3://{self._name}"
 
+    def below(self, folder: str) -> ObjectStore:
+        raise NotImplementedError("a folder of it is a `Below`")
+
     def describe(self) -> str:
         return f"{self.uri} (in memory)"
 

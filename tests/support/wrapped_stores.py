@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ class WrappedStore(ObjectStore):
     @property
     def uri(self) -> str:
         return self.inner.uri
+
+    def below(self, folder: str) -> ObjectStore:
+        found = copy.copy(self)
+        found.inner = self.inner.below(folder)
+        return found
 
     def describe(self) -> str:
         return self.inner.describe()

@@ -100,7 +100,7 @@ def retain(job: Job) -> None:
 
     def body() -> None:
         runtime = Runtime(lambda: job.hub.now_ms, job.new_token)
-        disposal.prune(job.store, job.auditor.head.job, rule, lambda uri: Below(job.store, uri), runtime)
+        disposal.prune(job.store, job.auditor.head.job, rule, TARGET, lambda uri: Below(job.store, uri), runtime)
 
     job.process("disposes", body)
 
@@ -119,7 +119,7 @@ def finish(job: Job, coordinator: Coordinator) -> None:
     """Finish what somebody has begun and nobody goes on with: half a disposal, half a deletion of what is claimed."""
     for record in coordinator.head().imports:
         if record.claimed:
-            coordinator.start_from(Below(job.store, record.origin.uri))
+            coordinator.start_from(Below(job.store, record.origin.uri), ImportOptions(claim=True))
     for entry in coordinator.head().savepoints:
         if entry.uri in _account(job).thrown:
             try:

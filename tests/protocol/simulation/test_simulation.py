@@ -105,7 +105,7 @@ def test_the_chosen_seeds_have_a_job_of_every_kind() -> None:
 
 def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
     done: Counter[str] = Counter()
-    for seed in (42, 52):
+    for seed in (42, 157):
         job, found = run(plan(seed, STEPS))
         assert found is None, str(found)
         owner, savepoints = job.auditor.owner, job.auditor.savepoints

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import IO
@@ -14,6 +15,7 @@ from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.savepoints.savepoint_format import read
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.storage import Blob, ObjectStat, ObjectStore, PendingUpload, WriteResult
+from airflow_cairn.storage.names import check_key
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.world.world import World
 from tests.support.wrapped_stores import WrappedStore
@@ -37,6 +39,12 @@ class Below(WrappedStore):
     @property
     def uri(self) -> str:
         return self._uri
+
+    def below(self, folder: str) -> ObjectStore:
+        found = copy.copy(self)
+        found._uri = f"{self._uri}/{check_key(folder)}"
+        found.prefix = f"{self.prefix}{folder}/"
+        return found
 
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
         return self.inner.get(self.prefix + key, max_bytes=max_bytes)

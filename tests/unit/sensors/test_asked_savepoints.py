@@ -16,12 +16,19 @@ from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.copy_out import Copying
 from airflow_cairn.checkpoint.savepoints.savepoint_format import SavepointHeader
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
+from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.sensors.asked_savepoints import LATEST, SOONEST, again_after
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job
-from tests.unit.sensors.test_sensor import RUN, at, sensor
+from tests.unit.sensors.test_sensor import RUN, at
+from tests.unit.sensors.test_sensor import sensor as plain_sensor
+
+
+def sensor(job: Job, **options: Any) -> CheckpointSensor:
+    """The last task of the epoch, of a DAG that names where savepoints are made."""
+    return plain_sensor(job, savepoint_target=now(job)[0].target, **options)
 
 
 @pytest.fixture
@@ -55,14 +62,28 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         yield patched
 
 
-def now(job: Job) -> SavepointEntry:
-    (entry,) = job.coordinator.head().savepoints
-    return entry
+def now(job: Job) -> tuple[SavepointEntry, ...]:
+    return job.coordinator.head().savepoints
+
+
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("named", [None, "mine"])
+def test_one_in_a_place_that_the_dag_does_not_name_is_left(  # semantics P1, P2, W10
+    job: Job, tmp_path: Path, said: Said, named: str | None, stop: bool
+) -> None:
+    """Who may write the job's record may name any place there; no task of the job opens it."""
+    (entry,) = waiting(job, tmp_path, "page-1", stop="page-1" if stop else "")
+    before = sorted((tmp_path / "kept").rglob("*"))
+    target = named and f"file://{tmp_path / named}"
+    assert plain_sensor(job, savepoint_target=target).execute(at())["checkpoint"] == 1
+    assert (now(job)[0].status, sorted((tmp_path / "kept").rglob("*"))) == (Status.PENDING, before)
+    assert f"savepoint {entry.id}, asked for from the page, is left as it is" in said.text
+    assert "`cairn savepoint JOB TARGET --request-id ID`" in said.text
 
 
 def test_the_sensor_makes_it(job: Job, asked: SavepointEntry, said: Said) -> None:
     sensor(job).execute(at())
-    assert (now(job).status, now(job).uri) == (Status.COMPLETED, asked.uri)
+    assert (now(job)[0].status, now(job)[0].uri) == (Status.COMPLETED, asked.uri)
     assert f"savepoint {asked.id}, which ada asked for, is complete: {asked.uri}" in said.text
 
 
@@ -70,12 +91,12 @@ def test_a_target_that_is_away_does_not_fail_the_epoch(
     job: Job, asked: SavepointEntry, said: Said, away: pytest.MonkeyPatch
 ) -> None:
     assert sensor(job).execute(at())["checkpoint"] == 1
-    assert now(job).status is Status.PENDING
+    assert now(job)[0].status is Status.PENDING
     assert f"savepoint {asked.id}, asked for from the page, could not be made now" in said.text
     away.undo()
     assert sensor(job).execute(at())["checkpoint"] == 1, "a clear of it, or the sensor of the next epoch"
-    assert now(job).status is Status.COMPLETED
-    assert now(job).id == asked.id
+    assert now(job)[0].status is Status.COMPLETED
+    assert now(job)[0].id == asked.id
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
@@ -93,7 +114,7 @@ def test_a_stop_is_tried_again(  # P2
     assert job.coordinator.head().stopped is None
     away.undo()
     assert sensor(job, deferrable=deferrable).execute(at()) is not None
-    assert (now(job).status, job.coordinator.head().stopped) == (Status.COMPLETED, Stopped.SHUTDOWN)
+    assert (now(job)[0].status, job.coordinator.head().stopped) == (Status.COMPLETED, Stopped.SHUTDOWN)
 
 
 @pytest.mark.usefixtures("away")

@@ -8,7 +8,7 @@ from airflow_cairn.checkpoint.documents.entries import Intervention, Interventio
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.world.savepoints import Below, asked, assert_whole, standing, take
+from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, standing, take
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, RecordingStore
 
@@ -21,7 +21,7 @@ def opened(world: World, *, stop: bool = False) -> SavepointEntry:
 
 def go_on(world: World, request: str = "by hand", store: ObjectStore | None = None) -> SavepointEntry | None:
     store = store or world.store
-    return world.coordinator(store).go_on_with_savepoint(request, lambda uri: Below(store, uri))
+    return world.coordinator(store).go_on_with_savepoint(request, TARGET, lambda uri: Below(store, uri))
 
 
 def to_go_on_with(world: World) -> list[int]:

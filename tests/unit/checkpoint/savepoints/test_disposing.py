@@ -98,7 +98,9 @@ def test_the_folder_of_one_that_failed_is_not_used_again_though_it_is_forgotten(
     with pytest.raises(UnavailableError):
         take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
     world.clock.advance(timedelta(hours=1))
-    failed = take(world)
+    failed = world.coordinator().look_for_savepoint("by hand")
+    assert failed is not None
+    assert failed.status is Status.FAILED
 
     def meanwhile() -> None:
         _dispose(world, failed)
@@ -299,6 +301,7 @@ def test_a_series_is_pruned_and_nothing_else(world: World) -> None:  # semantics
         world.store,
         "flights",
         HistoryRule(keep=3),
+        TARGET,
         lambda uri: Below(world.store, uri),
         runtime,
         series="nightly/",
@@ -315,7 +318,7 @@ def test_one_that_cannot_be_read_keeps_no_other(world: World) -> None:  # semant
     folder(world, first).delete(["_metadata"])
     folder(world, first).create("_metadata", newer)
     runtime = Runtime(world.clock, world.new_token)
-    found = prune(world.store, "flights", HistoryRule(keep=1), lambda uri: Below(world.store, uri), runtime)
+    found = prune(world.store, "flights", HistoryRule(keep=1), TARGET, lambda uri: Below(world.store, uri), runtime)
     assert [each.uri for each in found.disposed] == [second.uri]
     ((uri, why),) = found.kept
     assert uri == first.uri
@@ -330,6 +333,7 @@ def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semant
         world.store,
         "flights",
         HistoryRule(keep=1),
+        TARGET,
         lambda uri: Below(world.store, uri),
         Runtime(world.clock, world.new_token),
     )
@@ -382,7 +386,9 @@ def test_what_is_too_old_goes_while_no_run_is_active(world: World, idle: Callabl
     stray = "flights/chk-0000000001/state/clean/9-00000000000000ff/x"
     world.memory.put(stray, b"of a driver that died")
     runtime = Runtime(world.clock, world.new_token)
-    found = prune(world.store, "flights", HistoryRule(keep=1), lambda uri: Below(world.store, uri), runtime, series="n")
+    found = prune(
+        world.store, "flights", HistoryRule(keep=1), TARGET, lambda uri: Below(world.store, uri), runtime, series="n"
+    )
     kept = world.coordinator().head().savepoints
     assert [each.uri for each in found.disposed] == [each.uri for each in made if each not in kept]
     assert len(kept) == 1

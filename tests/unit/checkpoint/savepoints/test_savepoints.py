@@ -462,16 +462,14 @@ def test_many_files_at_once(world: World) -> None:
     assert_whole(world, take(world, asked(parallel=8)))
 
 
-def test_the_job_has_a_default_target(world: World) -> None:  # semantics P1
-    world.run_epoch("e1")
-    with pytest.raises(InvalidConfigError, match="the savepoint has no target: name one, or give the job a default"):
-        take(world, asked(target=None))
+def test_a_target_that_only_the_record_names_is_said_and_not_followed(world: World) -> None:  # semantics P1, W10
     world.config = replace(CONFIG, savepoint_target="s3a://elsewhere/nightly/")
-    world.run_epoch("e2")
-    entry = take(world, asked(target=None))
-    assert entry.target == "s3://elsewhere/nightly"
-    assert_whole(world, entry)
-    assert take(world, asked(target=None)) == take(world, asked(target="s3://elsewhere/nightly")) == entry
+    world.run_epoch("e1")
+    recorded = r"has no target: name one\. The job's DAG has given the one below.*recorded=`s3://elsewhere/nightly`"
+    for ask in (take, lambda world, request: world.coordinator().check_savepoint(request)):
+        with pytest.raises(InvalidConfigError, match=recorded):
+            ask(world, asked(target=None))
+    assert_whole(world, take(world, asked(target="s3://elsewhere/nightly")))
 
 
 def test_a_bad_default_is_refused_where_the_dag_is_parsed() -> None:  # semantics P1

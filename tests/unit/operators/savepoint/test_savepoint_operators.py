@@ -136,6 +136,7 @@ def test_nothing_completed(job: Job, target: str) -> None:
         ({"storage": None}, InvalidConfigError, "no storage is given"),
         ({"job": None}, InvalidConfigError, "no job is given"),
         ({"job": "../x"}, InvalidNameError, "this job name cannot be used"),
+        ({"target": None}, InvalidConfigError, "no target is given: write target='s3://bucket/prefix'.*task=`take`"),
         ({"target": "gs://bucket/x"}, UnsupportedStorageError, r"no storage for the scheme gs.*gs://bucket/x"),
         ({"target": "/kept"}, InvalidKeyError, "this is no storage URI: it has no scheme"),
         ({"target": 7}, InvalidKeyError, "this is no storage URI: it is no text"),
@@ -206,8 +207,10 @@ def test_the_only_way_back_is_not(job: Job, target: str, said: Said) -> None:  #
         ({"savepoint": "file:///x", "job": "flights"}, "give either the savepoint"),
         ({"job": "flights"}, "force is for one savepoint; keep and max_age cut a history"),
         ({"job": "flights", "keep": 3, "force": True}, "force is for one savepoint"),
-        ({"job": "flights", "keep": 0}, "keep"),
-        ({"job": "flights", "max_age": timedelta(0)}, "max_age must be a timedelta of more than zero"),
+        ({"job": "flights", "keep": 3}, "no target is given: write target='s3://bucket/prefix'"),
+        ({"savepoint": "file:///x", "target": "file:///kept"}, "give either the savepoint"),
+        ({"job": "flights", "keep": 0, "target": "file:///kept"}, "keep"),
+        ({"job": "flights", "max_age": timedelta(0), "target": "file:///k"}, "max_age must be a timedelta of more"),
         ({"savepoint": "file:///x", "storage": None}, "no storage is given"),
         ({"savepoint": "file:///x", "force": "no"}, r"force must be True or False.*force=`'no'`"),
         ({"savepoint": "gs://bucket/x"}, r"no storage for the scheme gs.*task=`dispose`"),
@@ -238,6 +241,6 @@ def test_ten_nights_of_which_three_are_kept(job: Job, target: str) -> None:  # s
 
 
 def test_a_dag_that_keeps_all_throws_none_away() -> None:
-    dag = savepoint_dag("flights", None, storage="file:///s", keep=None, dag_id="mine", tags=["x"])
+    dag = savepoint_dag("flights", None, "file:///kept", storage="file:///s", keep=None, dag_id="mine", tags=["x"])
     assert isinstance(dag, DAG)
     assert (dag.dag_id, list(dag.task_dict), dag.tags) == ("mine", ["take_savepoint"], {"x"})

@@ -20,7 +20,7 @@ from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.world.savepoints import Below
+from tests.support.world.savepoints import TARGET, Below
 from tests.support.world.world import CONFIG, JOB, STAGES
 
 ADMIN, NARROW, VIEWER = "admin", "narrow", "viewer"
@@ -48,19 +48,22 @@ def edits(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> bool:
     return x_user == ADMIN or (x_user == NARROW and dag_id == "flights")
 
 
-def dag_of(dag_id: str, *jobs: tuple[str, str], suffix: str = "") -> dict[str, Any]:
+def dag_of(dag_id: str, *jobs: tuple[str, str], suffix: str = "", target: str | None = TARGET) -> dict[str, Any]:
     """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each.
 
     Args:
         dag_id: the DAG's.
         *jobs: its jobs.
         suffix: what the names of their stages end with.
+        target: where their savepoints are made; None: nowhere.
     """
     specs = [
         replace(each, uid=each.uid + suffix, upstream=tuple(up + suffix for up in each.upstream)) for each in STAGES
     ]
     stages = [asdict(each) for each in drawn(specs, {each.uid: f"epoch.{each.uid}" for each in specs})]
-    further = json.dumps({"aws_conn_id": None, "config": config_json(CONFIG), "stages": stages})
+    further = json.dumps(
+        {"aws_conn_id": None, "config": config_json(replace(CONFIG, savepoint_target=target)), "stages": stages}
+    )
     tasks = [
         {"task_id": f"epoch{number}.trigger", "storage": storage, "job": job, "cairn_job": further}
         for number, (storage, job) in enumerate(jobs)
@@ -191,9 +194,9 @@ PATIENCE_S = 300.0
 """How long a request of a test waits for a store: on any machine, however busy."""
 
 
-def one_job(store: ObjectStore | Exception, dag_id: str = "flights") -> StandIn:
+def one_job(store: ObjectStore | Exception, dag_id: str = "flights", target: str | None = TARGET) -> StandIn:
     """Give a server with one DAG that has one job, in one store."""
-    return StandIn([dag_of(dag_id, (STORAGE, JOB))], {STORAGE: store})
+    return StandIn([dag_of(dag_id, (STORAGE, JOB), target=target)], {STORAGE: store})
 
 
 class Page:

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.hooks.own_airflow_api import OwnAirflowApi
 from tests.support.world.savepoints import TARGET, Below, assert_whole, standing
 from tests.support.world.world import CONFIG, World
-from tests.unit.plugin.page.stand_in import VIEWER, Page, StandIn, one_job
+from tests.unit.plugin.page.stand_in import ADMIN, VIEWER, Page, StandIn, one_job
 from tests.unit.plugin.page.test_operations import API, STOP, TOKEN, ended, form_of, polled
 from tests.unit.plugin.page.test_pages import ONE, words
 
@@ -65,7 +65,7 @@ def run_last(world: World, page: Page, path: str) -> dict[str, Any]:
     world.run_epoch(epoch)
     coordinator = world.coordinator()
     for entry in coordinator.savepoints_to_go_on_with():  # as the task does that ends the epoch
-        coordinator.go_on_with_savepoint(entry.request, lambda uri: Below(world.memory, uri))
+        coordinator.go_on_with_savepoint(entry.request, TARGET, lambda uri: Below(world.memory, uri))
     return ended(page, f"/api/v1{path}")
 
 
@@ -152,23 +152,30 @@ def test_where_airflow_refuses_the_run_the_job_goes_on(idle: World) -> None:  # 
     assert idle.run_epoch("b")
 
 
-def test_a_poll_makes_the_run_where_the_process_ended_before_it(idle: World) -> None:  # semantics P2
+def test_a_person_has_the_run_made_where_the_process_ended_before_it(idle: World) -> None:  # semantics P2
     server = one_job(idle.memory)
     path = cut_short(server)
-    by_a_viewer = polled(server).get(f"/api/v1{path}", user=VIEWER).json()
-    assert by_a_viewer["problem"].startswith("the last run has not been made: Airflow answers 403")
-    assert by_a_viewer["status"] == "IN_PROGRESS", "who may only read does not have the stop given up"
     page = polled(server)
-    assert page.get(f"/api/v1{path}").json()["problem"] is None
+    for user in (VIEWER, ADMIN):
+        found = page.get(f"/api/v1{path}", user=user).json()
+        assert (found["status"], "has it made with Go on" in found["problem"]) == ("IN_PROGRESS", True)
+    assert server.airflow.runs == {}, "who asks changes nothing"
+    assert page.post(path, "", user=VIEWER).status_code == 403
+    server.airflow.declines = "not now"
+    assert "The last run has not been made" in words(page.post(path, "").text)
+    server.airflow.declines = ""
+    assert page.post(path, "").status_code == 303
     assert len(server.airflow.runs) == 1
+    assert page.get(f"/api/v1{path}").json()["problem"] is None
     assert run_last(idle, page, path)["failure"] is None
     assert idle.coordinator().head().stopped is Stopped.SHUTDOWN
 
 
-def test_a_poll_makes_no_run_once_the_stop_was_given_up(idle: World) -> None:
+def test_no_run_is_made_once_the_stop_was_given_up(idle: World) -> None:
     server = one_job(idle.memory)
     path = cut_short(server)
     idle.coordinator().resume()
+    assert polled(server).post(path, "").status_code == 303
     assert polled(server).get(f"/api/v1{path}").json()["failure"] is not None
     assert server.airflow.runs == {}
 
@@ -181,9 +188,10 @@ def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World
     server.airflow.runs[run_id] = "failed"
     before = idle.coordinator().head()
     for address in (path, f"/api/v1{path}"):
-        assert "A person who may edit the DAG" in page.get(address, user=VIEWER).text
-    assert idle.coordinator().head() == before, "a person who may only read changes nothing"
-    found = page.get(f"/api/v1{path}").json()
+        assert "A person who may edit runs gives the stop up with Go on" in page.get(address).text
+        assert page.post(address, "", user=VIEWER).status_code == 403
+    assert idle.coordinator().head() == before, "who asks changes nothing"
+    found = page.post(f"/api/v1{path}", "", **TOKEN).json()
     assert found["status"] == "COMPLETED"
     assert f"its DAG run {run_id} has ended" in found["failure"]["detail"]
     assert "The savepoint was not made. The job goes on." in words(page.get(path).text)
@@ -192,7 +200,7 @@ def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World
     assert idle.run_epoch("b")
 
 
-def test_an_attempt_that_is_under_way_is_not_given_up_by_a_poll(idle: World) -> None:
+def test_an_attempt_that_is_under_way_is_not_given_up(idle: World) -> None:
     server = one_job(idle.memory)
     page = polled(server)
     path = drained(page)
@@ -200,4 +208,4 @@ def test_an_attempt_that_is_under_way_is_not_given_up_by_a_poll(idle: World) -> 
     idle.read_days("a", epoch_name(run_id))
     idle.trigger(epoch_name(run_id))
     server.airflow.runs[run_id] = "failed"
-    assert page.get(f"/api/v1{path}").json()["status"] == "IN_PROGRESS"
+    assert page.post(f"/api/v1{path}", "", **TOKEN).json()["status"] == "IN_PROGRESS"

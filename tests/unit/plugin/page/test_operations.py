@@ -15,13 +15,14 @@ from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.plugin.page.declared_jobs import declared_jobs
-from airflow_cairn.plugin.page.operations import KEPT, LET_OTHERS_S, Copies
+from airflow_cairn.plugin.page.operations import KEPT, Copies
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.errors import ForbiddenError
 from scripts.harness.wait import wait_until
 from tests.support.page_world import busy_world
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import CONFIG, JOB, World
+from tests.support.wrapped_stores import RecordingStore
 from tests.unit.plugin.page.stand_in import STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
 
@@ -146,7 +147,7 @@ def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World) -> None
     assert page.get(f"/api/v1{address}").json()["waits_for"] is None
     another_process = idle.coordinator()
     (entry,) = another_process.savepoints_to_go_on_with()
-    another_process.go_on_with_savepoint(entry.request, lambda uri: Below(idle.memory, uri))
+    another_process.go_on_with_savepoint(entry.request, TARGET, lambda uri: Below(idle.memory, uri))
     assert ended(page, f"/api/v1{address}")["kind"] == "stop"
     assert idle.coordinator().head().stopped is Stopped.SHUTDOWN
 
@@ -162,34 +163,34 @@ def test_an_operation_that_fails_says_why(idle: World) -> None:
     assert "The savepoint was not made. The job goes on." in words(page.get(address).text)
 
 
-def test_a_process_that_has_nothing_to_do_with_it_answers_and_goes_on(idle: World) -> None:
-    """The one in which somebody confirmed has ended: nothing is lost with it."""
+def test_a_process_that_has_nothing_to_do_with_it_goes_on_where_a_person_says_so(idle: World) -> None:
+    """The one in which somebody confirmed has ended: nothing is lost with it. Who only asks changes nothing (W10)."""
     entry = idle.coordinator().open_savepoint(
         asked("page-x", timeout=timedelta(hours=1), actor="ada"), lambda uri: Below(idle.memory, uri)
     )
-    now = [0.0]
-    (job,) = declared_jobs(dag_of("flights", (STORAGE, JOB)))
-    copies = Copies(one_job(idle.memory).open_store, now=lambda: now[0])
-    assert copies.go_on(job, "x") is None, "another process may be at it"
-    now[0] = LET_OTHERS_S
-    thread = copies.go_on(job, "x")
-    assert thread is not None
-    thread.join(100)
+    store = RecordingStore(idle.memory)
+    page, path = polled(one_job(store)), f"{ONE}/operations/x"
+    for address in (path, f"/api/v1{path}"):
+        asked_for = page.get(address)
+        assert asked_for.status_code == 200
+        assert page.post(address, "", user=VIEWER).status_code == 403
+        assert page.post(address, "", sec_fetch_site="cross-site").status_code == 403
+    assert "Go on" in words(page.get(path).text)
+    assert store.writes == []
+    assert page.post(path, "").status_code == 303
+    assert ended(page, f"/api/v1{path}")["location"] == entry.uri
     assert_whole(idle, idle.coordinator().head().savepoints[0])
-    assert copies.problem(job, "x") is None
-    assert entry.id == 3
-    assert polled(one_job(idle.memory)).get(f"{API}/operations/x").json()["location"] == entry.uri
+    assert page.post(f"/api/v1{path}", "", **TOKEN).json()["status"] == "COMPLETED", "twice does no harm"
+    assert "Go on" not in words(page.get(path).text)
 
 
 def test_what_stopped_a_process_is_said_and_it_tries_again(idle: World) -> None:
     idle.coordinator().open_savepoint(asked("page-x", actor="ada"), lambda uri: Below(idle.memory, uri))
     server = one_job(ForbiddenError("no right to list", password="hunter2"))
-    now = [0.0]
     (job,) = declared_jobs(dag_of("flights", (STORAGE, JOB)))
-    copies = Copies(server.open_store, now=lambda: now[0])
-    for seconds, problem in ((0.0, "no right to list"), (LET_OTHERS_S, None)):
-        now[0] += seconds
-        thread = copies.go_on(job, "x", at_once=not seconds)
+    copies = Copies(server.open_store)
+    for problem in ("no right to list", None):
+        thread = copies.go_on(job, "x")
         assert thread is not None
         thread.join(100)
         said = copies.problem(job, "x")
@@ -200,10 +201,14 @@ def test_what_stopped_a_process_is_said_and_it_tries_again(idle: World) -> None:
     assert idle.coordinator().head().savepoints[0].status is Status.COMPLETED
 
 
-def test_a_process_remembers_so_many_of_its_own(idle: World) -> None:
+def test_a_process_remembers_so_many_of_its_own() -> None:
     (job,) = declared_jobs(dag_of("flights", (STORAGE, JOB)))
-    copies = Copies(one_job(idle.memory).open_store, now=lambda: 0.0)
-    assert [copies.go_on(job, str(number)) for number in range(KEPT + 5)] == [None] * (KEPT + 5)
+    copies = Copies(one_job(ForbiddenError("no right to list")).open_store)
+    for number in range(KEPT + 1):
+        thread = copies.go_on(job, str(number))
+        assert thread is not None
+        thread.join(100)
+    assert (copies.problem(job, "0"), copies.problem(job, "1")) == (None, "no right to list")
 
 
 def test_a_savepoint_is_disposed_of(idle: World) -> None:  # semantics P3, O1
@@ -240,7 +245,7 @@ def test_one_that_is_needed_or_is_being_made_is_not_disposed_of(idle: World) -> 
 def test_without_a_place_for_savepoints_it_says_what_to_add() -> None:
     world = busy_world(system_runtime().now_ms() - 20_000)
     assert world.config.savepoint_target is None
-    answer = polled(one_job(world.memory)).get(SAVEPOINT)
+    answer = polled(one_job(world.memory, target=None)).get(SAVEPOINT)
     assert answer.status_code == 409
     assert "CheckpointConfig(savepoint_target=…)" in answer.text
 

@@ -84,7 +84,10 @@ def test_every_answer_has_the_headers(page: Page) -> None:
 
 def test_whatever_changes_a_job_requires_the_right_to_edit(page: Page) -> None:
     asks = [path for path in routed(page, "GET") if "/interventions/" in path]
-    assert sorted(asks) == sorted(routed(page, "POST"))
+    operations = [path for path in routed(page, "GET") if "/operations/" in path]
+    assert sorted([*asks, *operations]) == sorted(routed(page, "POST"))
+    for path in operations:
+        assert page.post(path, "", user=VIEWER).status_code == 403, path
     for path in asks:
         assert page.get(path, user=VIEWER).status_code == 403, path
         assert page.post(path, "", user=VIEWER).status_code == 403, path
