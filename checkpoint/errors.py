@@ -121,7 +121,7 @@ class SourceRefusedError(CheckpointError):
 
 
 class SourceError(CheckpointError):
-    """A source raised; the text names it, the step and the cause (semantics T1, T8)."""
+    """A source raised, or gave what cannot be kept; the text names it, the step and the cause (semantics T1, T8)."""
 
     kind = ErrorKind.CONFLICT
 

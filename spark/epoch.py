@@ -20,7 +20,7 @@ from ..checkpoint.attempts.acknowledgements import ExecutionReports
 from ..checkpoint.documents.acknowledgement import AckMetrics
 from ..checkpoint.documents.attempt import Handover
 from ..checkpoint.documents.metadata import CHECKS
-from ..checkpoint.documents.strict_json import Json
+from ..checkpoint.documents.strict_json import Json, plain_json
 from ..checkpoint.errors import FencedError, InvalidStateError
 from ..checkpoint.open_job import OpenJob
 from ..checkpoint.runtime import Runtime, system_runtime
@@ -49,7 +49,6 @@ from .output.outputs import Outputs
 from .output.writer import Writer
 from .session import session
 from .stored import key_groups
-from .stored.json_values import plain_json
 from .stored.local_state import LocalState
 from .stored.outputs import frame, nothing, united
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..checkpoint import CheckpointConfig, Coordinator, InvalidConfigError, Slice, StageSpec, TriggerRequest
 from ..checkpoint.answers import BeginAnswer, EpochCompleted, Ready, Submit, Triggered
 from ..checkpoint.documents.layout import epoch_name
-from ..checkpoint.documents.strict_json import Json
+from ..checkpoint.documents.strict_json import Json, plain_json
 from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.source import Reading, RunFacts, Shelf
@@ -136,12 +136,13 @@ def window_of(start: Moment | None, end: Moment | None, detail: Mapping[str, Jso
     """Make what an epoch reads.
 
     Raises:
-        InvalidConfigError: a moment is none, or has no time zone; or the window ends before it starts.
+        InvalidConfigError: a moment is none, or has no time zone; the window ends before it starts; or `detail` would
+            come back as something else.
     """
     first, after = _moment("start", start), _moment("end", end)
     if first is not None and after is not None and datetime.fromisoformat(first) > datetime.fromisoformat(after):
         raise InvalidConfigError("the window ends before it starts", start=first, end=after)
-    return Slice(first, after, dict(detail or {}))
+    return Slice(first, after, plain_json("detail", dict(detail or {}), refusal=InvalidConfigError))
 
 
 def _moment(name: str, given: Moment | None) -> str | None:

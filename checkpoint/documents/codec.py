@@ -47,6 +47,11 @@ def encode(document: Mapping[str, Any]) -> bytes:
         ) from error
 
 
+def size_of(plain: Any) -> int:
+    """Give the size of an author's value in bytes, as documents hold it."""
+    return len(_ENCODER.encode(plain).encode())
+
+
 def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTES) -> dict[str, Any]:
     """Read a document of ours.
 

@@ -1,5 +1,7 @@
 """Frozen dataclasses to JSON and back, by their annotations; what does not fit is named by its path.
 
+`plain_json` is the one check of a value that an author gives to be kept, before it gets into a document.
+
 Kept to what our documents use: str, int, bool, None, enums, nested dataclasses, `tuple[X, ...]`, `dict[str, X]`, unions
 with None, `Json` for a user's own value, and `Annotated[X, check]` where `check(value)` raises ValueError or an error
 of ours. Fields a document lacks take their default; fields it has too many are refused where `exact` says so, because
@@ -11,6 +13,7 @@ A reader is built once for each annotation; a document of 100,000 files is read 
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 from collections.abc import Callable, Hashable
 from enum import Enum
@@ -19,12 +22,19 @@ from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ...storage.errors import CairnError
-from ..errors import DocumentError
+from ...storage.names import shorten
+from ..errors import DocumentError, InvalidStateError
 
 T = TypeVar("T")
 
 Json = Any
-"""A value of the user's own, already known to be JSON."""
+"""A value of the user's own, already known to be JSON (`plain_json`)."""
+
+MAX_VALUE_DEPTH = 12
+"""Brackets inside brackets of such a value; a document is refused beyond 20 (semantics W5), and has some around it."""
+
+_MAX_BITS = 12_000
+"""Python's own JSON reader refuses numbers of more than 4,300 digits."""
 
 SPARSE = MappingProxyType({"sparse": True})
 """`field(metadata=SPARSE)`: the field is left out of the JSON while it is empty, which must be its default."""
@@ -33,6 +43,81 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 """JSON as they are; by their exact type, because an enum may be a text as well."""
 
 _Reader = Callable[[Any], Any]
+
+
+def plain_json(
+    what: str,
+    value: object,
+    *,
+    refusal: type[CairnError] = InvalidStateError,
+    later: Callable[[object], bool] | None = None,
+) -> Any:
+    """Give an author's value as it will come back: a copy that is equal to it, a tuple being equal to a list.
+
+    Args:
+        what: what the value is, for the message.
+        value: text, finite numbers, booleans, None, and lists, tuples and dictionaries of them.
+        refusal: the error to raise.
+        later: tells what the run replaces, such as another task's result; it is left as it is.
+
+    Raises:
+        InvalidStateError: or `refusal`: something else would come back, or the value is nested too deeply.
+    """
+    return _Plain(what, refusal, later).copy(value, "", 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plain:
+    """Copies one value."""
+
+    what: str
+    refusal: type[CairnError]
+    later: Callable[[object], bool] | None
+
+    def copy(self, value: object, path: str, depth: int) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._text(value, path)
+        if isinstance(value, int):
+            if value.bit_length() > _MAX_BITS:
+                raise self._refused(path, f"a number of more than {_MAX_BITS} bits cannot be read back")
+            return int(value)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise self._refused(path, f"{value!r} is not JSON. Put None instead")
+            return float(value)
+        if self.later is not None and self.later(value):
+            return value
+        if not isinstance(value, (list, tuple, dict)):
+            kind = type(value).__name__
+            raise self._refused(path, f"a value of type {kind} is not JSON. Put text, numbers, lists and dictionaries")
+        if depth > MAX_VALUE_DEPTH:
+            raise self._refused(path, f"it is nested more than {MAX_VALUE_DEPTH} levels deep")
+        if isinstance(value, dict):
+            return {self._key(key, path): self.copy(each, f"{path}[{key!r}]", depth + 1) for key, each in value.items()}
+        return [self.copy(each, f"{path}[{index}]", depth + 1) for index, each in enumerate(value)]
+
+    def _key(self, key: object, path: str) -> str:
+        if not isinstance(key, str):
+            kind = type(key).__name__
+            raise self._refused(
+                path,
+                f"the key {shorten(key)} is of type {kind}, and JSON's keys are texts: it would come back as another key. "
+                "Make a text of each: {str(p): offset for p, offset in found.items()}",
+            )
+        return self._text(key, path)
+
+    def _text(self, value: str, path: str) -> str:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise self._refused(path, "it holds text that UTF-8 cannot hold") from None
+        return str.__str__(value)  # the text itself: an enum that is a text has another one to print
+
+    def _refused(self, path: str, why: str) -> CairnError:
+        where = f" at {path[:80]}" if path else ""
+        return self.refusal(f"{self.what} cannot be kept as JSON{where}: {why}")
 
 
 class _MisfitError(Exception):
@@ -52,6 +137,9 @@ def to_json(value: Any) -> Any:
     """Turn a dataclass, and whatever it holds, into plain JSON values.
 
     A None that is the default is left out, and so is what is empty in a field that is `SPARSE`.
+
+    Raises:
+        InvalidStateError: a key is no text.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -68,6 +156,11 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
+        for name in value:
+            if not isinstance(name, str):
+                raise InvalidStateError(
+                    f"the key {shorten(name)} of a document is no text, and would come back as another"
+                )
         return {name: to_json(content) for name, content in value.items()}
     if isinstance(value, (tuple, list)):
         return [to_json(content) for content in value]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ...storage.errors import CairnError, GoneError
 from ..completion import settle
@@ -23,7 +22,7 @@ from ..documents.attempt import HookAnswer, HookAnswersDocument, HooksRef, Pendi
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import HookLine
-from ..documents.strict_json import Json, to_json
+from ..documents.strict_json import Json, plain_json, to_json
 from ..errors import CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError, MasterHookError
 from ..open_job import UseCase
 from ..reasons import Reason
@@ -120,24 +119,17 @@ class HookAnswers(UseCase):
         found = call(hook.name, "trigger", hook.timeout, lambda: hook.trigger(checkpoint, timestamp_ms))
         if found is None:
             return
-        answer = HookAnswer(hook.name)
+        what = f"the answer of the master hook {hook.name}"
         if isinstance(found, bytes):
-            answer = replace(answer, data=base64.b64encode(found).decode())
+            answer = HookAnswer(hook.name, data=base64.b64encode(found).decode())
         else:
-            answer = replace(answer, value=found)
-        try:
-            data = codec.encode(to_json(answer))
-            codec.check_depth(data, key=hook.name)
-        except (InvalidStateError, DocumentError) as error:
+            answer = HookAnswer(hook.name, value=plain_json(what, found))
+        size = codec.size_of(to_json(answer))
+        if size > MAX_ANSWER_BYTES:
             raise InvalidStateError(
-                f"the answer of the master hook {hook.name} cannot be kept: {error.message}", hook=hook.name
-            ) from error
-        if len(data) > MAX_ANSWER_BYTES:
-            raise InvalidStateError(
-                f"the answer of the master hook {hook.name} is too large. Let the hook keep the bulk itself, and "
-                "answer where it is",
+                f"{what} is too large. Let the hook keep the bulk itself, and answer where it is",
                 hook=hook.name,
-                size_bytes=len(data),
+                size_bytes=size,
                 limit_bytes=MAX_ANSWER_BYTES,
             )
         yield answer

@@ -7,6 +7,7 @@ opened on another completed checkpoint; a source refuses where that checkpoint h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -19,9 +20,9 @@ from ..documents import layout
 from ..documents.attempt import EpochDocument, Slice
 from ..documents.head import Head
 from ..documents.read_windows import ReadWindows
-from ..documents.strict_json import Json
+from ..documents.strict_json import Json, plain_json
 from ..request import TriggerRequest
-from ..source import Refusal, RunFacts, Shelf, Source
+from ..source import Reading, Refusal, RunFacts, Shelf, Source
 from ..store import newer_documents
 from ..store.job_files import JobFiles
 from ..store.source_lists import SideLists
@@ -71,10 +72,13 @@ def read(
 
     Returns:
         The slice, and lines for the log; or the first refusal.
+
+    Raises:
+        SourceError: a source failed, or gave what cannot be kept as it is.
     """
     log: list[str] = []
     for source in sources:
-        answer = call(source.name, "read", partial(source.read, run, positions.get(source.name)))
+        answer = call(source.name, "read", partial(_read, source, run, positions.get(source.name)))
         if isinstance(answer, Refusal):
             return InputRefused(source.name, answer.text)
         log.extend(f"{source.name}: {line}" for line in answer.log)
@@ -95,7 +99,11 @@ def place(
 def advanced(
     positions: Mapping[str, Json], slice_: Slice, sources: tuple[Source, ...], shelf: Shelf
 ) -> dict[str, Json] | InputRefused:
-    """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position."""
+    """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position.
+
+    Raises:
+        SourceError: a source failed, or gave a position that cannot be kept as it is.
+    """
     after = dict(positions)
     by_name = {source.name: source for source in sources}
     for name, part in (slice_.sources or {}).items():
@@ -103,11 +111,27 @@ def advanced(
             return InputRefused(
                 name, f"the epoch reads from the source {name!r}, which the DAG no longer has: put it back"
             )
-        moved = call(name, "advance", partial(by_name[name].advance, after.get(name), part, shelf))
+        moved = call(name, "advance", partial(_advanced, by_name[name], after.get(name), part, shelf))
         if isinstance(moved, Refusal):
             return InputRefused(name, moved.text)
         after[name] = moved
     return after
+
+
+# A source gets copies: one that changes its arguments would change what is compared with its answer later.
+
+
+def _read(source: Source, run: RunFacts, position: Json) -> Reading | Refusal:
+    answer = source.read(run, deepcopy(position))
+    if isinstance(answer, Refusal):
+        return answer
+    plain_json("the window of the slice", answer.window)
+    return replace(answer, part=plain_json("what the epoch reads", answer.part))
+
+
+def _advanced(source: Source, position: Json, part: Json, shelf: Shelf) -> Json | Refusal:
+    moved = source.advance(deepcopy(position), deepcopy(part), shelf)
+    return moved if isinstance(moved, Refusal) else plain_json("the new position", moved)
 
 
 class Placement:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from ...storage.names import check_name, shorten
 from ..documents import codec
-from ..documents.strict_json import Json
+from ..documents.strict_json import Json, plain_json
 from ..errors import DocumentError, InvalidConfigError, InvalidStateError
 from ..source import Reading, Refusal, RunFacts
 from ..validation import refuses_unknown
@@ -112,17 +113,16 @@ class Offsets:
             InvalidStateError: it gives no pair of JSON values, or too large ones.
         """
         what = f"the function {getattr(self.ask, '__qualname__', shorten(self.ask))} of the source {self.name!r}"
-        answer = self.ask(position, run)
+        answer = self.ask(deepcopy(position), run)  # the function may go on from it in place
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise InvalidStateError(f"{what} must return (what to read, new position)", found=shorten(answer))
-        for kind, value in zip(("what to read", "the new position"), answer, strict=True):
-            try:
-                size = len(codec.encode({"value": value}))
-            except InvalidStateError as error:
-                raise InvalidStateError(f"{what} gave no JSON as {kind}: {error.message}") from error
+        found = {}
+        for name, kind, value in zip(("read", "to"), ("what to read", "the new position"), answer, strict=True):
+            found[name] = plain_json(f"{kind}, which {what} gave,", value)
+            size = codec.size_of(found[name])
             if size > MAX_VALUE_BYTES:
                 raise InvalidStateError(f"{what} gave too much as {kind}", size_bytes=size, limit_bytes=MAX_VALUE_BYTES)
-        return Reading({"from": position, "read": answer[0], "to": answer[1]})
+        return Reading({"from": position, **found})
 
     def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
         """Go to the end of `part`; refuse one that starts elsewhere than at the position.

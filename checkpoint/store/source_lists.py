@@ -21,7 +21,7 @@ from ..documents import codec, layout
 from ..documents.attempt import DocumentRef
 from ..documents.fields import Count, Job
 from ..documents.list_reference import KIND, SideList
-from ..documents.strict_json import Json, from_json, to_json
+from ..documents.strict_json import Json, from_json, plain_json, to_json
 from ..errors import DocumentError
 from .job_files import READ_BYTES, JobFiles, pieces
 from .jsonl import Reference, Spool
@@ -101,10 +101,11 @@ class SideLists:
         header = _Header(self._files.job, source)
         spool.put(codec.encode({"kind": KIND, "format": codec.FORMAT, **to_json(header)}))
         count = 0
+        what = f"a value that the source {source} lists"
         for value in values:
-            spool.put(codec.encode({"value": value}))
+            spool.put(codec.encode({"value": plain_json(what, value)}))
             count += 1
-        noted = note()
+        noted = plain_json(f"the note to the list of the source {source}", note())
         spool.put(codec.encode({"kind": "end", **to_json(_End(count, noted))}))
         return count, noted
 

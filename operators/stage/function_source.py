@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidConfigError
+from ...tasks.job_settings import naming
 
 EPOCH = "epoch"
 """The name of the function's first parameter, which is given the open epoch."""
@@ -82,13 +84,12 @@ def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], *, function:
     Raises:
         InvalidConfigError: an argument is no JSON.
     """
-    _as_json(args, kwargs, function=function, task=task, unknown=_known_later)
+    _plain(args, kwargs, function=function, task=task, later=_known_later)
 
 
-def _known_later(value: object) -> None:
+def _known_later(value: object) -> bool:
     # So Airflow tells what it replaces by a value when the task runs; the class that says so is not public.
-    if not hasattr(value, "iter_references"):
-        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    return hasattr(value, "iter_references")
 
 
 def _has_another_decorator(function: Callable[..., Any], task: str, which: str = "") -> InvalidConfigError:
@@ -169,27 +170,26 @@ def application_source(name: str, source: str, args: Sequence[Any], kwargs: Mapp
     Raises:
         InvalidConfigError: an argument is no JSON.
     """
-    given = _as_json(args, kwargs, function=name, task=task)
+    given = json.dumps(_plain(args, kwargs, function=name, task=task))
     return _APPLICATION.format(source=source.rstrip(), name=name, given=given)
 
 
-def _as_json(
+def _plain(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
     function: str,
     task: str,
-    unknown: Callable[[object], None] | None = None,
-) -> str:
-    try:
-        return json.dumps({"args": list(args), "kwargs": dict(kwargs)}, allow_nan=False, default=unknown)
-    except (TypeError, ValueError) as error:
-        raise InvalidConfigError(
-            f"an argument of the function cannot be handed to another process: {error}. Give text, numbers, booleans, "
-            "lists and dictionaries of them",
-            task=task,
-            function=function,
-        ) from error
+    later: Callable[[object], bool] | None = None,
+) -> dict[str, Any]:
+    with naming(task=task, function=function):
+        plain: dict[str, Any] = plain_json(
+            "what the function is given",
+            {"args": list(args), "kwargs": dict(kwargs)},
+            refusal=InvalidConfigError,
+            later=later,
+        )
+    return plain
 
 
 # The annotations may name what only the DAG file has imported; Python does not evaluate them here.

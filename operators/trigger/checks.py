@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
+from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.stage_graph import check_stages
 from ...storage.names import shorten
+from ...tasks.job_settings import is_rendered_later, naming
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -124,3 +126,31 @@ def check_poll_interval(poll_interval: object) -> float:
     if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=shorten(poll_interval))
     return seconds
+
+
+def check_slice_detail(detail: object, *, rendered: bool = False, **where: str | None) -> dict[str, Any]:
+    """Check that the input's detail can be kept in the store (semantics T8).
+
+    Args:
+        detail: a JSON object, or None for none; before it is rendered, it may be or hold a template.
+        rendered: whether the templates were rendered.
+        **where: the task or group, for the message.
+
+    Returns:
+        The detail as it will come back; empty where it is none, or known only when the task runs.
+
+    Raises:
+        InvalidConfigError: it is no JSON object, or would come back as something else; the message says where in it.
+    """
+    if detail is None or (not rendered and is_rendered_later(detail)):
+        return {}
+    if not isinstance(detail, dict):
+        raise InvalidConfigError(
+            f"slice_detail must be a JSON object, a dict of texts, numbers, lists and dicts: found "
+            f"{type(detail).__name__}",
+            **where,
+        )
+    with naming(**where):
+        later = None if rendered else is_rendered_later
+        kept: dict[str, Any] = plain_json("slice_detail", detail, refusal=InvalidConfigError, later=later)
+    return kept

@@ -46,7 +46,6 @@ from ...tasks.job_settings import (
 from ...tasks.listeners import tell_if_possible
 from ...tasks.messages import already_completed, already_read
 from ...tasks.reports.checkpoint_link import CheckpointLink
-from ...tasks.slice_detail import check_slice_detail
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger
 from ..graph.declaration import Push, TriggerOperator
@@ -54,7 +53,7 @@ from ..graph.first_stage import first_stages_of
 from ..graph.stages import StageTask
 from ..graph.topology import stages_of
 from ..stage.curable import WHERE_A_RETRY_MAY_CURE
-from .checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
+from .checks import check_config, check_poll_interval, check_slice_detail, check_specs, fit_schedule, name_schedule
 from .intervals import check_intervals
 from .last_run import make_room
 from .run_facts import kind_of, run_facts, slice_of

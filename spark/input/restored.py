@@ -7,6 +7,7 @@ nothing is copied. The cleaner keeps a file as long as one checkpoint refers to 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from ...checkpoint.documents.attempt import RestorePointer
@@ -77,14 +78,16 @@ class RestoredState:
             self.put(name, plain)
 
     def value(self, files: JobFiles, name: str, default: Any, local: LocalState | None = None) -> Any:
-        """Give a value as it goes on, `default` where there is none.
+        """Give a copy of a value as it goes on, `default` where there is none.
 
         Raises:
             GoneError: the file that holds it is gone.
             DocumentError: that file has been altered.
         """
         stored = self.outputs.get(f"{VALUE}.{name}")
-        return self.values.get(name, default) if stored is None else small_state.read(files, stored, local)
+        if stored is not None:
+            return small_state.read(files, stored, local)
+        return deepcopy(self.values[name]) if name in self.values else default
 
     def choose(self, name: str, kind: str | None) -> str:
         """Find what `name` means among what is carried over: an `Output.id`, or `value.<name>`.

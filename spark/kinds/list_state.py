@@ -6,6 +6,7 @@ What Flink calls operator state: offsets of partitions, rules, thresholds. It is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 from ...checkpoint.decisions.state_assignment import assign
@@ -15,7 +16,7 @@ from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from ..output.writer import Writer
-from ..stored.json_values import plain_json
+from ...checkpoint.documents.strict_json import plain_json
 from ..stored.local_state import LocalState
 from ..stored.outputs import Stored
 from . import small_state
@@ -89,7 +90,8 @@ def given_out(files: JobFiles, stored: Stored, handover: Handover, local: LocalS
         items = small_state.read(files, stored, local)
     if stored.output.mode is None or not isinstance(items, list) or not all(isinstance(each, list) for each in items):
         raise DocumentError("the checkpoint holds no list state by this name", output=stored.output.id)
-    return [list(each) for each in assign(stored.output.mode, items, handover.parallelism or len(items))]
+    assigned = assign(stored.output.mode, items, handover.parallelism or len(items))
+    return [deepcopy(list(each)) for each in assigned]  # what is carried over stays as it is
 
 
 def _is_list(value: object) -> bool:

@@ -18,7 +18,6 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage.checksums import algorithm_of, checksum_of
 from ...storage.errors import DocumentError
 from ..output.writer import Writer
-from ..stored.json_values import size_of
 from ..stored.local_state import LocalState
 from ..stored.outputs import Stored
 
@@ -48,7 +47,7 @@ def check_size(what: str, plain: Any) -> None:
     Raises:
         InvalidStateError: it is larger than 16 MiB.
     """
-    size = size_of(plain)
+    size = codec.size_of(plain)
     if size > MAX_BYTES:
         raise InvalidStateError(
             f"{what} is too large to be kept as JSON. Write it as a DataFrame with epoch.snapshot, or as files with "
@@ -92,7 +91,7 @@ def settle(
     """
     inline = {each: stored.output.items for each, stored in outputs.items() if stored.output.items is not None}
     inline.update({f"value.{name}": value for name, value in values.items()})
-    chosen = to_files({each: size_of(content) for each, content in inline.items()})
+    chosen = to_files({each: codec.size_of(content) for each, content in inline.items()})
     if len(chosen) > MAX_FILES:
         raise InvalidStateError(
             "the values and lists of this stage are too many together. Put them into one, or write them as a DataFrame "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from threading import Lock
 
-from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.documents import codec
+from ...checkpoint.documents.strict_json import Json, plain_json
 from ...checkpoint.errors import InvalidStateError
 from ...storage.names import check_name
-from ..stored.json_values import plain_json, size_of
 
 MAX_BYTES = 20 * 1024
 """Of all committables of a stage, as JSON: they say where the staged data are, and are not the data."""
@@ -39,7 +39,7 @@ class Committables:
                     f"the committable {name!r} was given before in this epoch; each name is used once",
                     stage=self._stage,
                 )
-            size = size_of({**self.values, name: plain})
+            size = codec.size_of({**self.values, name: plain})
             if size > MAX_BYTES:
                 raise InvalidStateError(
                     f"with {name!r} the committables of this stage are too large. Keep what is staged outside, and "

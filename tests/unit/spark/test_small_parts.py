@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.documents import codec
 from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef as Ref
 from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, RestorePointer, Slice
@@ -25,7 +20,6 @@ from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.input import slices, upstream
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.session import check_version, session
-from airflow_cairn.spark.stored.json_values import plain_json
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
 from airflow_cairn.storage.errors import DocumentError
@@ -202,66 +196,6 @@ def test_files_of_all_slices_from_the_documents_and_from_a_long_list() -> None: 
 
 def test_slices_that_are_no_dates_adjoin_by_their_text() -> None:
     assert slices.hull_of(handover(Slice("w1", "w2"), Slice("w0", "w1"))) == Slice("w0", "w2")
-
-
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (math.nan, "cannot be kept: nan is not JSON. Put None instead"),
-        ({"a": [1, math.inf]}, "cannot be kept at '.a[1]': inf is not JSON"),
-        ({"a": {1: 2}}, "cannot be kept at '.a': the key 1 is a int. Keys of JSON are text"),
-        ({"a": {1, 2}}, "cannot be kept at '.a': a set is not JSON"),
-        (object(), "a object is not JSON"),
-        (b"x", "a bytes is not JSON"),
-        ("\ud800", "text that UTF-8 cannot hold"),
-        ({"\ud800": 1}, "text that UTF-8 cannot hold"),
-        pytest.param(1 << 20_000, "a number of more than 12000 bits", id="huge"),
-    ],
-)
-def test_values_that_are_no_small_json(value: object, why: str) -> None:  # semantics A4, W5
-    with pytest.raises(InvalidStateError) as refused:
-        plain_json("the value 'offsets'", value)
-    assert "the value 'offsets'" in str(refused.value)
-    assert why in str(refused.value)
-
-
-def test_values_nested_too_deeply() -> None:  # semantics W5
-    value: Any = 1
-    for _ in range(12):
-        value = [value]
-    assert plain_json("deep", value) == value
-    with pytest.raises(InvalidStateError, match="nested more than 12 levels deep"):
-        plain_json("deep", {"x": value})
-    circle: list[Any] = []
-    circle.append(circle)
-    with pytest.raises(InvalidStateError, match="nested more than 12 levels deep"):
-        plain_json("circle", circle)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=20,
-)
-
-
-@given(JSON)
-def test_what_is_taken_comes_back(value: Any) -> None:
-    try:
-        plain = plain_json("x", value)
-    except InvalidStateError as refused:
-        assert "UTF-8" in str(refused) or "nested" in str(refused)
-        return
-    data = codec.encode({"values": {"x": plain}})
-    assert codec.parse(data, key="x")["values"]["x"] == value
-
-
-def test_tuples_become_lists_and_the_copy_is_our_own() -> None:
-    mine = {"a": (1, 2), "b": []}
-    plain = plain_json("x", mine)
-    assert plain == {"a": [1, 2], "b": []}
-    mine["b"].append(1)  # type: ignore[attr-defined]
-    assert plain["b"] == []
 
 
 class Odd(Exception):  # noqa: N818 - a name to be seen in the text

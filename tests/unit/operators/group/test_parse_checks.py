@@ -275,10 +275,16 @@ def test_a_bad_storage_or_job_says_where_it_stands(
         ("config='x'", "config must be a CheckpointConfig"),
         ("config={}", "config must be a CheckpointConfig"),
         ("slice_detail='a'", "found str"),
-        ("slice_detail={'from': timedelta(1)}", "slice_detail['from'] is of type timedelta"),
-        ("slice_detail={'files': ['a', {'x'}]}", "slice_detail['files'][1] is of type set"),
-        ("slice_detail={'a': float('nan')}", "slice_detail['a'] is nan"),
-        ("slice_detail={1: 'a'}", "slice_detail has the key 1, which is no text"),
+        (
+            "slice_detail={'from': timedelta(1)}",
+            "slice_detail cannot be kept as JSON at ['from']: a value of type timedelta is not JSON",
+        ),
+        (
+            "slice_detail={'files': ['a', {'x'}]}",
+            "slice_detail cannot be kept as JSON at ['files'][1]: a value of type set is not JSON",
+        ),
+        ("slice_detail={'a': float('nan')}", "slice_detail cannot be kept as JSON at ['a']: nan is not JSON"),
+        ("slice_detail={1: 'a'}", "slice_detail cannot be kept as JSON: the key 1 is of type int"),
     ],
 )
 def test_what_a_group_is_given(dag_file: DagFile, group: str, text: str) -> None:  # semantics S3, T8

@@ -189,7 +189,7 @@ def test_the_application_is_the_source_and_its_arguments() -> None:
     text = application_source("f", "def f(epoch, x: Epoch, y):\n    epoch.put(x, y)\n", ["it's"], {"y": None}, task="t")
     compile(text, "f.py", "exec")
     assert '{"args": ["it\\\'s"], "kwargs": {"y": null}}' in text
-    with pytest.raises(InvalidConfigError, match="cannot be handed to another process"):
+    with pytest.raises(InvalidConfigError, match="what the function is given cannot be kept as JSON"):
         application_source("f", "def f(epoch, x): ...", [object()], {}, task="t")
 
 
@@ -243,7 +243,7 @@ def test_a_secret_in_an_argument_is_refused_as_in_conf(job: Job, day: str, airpo
 
 @pytest.mark.parametrize("day", [date(2001, 1, 1), {"of": {1, 2}}, float("nan")])
 def test_an_argument_that_cannot_be_shipped_is_refused_at_parse(job: Job, day: object) -> None:
-    with DAG("flights"), pytest.raises(InvalidConfigError, match="cannot be handed to another process"):
+    with DAG("flights"), pytest.raises(InvalidConfigError, match="what the function is given cannot be kept as JSON"):
         decorate(storage=job.storage)(day)
 
 

@@ -161,7 +161,7 @@ def test_two_processes_of_one_name_are_refused(tmp_path: Path) -> None:
         ([[1]], "split", "[stage=`routes` subtasks=`1` parallelism=`2`]"),
         ([[1], [2], []], "union", "[stage=`routes` subtasks=`3` parallelism=`2`]"),
         ([[1], [2]], "broadcast", "its subtasks hold different items"),
-        ([[1], [float("nan")]], "split", "the list state 'offsets' cannot be kept at '[0]': nan is not JSON"),
+        ([[1], [float("nan")]], "split", "the list state 'offsets' cannot be kept as JSON at [0]: nan is not JSON"),
         ([["x" * MAX_BYTES], []], "split", "the list state 'offsets' is too large"),
     ],
 )
