@@ -103,7 +103,7 @@ class _Plain:
             kind = type(key).__name__
             raise self._refused(
                 path,
-                f"the key {shorten(key)} is of type {kind}, and JSON's keys are texts: it would come back as another key. "
+                f"the key {shorten(key)} is of type {kind}, and JSON's keys are texts: it would come back as another. "
                 "Make a text of each: {str(p): offset for p, offset in found.items()}",
             )
         return self._text(key, path)

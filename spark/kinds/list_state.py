@@ -12,11 +12,11 @@ from typing import Any
 from ...checkpoint.decisions.state_assignment import assign
 from ...checkpoint.documents.acknowledgement import ListMode, Output
 from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from ..output.writer import Writer
-from ...checkpoint.documents.strict_json import plain_json
 from ..stored.local_state import LocalState
 from ..stored.outputs import Stored
 from . import small_state

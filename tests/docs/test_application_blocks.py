@@ -1,6 +1,7 @@
 """The documentation's applications run, in one Spark session: first without state, then with what they have left.
 
-One writes to a database: it runs with PostgreSQL, its JDBC driver and the listener of its page.
+One writes to a database: it runs with PostgreSQL, its JDBC driver and the listener of its page. One reads from Kafka:
+it runs with the source of its page, on a stand-in for a topic.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from airflow.sdk import DAG
 
-from airflow_cairn.checkpoint import FileSource
+from airflow_cairn.checkpoint import FileSource, Offsets
 from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.cli import main as cli
+from airflow_cairn.spark.epoch import as_current
 from airflow_cairn.spark.stored import once, runs
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
 from scripts.harness.postgres_server import PostgresServer
@@ -30,6 +33,7 @@ from scripts.setup.base import ROOT
 from tests.docs.test_shell_blocks import CAIRN, ON_SPARK, verb
 from tests.real.spark.pipeline import Pipeline, session_builder
 from tests.support.documented import documented
+from tests.support.kafka_stand_in import SparkWithKafka, Topic
 from tests.support.world.parties import Ids
 
 if TYPE_CHECKING:
@@ -39,7 +43,8 @@ pytestmark = pytest.mark.spark
 
 DATABASE = "jdbc:postgresql:shop"
 APPLICATIONS = [each for each in doc_blocks(ROOT) if each.kind is Kind.APPLICATION]
-BLOCKS = [each for each in APPLICATIONS if DATABASE not in each.text]
+KAFKA = 'format("kafka")'
+BLOCKS = [each for each in APPLICATIONS if DATABASE not in each.text and KAFKA not in each.text]
 STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 _RESTORES = re.compile(r"epoch\.(?:state|list_state|restore_files|get)\(")
 INPUT = """
@@ -177,6 +182,24 @@ def test_the_application_that_writes_to_a_database_runs_with_its_listener(lake: 
                 ("ann", 40),
             ]
             assert connection.execute("SELECT * FROM staged_orders").fetchall() == []
+
+
+def test_the_application_that_reads_from_kafka_goes_on_where_it_ended(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W11, T8
+    [block] = [each for each in APPLICATIONS if KAFKA in each.text]
+    topic, spark = Topic(monkeypatch, "orders"), SparkWithKafka(lake.spark)
+    with DAG("docs"):
+        source = Offsets(documented("how-to/sources.md", "new_orders"))
+    pipeline = Pipeline(f"file://{lake.folder}/epochs", lake.spark, (StageSpec("clean"),), job="docs-kafka")
+    for run, topic.ends in (("r1", {0: 10, 1: 10}), ("r2", {0: 12, 1: 15})):
+        pipeline.trigger(run, sources=(source,))
+        epoch = pipeline.epoch(run, "clean")
+        monkeypatch.setattr(epoch, "spark", spark)
+        with as_current(epoch):
+            exec(compile(block.text, block.where, "exec", dont_inherit=True), {})
+        pipeline.complete(run)
+    assert spark.read_ranges == [[[0, 0, 10], [1, 0, 10]], [[0, 10, 12], [1, 10, 15]]]
 
 
 def test_the_commands_that_compact_run(

@@ -1,4 +1,4 @@
-"""Each way by which an author's value gets into the store, with a value that would come back as another (W10)."""
+"""Each way by which an author's value gets into the store, with a value that would come back as another (W11)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def trigger(world: World, epoch: str, source: Source) -> Any:
     ],
     ids=["offsets, read", "offsets, position", "read", "advance", "listed for the epoch", "listed for the position"],
 )
-def test_an_answer_of_a_source(world: World, source: Source, what: str) -> None:  # semantics W10, T1, T8
+def test_an_answer_of_a_source(world: World, source: Source, what: str) -> None:  # semantics W11, T1, T8
     """The trigger fails before anything is stored, and is kept and counted as one whose source raises."""
     with pytest.raises(SourceError) as refused:
         trigger(world, "a", source)
@@ -84,7 +84,7 @@ def function(epoch, limits) -> None:
 
 def given_to_function() -> None:
     with DAG("flights"):
-        spark_epoch_task(function, storage="file:///lake")(BY_NUMBER)
+        cast("Any", spark_epoch_task(function, storage="file:///lake"))(BY_NUMBER)
 
 
 def given_to_group() -> None:
@@ -113,7 +113,7 @@ def in_epoch(act: Callable[[Any], None]) -> Callable[[Path], None]:
     ],
     ids=["hook", "put", "list", "committable", "detail of a test", "slice_detail", "argument"],
 )
-def test_any_other_value(tmp_path: Path, give: Any, error: type[CairnError], what: str) -> None:  # semantics W10
+def test_any_other_value(tmp_path: Path, give: Any, error: type[CairnError], what: str) -> None:  # semantics W11
     with pytest.raises(error) as refused:
         give(tmp_path)
     said = refused.value.message
@@ -128,7 +128,7 @@ def answering() -> Ids:
     return ids
 
 
-def test_a_source_that_changes_what_it_is_given(world: World) -> None:  # semantics W10, T8
+def test_a_source_that_changes_what_it_is_given(world: World) -> None:  # semantics W11, T8
     """It counts on in the position that it got; what it started from is kept as it was."""
 
     def ask(position: Any, _run: RunFacts) -> Any:
@@ -144,7 +144,7 @@ def test_a_source_that_changes_what_it_is_given(world: World) -> None:  # semant
     assert answer.pending.slice.sources == {"offsets": {"from": {"0": 5}, "read": {"0": 5}, "to": {"0": 10}}}
 
 
-def test_what_an_epoch_is_given_is_a_copy(tmp_path: Path) -> None:  # semantics W10
+def test_what_an_epoch_is_given_is_a_copy(tmp_path: Path) -> None:  # semantics W11
     """Changing it keeps nothing; only `put` and `snapshot_list` do."""
     with local_epoch(NO_SPARK, folder=tmp_path, values={"seen": [1]}, lists={"offsets": [[{"next": 1}]]}) as epoch:
         epoch.get("seen").append(2)

@@ -1,4 +1,4 @@
-"""The check of a value that an author gives to be kept: what comes back is equal, or it is refused (semantics W10)."""
+"""The check of a value that an author gives to be kept: what comes back is equal, or it is refused (semantics W11)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stored(value: object) -> Any:
     ],
 )
 def test_what_would_come_back_as_something_else_is_refused(value: object, place: str, why: str) -> None:
-    """semantics W10, A4, W5: at once, with its place in the value"""
+    """semantics W11, A4, W5: at once, with its place in the value"""
     with pytest.raises(InvalidStateError) as refused:
         plain_json("the value 'offsets'", value)
     assert refused.value.message.startswith(f"the value 'offsets' cannot be kept as JSON{place}: ")
@@ -87,7 +87,7 @@ def test_what_would_come_back_as_something_else_is_refused(value: object, place:
         (Span(1, 2), [1, 2]),
     ],
 )
-def test_what_is_equal(value: object, comes_back: object) -> None:  # semantics W10
+def test_what_is_equal(value: object, comes_back: object) -> None:  # semantics W11
     """A tuple is equal to a list; a text, a number or a dictionary of a class of its own is equal to the plain one."""
     kept = plain_json("x", value)
     for found in (kept, stored(value)):
@@ -122,7 +122,7 @@ def with_lists(value: Any) -> Any:
 
 
 @given(JSON | ANYTHING)
-def test_whatever_is_taken_comes_back_equal(value: Any) -> None:  # semantics W10
+def test_whatever_is_taken_comes_back_equal(value: Any) -> None:  # semantics W11
     try:
         found = stored(value)
     except InvalidStateError as refused:
@@ -144,7 +144,7 @@ def test_values_nested_too_deeply() -> None:  # semantics W5
             plain_json("deep", deep)
 
 
-def test_the_copy_is_our_own() -> None:  # semantics W10
+def test_the_copy_is_our_own() -> None:  # semantics W11
     mine: dict[str, Any] = {"b": []}
     plain = plain_json("x", mine)
     mine["b"].append(1)
@@ -156,7 +156,7 @@ def test_what_the_run_replaces_is_left_as_it_is() -> None:
     assert plain_json("x", {"a": [later, (1,)]}, later=lambda value: value is later) == {"a": [later, [1]]}
 
 
-def test_no_document_gets_a_key_that_is_no_text() -> None:  # semantics W10
+def test_no_document_gets_a_key_that_is_no_text() -> None:  # semantics W11
     """Whatever way it took"""
     with pytest.raises(InvalidStateError, match="the key 0 of a document is no text"):
         to_json({"positions": [{0: 10}]})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,8 @@ from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents
 from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.source_lists import INLINE_BYTES
 from airflow_cairn.storage import open_store
+from tests.support.documented import documented
+from tests.support.kafka_stand_in import Topic
 from tests.support.world.world import World
 
 DAY_0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -350,6 +353,24 @@ def test_offsets_ask_the_function_and_go_on_where_it_ended() -> None:
     assert isinstance(first, Reading)
     assert source.advance(None, first.part) == 5
     assert isinstance(source.advance(5, first.part), Refusal)
+
+
+def test_offsets_of_partitions_go_on_where_they_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W11, T8
+    """By the function of the page, which asks Kafka's client; a partition that is new begins at its start."""
+    topic = Topic(monkeypatch, "orders")
+    with DAG("docs"):
+        source = Offsets(documented("how-to/sources.md", "new_orders"))
+    found = []
+    for epoch, topic.ends in (("a", {0: 10, 1: 10}), ("b", {0: 12, 1: 15}), ("c", {0: 12, 1: 16, 2: 3})):
+        request = replace(world.request(epoch), sources=(source,), run=RunFacts(epoch))
+        answer = world.coordinator().trigger(request)
+        assert isinstance(answer, Triggered)
+        part = (answer.pending.slice.sources or {})["offsets"]
+        found.append([[int(number), part["read"][number], end] for number, end in part["to"].items()])
+        world.run_epoch(epoch)
+    assert found == [[[0, 0, 10], [1, 0, 10]], [[0, 10, 12], [1, 10, 15]], [[0, 12, 12], [1, 15, 16], [2, 0, 3]]]
 
 
 @pytest.mark.parametrize("answer", [5, (1, object()), (float("nan"), 1), ("x" * MAX_VALUE_BYTES, 1)])
