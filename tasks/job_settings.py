@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from airflow.sdk import XComArg
 
@@ -112,6 +112,27 @@ def naming_connections(**conn_ids: str | None) -> Iterator[None]:
 def is_rendered_later(value: object) -> bool:
     """Tell whether a value is known only when the task runs: a Jinja template or another task's result."""
     return isinstance(value, XComArg) or (isinstance(value, str) and ("{{" in value or "{%" in value))
+
+
+class NamesJob(Protocol):
+    """A task or group that names a job, as the DAG file has it."""
+
+    @property
+    def storage(self) -> str | None:
+        """The storage's URI, or a template of it."""
+
+    @property
+    def job(self) -> str | None:
+        """The job's name, or a template of it."""
+
+
+def is_same_job(one: NamesJob, other: NamesJob) -> bool:
+    """Tell whether two name one job, however they spell its storage; a template is equal to the same text alone."""
+    return one.job == other.job and _place(one.storage) == _place(other.storage)
+
+
+def _place(storage: str | None) -> StorageUri | str | None:
+    return storage if storage is None or is_rendered_later(storage) else parse_storage_uri(storage)
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class FileSource:
             DocumentError: `position` was not written by a FileSource, or a side list that it names is broken.
         """
         seen = SeenFiles.of(position, self.uri)
-        if seen.uri != self.uri:
+        if not _is_same_place(seen.uri, self.uri):
             return Refusal(
                 f"the source {self.name!r} has read from {seen.uri} and is now at {self.uri}: give it a new name to "
                 "start anew there"
@@ -99,7 +99,7 @@ class FileSource:
         listed = _list_of(part)
         seen = SeenFiles.of(position, self.uri)
         for uri in (part["uri"], seen.uri):
-            if uri != self.uri:
+            if not _is_same_place(uri, self.uri):
                 return Refusal(
                     f"the source {self.name!r} was at {uri} when that was fixed, and is now at {self.uri}: put the "
                     "uri back, or give the source a new name to start anew and mark this run as done"
@@ -244,6 +244,10 @@ def _list_of(part: Json) -> SideList | None:
 def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> str | None:
     """Give the first file that is known in another shape than when it was chosen; None: there is none."""
     return next((file["key"] for file in files if lookup.mark(file["key"]) != file.get("replaces")), None)
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    return parse_storage_uri(one) == parse_storage_uri(other)
 
 
 def _digest(position: Json) -> str:

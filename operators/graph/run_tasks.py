@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...hooks.clear_body import TaskRef
 from ...tasks.clearing import Where
-from ...tasks.job_settings import scope_of
+from ...tasks.job_settings import is_same_job, scope_of
 from .declaration import TriggerOperator
 from .first_stage import task_that_triggers
 from .stages import StageTask, instances_of, is_stage
@@ -53,7 +53,7 @@ def trigger_of(task: StageOperator) -> TaskRef | None:
         for each in task.dag.tasks
         if isinstance(each, TriggerOperator)
         and scope_of(each.task_group) is scope
-        and (scope is not None or (each.storage, each.job) == (own.storage, own.job))
+        and (scope is not None or is_same_job(each, own))
     ]
     return task_that_triggers(found[0]) if len(found) == 1 else None
 
@@ -83,4 +83,4 @@ def _stages_of_job(task: StageOperator) -> list[StageTask]:
         for stage in instances_of(each)
     ]
     (own, *_) = (stage.operator for stage in found if stage.task_id == task.task_id)
-    return [each for each in found if (each.operator.storage, each.operator.job) == (own.storage, own.job)]
+    return [each for each in found if is_same_job(each.operator, own)]

@@ -15,7 +15,7 @@ from ...checkpoint.config import AT_LEAST_ONCE
 from ...checkpoint.errors import InvalidConfigError
 from ...sensors.checkpoint import CheckpointSensor
 from ...storage.names import shorten
-from ...tasks.job_settings import CheckpointScope, naming
+from ...tasks.job_settings import CheckpointScope, is_same_job, naming
 from ..graph.stages import StageTask, instances_of, is_stage, kind_of
 from ..trigger.operator import TriggerCheckpointOperator
 
@@ -126,7 +126,7 @@ def _uids(stages: Sequence[StageTask]) -> Iterator[tuple[str, str]]:
 def _check_job(stages: Sequence[StageTask], scope: CheckpointScope, group: str) -> None:
     for stage in stages:
         operator = stage.operator
-        if (operator.storage, operator.job) != (scope.storage, scope.job):
+        if not is_same_job(operator, scope):
             raise InvalidConfigError(
                 f"{stage.task_id} names another storage or job than its group: remove them from the task",
                 group=group,

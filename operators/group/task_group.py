@@ -24,7 +24,7 @@ from ...hooks.clear_body import TaskRef
 from ...sensors.asset_events import check_table_outlets
 from ...sensors.checkpoint import CheckpointSensor
 from ...tasks.connect_session import ConnectSession, check_session
-from ...tasks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
+from ...tasks.job_settings import CheckpointScope, check_storage_and_job, is_same_job, naming, scope_of
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
 from ..graph.first_stage import task_that_triggers
@@ -317,8 +317,7 @@ class CheckpointedTaskGroup(TaskGroup):
     def _check_only_one(self) -> None:
         mine = self.checkpoint_scope
         for other in _checkpointed_groups(self.dag.task_group):
-            theirs = other.checkpoint_scope
-            if other is not self and (theirs.storage, theirs.job) == (mine.storage, mine.job):
+            if other is not self and is_same_job(other.checkpoint_scope, mine):
                 raise InvalidConfigError(
                     f"{other.group_id} and {self.group_id} are of one job: their epochs would complete each other. "
                     "Give each group its own job (job='…')",

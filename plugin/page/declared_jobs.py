@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.failures.regions import regions_of
 from ...checkpoint.views.drawn_stages import DrawnStage
 from ...hooks.clear_body import TaskRef
+from ...storage.errors import CairnError
+from ...storage.uris import check_storage_uri
 from ...tasks.job_settings import is_rendered_later
 
 
@@ -97,5 +100,15 @@ def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> De
         DrawnStage(each["uid"], each["task_id"], each["instances"], tuple(each["reads"]), tuple(each["pipelined"]))
         for each in further["stages"]
     )
-    named = str(task["storage"]), str(task["job"])
+    named = spelled(str(task["storage"])), str(task["job"])
     return DeclaredJob(dag_id, task["task_id"], *named, further["aws_conn_id"], further["config"], stages)
+
+
+def spelled(storage: str) -> str:
+    """Spell a storage's URI as all of Cairn does: what is read and done there is remembered under it.
+
+    A template, and what a DAG names that is no storage, stay as they are.
+    """
+    with suppress(CairnError):
+        return check_storage_uri(storage)
+    return storage

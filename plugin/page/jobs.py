@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views.checkpoint_list import JobRow, JobState
 from ...storage.errors import CairnError
-from .declared_jobs import DeclaredJob, declared_jobs
+from .declared_jobs import DeclaredJob, declared_jobs, spelled
 from .job_reader import JobReader
 from .problems import JobNotKnownError, Problem, TemplatedJobError, problem_of
 from .server import Schedule, Server
@@ -171,7 +171,7 @@ class Jobs:
         if found is None:
             return job
         _, fields = found
-        return replace(job, storage=str(fields.get("storage")), job=str(fields.get("job")))
+        return replace(job, storage=spelled(str(fields.get("storage"))), job=str(fields.get("job")))
 
     async def _row(self, job: DeclaredJob, schedule: Schedule | None) -> ListedJob:
         if job.is_templated:

@@ -197,6 +197,38 @@ def test_a_source_that_moves_while_an_epoch_waits_for_its_retry_is_refused(folde
     assert folder.run("1") == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("s3://lake/in", "s3a://lake/in"),
+        ("s3://lake/in", "s3://lake/in/"),
+        ("s3a://lake/in/", "S3://lake/in"),
+        ("file:///data/in", "file:///data/in/"),
+        ("file:///data/in", "file:/data/in"),
+    ],
+)
+def test_a_folder_that_is_spelt_otherwise_is_the_same(folder: Folder, first: str, then: str) -> None:  # semantics T8
+    """The next epoch goes on, and one that was fixed before the change is tried again as it was."""
+
+    def trigger(epoch: str, uri: str) -> Any:
+        facts = RunFacts(epoch, open_store=lambda _uri, _: open_store(f"file://{folder.root}"))
+        request = replace(folder.world.request(epoch), sources=(FileSource(uri),), run=facts)
+        return folder.names(folder.world.coordinator().trigger(request))
+
+    folder.put("a")
+    assert trigger("1", first) == ["a"]
+    folder.world.run_epoch("1")
+    folder.put("b")
+    assert trigger("2", first) == ["b"]
+    folder.give_up("2")
+    assert trigger("2", then) == ["b"]
+    folder.world.run_epoch("2")
+    folder.put("c")
+    assert trigger("3", then) == ["c"]
+    folder.world.run_epoch("3")
+    assert trigger("4", first) == []
+
+
 def test_a_failed_epoch_that_a_newer_one_overtook_reads_nothing_twice(folder: Folder) -> None:
     folder.put("a")
     folder.trigger("1")

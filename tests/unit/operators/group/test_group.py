@@ -18,6 +18,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
+from airflow_cairn.operators.graph.run_tasks import trigger_of, where_of
 from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
 from tests.support.airflow_fixtures import DagFile
 
@@ -253,6 +254,41 @@ def test_what_a_group_refuses(dag_file: DagFile, body: str, text: str) -> None:
         'reads_window=False, storage="file:///lake") as group:\n'
     )
     assert text in dag_file.error(head + body)
+
+
+SPELLINGS = [
+    ("s3://lake/cairn", "s3a://lake/cairn"),
+    ("s3://lake/cairn", "s3://lake/cairn/"),
+    ("s3a://lake/cairn/", "S3://lake/cairn"),
+    ("file:///lake/cairn", "file:///lake/cairn/"),
+    ("file:///lake/cairn", "file:/lake/cairn"),
+    ("{{ var.value.lake }}", "{{ var.value.lake }}"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SPELLINGS)
+def test_two_groups_of_one_job_however_its_storage_is_spelt(one: str, other: str) -> None:
+    with DAG("flights", schedule=None):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=one):
+            stage("a")
+        with pytest.raises(InvalidConfigError, match="epoch and again are of one job"):
+            CheckpointedTaskGroup("again", reads_window=False, storage=other)
+        with CheckpointedTaskGroup("elsewhere", reads_window=False, storage=f"{one.rstrip('/')}2"):
+            stage("b")
+
+
+@pytest.mark.parametrize(("one", "other"), SPELLINGS)
+def test_tasks_of_one_job_however_its_storage_is_spelt(one: str, other: str) -> None:
+    with DAG("flights", schedule=None):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=one):
+            inside = stage("a", storage=other)
+        first, second = stage("first", storage=one, job="j"), stage("second", storage=other, job="j")
+        specs = [StageSpec("first"), StageSpec("second", ("first",))]
+        trigger = TriggerCheckpointOperator(task_id="trigger", storage=other, job="j", reads_window=False, stages=specs)
+        trigger >> first >> second
+    assert list(where_of(inside, "flights", "r").tasks) == ["a"]
+    assert list(where_of(first, "flights", "r").tasks) == ["first", "second"]
+    assert trigger_of(first) == trigger_of(second) is not None
 
 
 def test_an_error_in_the_block_is_the_one_that_is_shown() -> None:

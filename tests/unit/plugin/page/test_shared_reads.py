@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from airflow_cairn.plugin.page import shared_reads
-from airflow_cairn.plugin.page.declared_jobs import declared_jobs
+from airflow_cairn.plugin.page.declared_jobs import declared_jobs, spelled
 from airflow_cairn.plugin.page.job_reader import REOPENED_S, JobReader
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.errors import UnavailableError
@@ -146,3 +146,18 @@ def test_a_read_that_failed_is_made_again(busy: World) -> None:
     server.stores[STORAGE] = busy.memory
     now.seconds += 2
     assert page.get("/dags/flights").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("declared", "known_as"),
+    [
+        ("s3a://lake/cairn/", "s3://lake/cairn"),
+        ("file:/lake/cairn", "file:///lake/cairn"),
+        ("{{ var.value.lake }}/", "{{ var.value.lake }}/"),
+        ("gs://lake", "gs://lake"),
+    ],
+)
+def test_a_storage_is_remembered_under_one_name(declared: str, known_as: str) -> None:
+    """However DAGs spell it: what is done by the page of the one is seen on that of the other."""
+    (job,) = declared_jobs(dag_of("flights", (declared, "flights")))
+    assert job.storage == spelled(declared) == known_as
