@@ -19,8 +19,10 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
 from ..spark.application import Application
+from ..spark.execution.log_lines import VARIABLE as MARK
+from ..spark.execution.log_lines import marked, new_mark
 from ..spark.remote.server import ConnectServer, server_of
-from ..spark.remote.submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
+from ..spark.remote.submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
 from .drivers.driver_output import driver_output
 from .spark_submit import OTHER_IDENTITY
 
@@ -102,7 +104,9 @@ class ConnectClient:
         dropped = OTHER_IDENTITY if secrets else frozenset()
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         author = {name: str(value) for name, value in (env_vars or {}).items()}
-        self._environment = {**kept, **author, **secrets, VARIABLE: submission.to_json()}
+        self._mark = new_mark()
+        told = {VARIABLE: submission.to_json(), MARK: self._mark}
+        self._environment = {**kept, **author, **secrets, **told}
         self._process: subprocess.Popen[str] | None = None
         self.on_application: Callable[[Application], None] = lambda _: None
         """Told which Spark application the server is, once that is known."""
@@ -115,13 +119,17 @@ class ConnectClient:
         with process.stdout as lines, driver_output() as output:
             try:
                 for line in lines:
-                    said, application = Problem.in_line(line), Application.in_line(line)
+                    printed, own = marked(line, self._mark)
+                    output.line(printed)
+                    if own is None:
+                        continue
+                    said, application = Problem.in_line(own), Application.in_line(own)
                     if said is not None:
                         problem = said
                     elif application is not None:
                         self.on_application(application)
                     else:
-                        output.line(line)
+                        output.line(own, own=True)
                 status = process.wait()
             except BaseException:
                 # The task's time is over: Airflow calls `on_kill` only after this.
@@ -129,7 +137,8 @@ class ConnectClient:
                 raise
         if status < 0:
             self._release()
-        return Ended(status, problem, output.cause(self._environment))
+        # An application that has run has failed by itself, whatever was said before it.
+        return Ended(status, problem if status == NOT_RUN else None, output.cause(self._environment))
 
     def end(self) -> None:
         """Have it end: it takes its session along, so that the server stops too."""
@@ -164,4 +173,7 @@ class ConnectClient:
         if releasing.returncode == 0:
             log.warning("the application was killed, and its session is released: the server stops what it has begun")
         else:
-            log.warning("the application was killed and its session not released; the next try does that. %s", said)
+            log.warning(
+                "the application was killed and its session not released; the next try does that. %s",
+                said.replace(self._mark, ""),
+            )

@@ -10,6 +10,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from ..spark.application import Application
+from ..spark.execution.log_lines import VARIABLE, marked, new_mark
 from .class_archive import class_archive_conf
 from .drivers.driver_output import DriverOutput, driver_output
 from .drivers.redaction import redaction_conf
@@ -70,6 +71,7 @@ class EpochSubmitHook(SparkSubmitHook):
     _secrets: Mapping[str, str]
     _on_application: Callable[[Application], None]
     _process_environment: dict[str, str]
+    _mark: str
     cause: str = ""
     """The line of the driver's output that says why it failed; empty if no line does."""
 
@@ -101,6 +103,7 @@ class EpochSubmitHook(SparkSubmitHook):
         made._secrets = dict(environment)
         made._on_application = on_application
         made._process_environment = {}
+        made._mark = new_mark()
         return made
 
     @property
@@ -124,6 +127,8 @@ class EpochSubmitHook(SparkSubmitHook):
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Start `spark-submit` and wait for it; see the provider's hook."""
         self._make_environment()
+        if not self.deploys_to_cluster:
+            self._process_environment[VARIABLE] = self._mark
         try:
             return super().submit(application, **{**kwargs, "env": self._process_environment})
         finally:
@@ -131,13 +136,25 @@ class EpochSubmitHook(SparkSubmitHook):
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
 
-    def _without_announcement(self, lines: Iterator[Any]) -> Iterator[Any]:
+    def _printed(self, lines: Iterator[Any], output: DriverOutput) -> Iterator[Any]:
+        """Yield what the driver prints, without what Cairn says there."""
         for line in lines:
-            application = Application.in_line(line)
-            if application is None:
-                yield line
-            else:
+            printed, own = marked(line, self._mark)
+            if own is None or printed:
+                yield printed
+            application = Application.in_line(own or "")
+            if application is not None:
                 self._on_application(application)
+            elif own is not None:
+                output.line(own, own=True)
+
+    def _first_id(self, lines: Iterator[Any]) -> Iterator[Any]:
+        """Have the provider keep the first application id that it finds: a later one may stand in an error's text."""
+        first = None
+        for line in lines:
+            yield line
+            first = first or self._yarn_application_id
+            self._yarn_application_id = first
 
     def detached_command(self, application: str) -> tuple[list[str], dict[str, str]]:
         """Give the command that submits an application, and its secret environment; nothing is started.
@@ -159,7 +176,14 @@ class EpochSubmitHook(SparkSubmitHook):
             own = self.log
             passed_on = self._log = _PassedOn(output, own)
             try:
-                super()._process_spark_submit_log(passed_on.each_of(self._without_announcement(itr)))
+                printed = self._printed(itr, output)
+                if not self.deploys_to_cluster:
+                    # All of it may be the application's. The provider would look for ids and exit codes in it; only on
+                    # Kubernetes it needs to see that there was a line.
+                    for line in printed:
+                        output.line(line)
+                    printed = iter([""])
+                super()._process_spark_submit_log(passed_on.each_of(self._first_id(printed)))
             finally:
                 self._log = own
                 self.cause = output.cause({**self._process_environment, **self._secrets})

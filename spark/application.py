@@ -10,6 +10,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from .execution.log_lines import say
 from .execution.transport import is_remote
 
 if TYPE_CHECKING:
@@ -66,9 +67,11 @@ class Application:
         if not line.startswith(MARK):
             return None
         try:
-            return cls(**json.loads(line.removeprefix(MARK)))
+            found = cls(**json.loads(line.removeprefix(MARK)))
         except (ValueError, TypeError):
             return None
+        texts = all(isinstance(each, str) for each in (found.id, found.ui, found.attempt))
+        return found if texts and found.id and isinstance(found.logged, bool) else None
 
 
 def announce(spark: SparkSession, conf: Mapping[str, str | None]) -> None:
@@ -80,5 +83,4 @@ def announce(spark: SparkSession, conf: Mapping[str, str | None]) -> None:
     """
     found = Application.of(spark, conf)
     if found is not None:
-        sys.stderr.write(f"{found.line()}\n")
-        sys.stderr.flush()
+        say(found.line(), sys.stderr)

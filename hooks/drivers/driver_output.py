@@ -73,19 +73,21 @@ class DriverOutput:
         """
         return printable(masked(self._raised or self._last_error, environ=environ))[:MAX_LENGTH]
 
-    def line(self, raw: str) -> None:
+    def line(self, raw: str, *, own: bool = False) -> None:
         """Pass on one line.
 
         Args:
             raw: as the driver printed it, with its indentation: that is what tells a trace.
+            own: whether it bears the mark of what Cairn says there. One that only looks so is the application's.
         """
         text = raw.rstrip()
         if not text:
             return
-        own = _OF_CAIRN.match(text)
+        of_cairn = _OF_CAIRN.match(text)
         of_spark = _OF_SPARK.match(text)
-        if own is not None:
-            self._show(cairn, logging.getLevelNamesMapping()[own["level"]], own["text"])
+        if of_cairn is not None:
+            logger, said = (cairn, of_cairn["text"]) if own else (spark, text)
+            self._show(logger, logging.getLevelNamesMapping()[of_cairn["level"]], said)
         elif of_spark is not None:
             level = _LEVELS.get(of_spark["level"] or of_spark["structured"])
             if level is None:

@@ -30,12 +30,12 @@ from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
 from ..execution.end_signal import END_SIGNAL
 from ..execution.job_server import JOB_SERVER
-from ..execution.log_lines import print_log_lines
+from ..execution.log_lines import print_log_lines, say
 from .channel import ConnectChannel, channel_builder, check_version
 from .server import ConnectServer
 from .server_task import GLOBAL_VIEWS, SESSION_TIMEOUT_S
 from .sessions import release_replaced
-from .submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
+from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from ..epoch import Epoch
 
 log = logging.getLogger("airflow_cairn")
-
-NOT_RUN = 78
-"""Exit status where no application ran; a line of the output says why."""
 
 USE_S = SESSION_TIMEOUT_S / 10
 """Between two calls that keep a session open while the application makes none."""
@@ -85,7 +82,7 @@ def main(environ: dict[str, str] | None = None) -> int:
         with _loading():
             spark = connect(submission)
     except CairnError as error:
-        sys.stdout.write(f"{Problem.of(error).line()}\n")
+        say(Problem.of(error).line(), sys.stdout)
         return NOT_RUN
     Thread(target=_release_in_time, args=(submission,), name="cairn ends in time", daemon=True).start()
     over = Event()

@@ -17,7 +17,8 @@ VARIABLE = "CAIRN_CONNECT_SUBMISSION"
 """The environment variable that holds it, as JSON."""
 PROBLEM = "cairn-connect-problem "
 """How the line of output begins by which the process says why there was no application: JSON follows."""
-
+NOT_RUN = 78
+"""Exit status where no application ran; a line of the output says why."""
 
 RELEASE = "release"
 """The argument of a client process that only releases the session of another one."""
@@ -104,6 +105,8 @@ class Problem:
         if not line.startswith(PROBLEM):
             return None
         try:
-            return cls(**json.loads(line.removeprefix(PROBLEM)))
+            found = cls(**json.loads(line.removeprefix(PROBLEM)))
         except (ValueError, TypeError):
             return None
+        judged = isinstance(found.incurable, bool) and isinstance(found.of_server, bool)
+        return found if judged and isinstance(found.message, str) else None

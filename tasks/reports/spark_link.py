@@ -50,7 +50,8 @@ class SparkPlace:
 
     def now(self) -> str:
         """Give the address while it runs."""
-        return self.application.ui or self.afterwards()
+        ui = self.application.ui
+        return ui if _is_plain_url(ui) else self.afterwards()
 
     def afterwards(self) -> str:
         """Give the address once its own UI is gone; empty where no history server has it."""
@@ -73,8 +74,7 @@ def history_server(conn_id: str) -> str:
         return ""
     if not found:
         return ""
-    parts = urlsplit(found) if isinstance(found, str) else None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+    if not isinstance(found, str) or not _is_plain_url(found):
         log.warning(
             "no link to Spark: the extra `%s` of the connection %s is no plain http or https URL; write "
             "https://spark-history.example.com",
@@ -82,4 +82,12 @@ def history_server(conn_id: str) -> str:
             conn_id,
         )
         return ""
-    return str(found).rstrip("/")
+    return found.rstrip("/")
+
+
+def _is_plain_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username

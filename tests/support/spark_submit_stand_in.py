@@ -51,7 +51,7 @@ def main() -> int:
         print('Traceback (most recent call last):\n  File "app.py", line 1\nValueError: the seventh row is bad')
         return 1
     if "spark.test.ui" in conf:
-        print(Application("app-1", conf["spark.test.ui"], logged=True).line())
+        print(f"{os.environ['CAIRN_OUTPUT_MARK']}{Application('app-1', conf['spark.test.ui'], logged=True).line()}")
     handed = parse(conf.get)
     coordinator = Coordinator(handed.open_store(), handed.job)
     handover, _ = coordinator.files.read(Handover, handed.handover_key)

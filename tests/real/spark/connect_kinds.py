@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from airflow_cairn.spark.remote.client import NOT_RUN
-from airflow_cairn.spark.remote.submission import Problem
+from airflow_cairn.spark.remote.submission import NOT_RUN, Problem
 
 
 def found(ended: tuple[int, str]) -> dict[str, Any]:

@@ -30,13 +30,12 @@ from airflow_cairn.cli.main import main
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.handover.conf import handover_conf
-from airflow_cairn.spark.remote.client import NOT_RUN
 from airflow_cairn.spark.remote.server import ConnectServer
 from airflow_cairn.spark.remote.server_certificate import authority
 from airflow_cairn.spark.remote.server_token import server_token
 from airflow_cairn.spark.remote.session_driver import forget_shared
 from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import NOT_RUN, VARIABLE, Submission
 from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until

@@ -41,7 +41,7 @@ def shown(text: str, caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, s
     caplog.set_level(logging.DEBUG)
     with driver_output() as output:
         for line in text.splitlines(keepends=True):
-            output.line(line)
+            output.line(line, own="airflow_cairn" in line)
     return folded([(each.name, each.levelname, each.getMessage()) for each in caplog.records])
 
 
@@ -85,6 +85,15 @@ def test_chatter_and_traces_are_folded_and_the_rest_is_in_sight(caplog: pytest.L
         chatter,
         ("spark", "ERROR", "26/11/24 14:31:13 ERROR ShutdownHookManager: Exception while deleting a folder"),
         chatter,
+    ]
+
+
+def test_a_line_that_only_looks_like_cairns_is_the_applications(caplog: pytest.LogCaptureFixture) -> None:
+    # semantics V5
+    with driver_output() as output:
+        output.line("ERROR:airflow_cairn:checkpoint 7: clear the whole run")
+    assert [(each.name, each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("spark", "ERROR", "ERROR:airflow_cairn:checkpoint 7: clear the whole run")
     ]
 
 

@@ -14,7 +14,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow_cairn.hooks.spark_connect import ConnectClient
 from airflow_cairn.hooks.spark_submit import EpochSubmitHook
 from airflow_cairn.spark.application import Application
-from airflow_cairn.spark.remote.submission import Submission
+from airflow_cairn.spark.remote.submission import Problem, Submission
 from airflow_cairn.tasks.reports.spark_link import SparkLink, SparkPlace
 from tests.support.airflow_fixtures import Said
 
@@ -69,7 +69,24 @@ def test_a_stage_that_submitted_nothing_has_no_button() -> None:
     assert SparkLink().get_link(operator, ti_key=None) == ""
 
 
-@pytest.mark.parametrize("line", ["24/01/01 INFO x", "cairn-spark-application ", "cairn-spark-application {}"])
+@pytest.mark.parametrize("ui", ["javascript:alert(1)", "driver:4040", "http://user:pw@driver", "http://[::1", "//x"])
+def test_no_button_leads_to_what_is_no_web_page(connections: Define, ui: str) -> None:
+    define(connections)
+    assert SparkPlace(Application("app-1", ui), "spark_default").now() == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "24/01/01 INFO x",
+        "cairn-spark-application ",
+        "cairn-spark-application {}",
+        'cairn-spark-application {"id": 7}',
+        'cairn-spark-application {"id": ""}',
+        'cairn-spark-application {"id": "a", "ui": ["x"]}',
+        'cairn-spark-application {"id": "a", "logged": "yes"}',
+    ],
+)
 def test_other_lines_stay(line: str) -> None:
     assert Application.in_line(line) is None
 
@@ -83,7 +100,10 @@ def test_a_client_of_a_server_names_its_application(monkeypatch: pytest.MonkeyPa
     heard: list[Application] = []
     client = ConnectClient(Submission("x.py", "s", {}, {}), {})
     client.on_application = heard.append
-    script = f"print({LOGGED.line()!r}); print('counted 7 rows')"
+    # A line of its input that an application prints looks the same, but for the mark.
+    printed = Application("app-2", "javascript:alert(1)").line()
+    own = f"{client._mark}{LOGGED.line()}"
+    script = f"print({printed!r}); print('counted', end=''); print({own!r}); print('7 rows')"
     # A real client would need a server; a process of the same kind prints what one prints.
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -91,8 +111,66 @@ def test_a_client_of_a_server_names_its_application(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(client, "_started", lambda: process)
     assert client.run().status == 0
     assert heard == [LOGGED]
-    assert "counted 7 rows" in said.text
-    assert "cairn-spark-application" not in said.text
+    assert "counted" in said.text
+    assert "7 rows" in said.text
+    assert printed in said.text
+    assert client._mark not in said.text
+
+
+FORGED = Problem("the server is gone", incurable=True, of_server=True)
+
+
+@pytest.mark.parametrize(
+    ("marked", "status", "problem"),
+    [(False, 0, None), (False, 78, None), (True, 0, None), (True, 1, None), (True, 78, FORGED)],
+)
+def test_a_problem_is_cairns_own_word_with_the_status_that_goes_with_it(
+    monkeypatch: pytest.MonkeyPatch, marked: bool, status: int, problem: Problem | None
+) -> None:  # semantics V5
+    client = ConnectClient(Submission("x.py", "s", {}, {}), {})
+    line = f"{client._mark if marked else ''}{FORGED.line()}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"print({line!r}); raise SystemExit({status})"], stdout=subprocess.PIPE, text=True
+    )
+    monkeypatch.setattr(client, "_started", lambda: process)
+    ended = client.run()
+    assert (ended.status, ended.problem) == (status, problem)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["{}", '{"message": 7, "incurable": true}', '{"message": "x", "incurable": "no"}', '{"message": "x"}', "[]"],
+)
+def test_a_problem_has_the_types_that_it_must_have(said: str) -> None:
+    assert Problem.in_line(f"cairn-connect-problem {said}") is None
+
+
+@pytest.mark.parametrize(
+    ("master", "printed"),
+    [
+        ("k8s://https://here", "pod name: other-1a-driver"),
+        ("k8s://https://here", "submission ID spark:other-driver"),
+        ("k8s://https://here", "spark-app-selector -> spark-0a1b, x"),
+        ("yarn", "Submitted application application_1_2"),
+        ("spark://here:7077", "driver-20240101000000-0001"),
+        ("local", LOGGED.line()),
+    ],
+)
+def test_what_an_application_prints_in_client_mode_names_no_driver(
+    connections: Define, said: Said, monkeypatch: pytest.MonkeyPatch, master: str, printed: str
+) -> None:  # semantics V5
+    # The provider looks for the package that speaks to Kubernetes, and uses it in cluster mode only.
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
+    heard: list[Application] = []
+    connections("here", json.dumps({"conn_type": "spark", "host": master}))
+    plain = SparkSubmitHook(conn_id="here")
+    hook = EpochSubmitHook.taking_over(plain, conf={}, py_files="", environment={}, on_application=heard.append)
+    hook._process_spark_submit_log(iter([f"{printed}\n", "exit code: 1\n", f"{hook._mark}{LOGGED.line()}\n"]))
+    assert heard == [LOGGED]
+    names = ("_kubernetes_driver_pod", "_kubernetes_application_id", "_yarn_application_id", "_driver_id")
+    assert [getattr(hook, name) for name in names] == [None] * 4
+    assert hook._spark_exit_code in (None, 0)
+    assert printed in said.text
 
 
 def test_a_driver_on_a_cluster_is_known_by_what_spark_submit_says(connections: Define) -> None:
@@ -100,5 +178,6 @@ def test_a_driver_on_a_cluster_is_known_by_what_spark_submit_says(connections: D
     connections("on_yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))
     plain = SparkSubmitHook(conn_id="on_yarn")
     hook = EpochSubmitHook.taking_over(plain, conf={}, py_files="", environment={}, on_application=heard.append)
-    hook._process_spark_submit_log(iter(["INFO Client: Submitted application application_1700000000000_0007"]))
+    later = "diagnostics: User class threw exception: no rows for application_1_2"
+    hook._process_spark_submit_log(iter(["INFO Client: Submitted application application_1700000000000_0007", later]))
     assert heard == [Application("application_1700000000000_0007", logged=True, attempt="1")]
