@@ -85,6 +85,38 @@ def test_a_symlink_is_refused_by_every_verb(
     assert not (root / "target").exists()
 
 
+def test_a_folder_of_the_root_may_not_be_behind_a_symlink(store: LocalStore, root: Path, outside: Path) -> None:
+    """The root of the one below is no root of its own (semantics W10)."""
+    root.mkdir()
+    (root / "link").symlink_to(outside)
+    below, before = store.below("link"), sorted(outside.rglob("*"))
+    assert below.uri == f"file://{root}/link"
+    for act in (
+        lambda: below.get("k"),
+        lambda: below.create("k", b""),
+        lambda: list(below.list("")),
+        lambda: below.delete(["k"]),
+        lambda: below.make_folder("folder/"),
+        lambda: below.below("deeper").create("k", b""),
+    ):
+        with pytest.raises(InvalidKeyError, match="symlink"):
+            act()
+    assert sorted(outside.rglob("*")) == before
+    for name in ("..", "a/../b", "/a", ""):
+        with pytest.raises(InvalidKeyError):
+            store.below(name)
+
+
+def test_a_folder_of_the_root_is_made_by_its_first_write(store: LocalStore, root: Path) -> None:
+    below = store.below("kept").below("one")
+    assert list(below.list("")) == []
+    assert isinstance(below.create("a/k", b"x"), Written)
+    assert store.get("kept/one/a/k").data == (root / "kept/one/a/k").read_bytes() == b"x"
+    assert [found.key for found in below.list("")] == ["a/k"]
+    assert below.delete(["a/k"]) == []
+    assert list(store.list("")) == []
+
+
 def test_the_root_itself_may_be_behind_a_symlink(tmp_path: Path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

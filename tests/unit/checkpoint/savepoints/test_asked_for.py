@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_cairn.checkpoint.documents.entries import Intervention, InterventionKind, SavepointEntry, Stopped
+from airflow_cairn.checkpoint.errors import SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
@@ -106,3 +107,44 @@ def test_a_job_without_them_pays_no_request(world: World) -> None:
     before = store.total
     assert coordinator.savepoints_to_go_on_with() == ()
     assert store.total == before
+
+
+def test_one_elsewhere_is_gone_on_with_only_by_who_names_the_place(world: World) -> None:  # semantics P1, W10
+    world.run_epoch("e1")
+    entry = opened(world)
+    for target in (None, "s3://elsewhere", f"{TARGET}/{entry.folder}", f"{TARGET}/"):
+        with pytest.raises(SavepointRefusedError, match=r"lies in a target that is not named here.*request=`by hand`"):
+            world.coordinator().go_on_with_savepoint("by hand", target, _never)
+    assert standing(world, entry) == ["_request"]
+    made = go_on(world)
+    assert made is not None
+    assert_whole(world, made)
+
+
+@pytest.mark.parametrize(
+    ("said", "found"), [("by hand", "another"), ('"flights"', '"other"'), ("s3://memory", "s3://another")]
+)
+def test_a_folder_that_says_it_is_anothers_is_not_written_and_not_emptied(  # semantics P1, W10
+    world: World, said: str, found: str
+) -> None:
+    """Whoever may write the head may have it name any folder of the target, as of another job or another storage."""
+    world.run_epoch("e1")
+    folder = Below(world.store, opened(world).uri)
+    request = folder.get("_request").data.replace(said.encode(), found.encode())
+    assert request != folder.get("_request").data
+    world.memory.put(f"{folder.prefix}_request", request)
+    world.memory.put(f"{folder.prefix}_metadata", b"of another")
+    ended = go_on(world)
+    assert ended is not None
+    assert "the savepoint's folder does not say any more that it is this savepoint's" in ended.detail
+    assert go_on(world) == ended
+    take(world, asked(renew=True))
+    assert [(key, folder.get(key).data) for key in ("_metadata", "_request")] == [
+        ("_metadata", b"of another"),
+        ("_request", request),
+    ]
+    assert len(standing(world, ended)) == 2
+
+
+def _never(uri: str) -> ObjectStore:
+    raise AssertionError(f"{uri} was opened")

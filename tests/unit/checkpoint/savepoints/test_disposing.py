@@ -325,6 +325,49 @@ def test_one_that_cannot_be_read_keeps_no_other(world: World) -> None:  # semant
     assert "the document was written by a newer Cairn" in why
 
 
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        ((b'"target":"s3://elsewhere/savepoints"', b'"target":"s3://theirs/savepoints"'), "a target that is not named"),
+        ((b'"request":"n/1"', b'"request":"n/x"'), "the folder says that it is another savepoint's"),
+        ((b'"id":2', b'"id":1'), "the folder says that it is another savepoint's"),
+    ],
+)
+def test_a_history_deletes_nothing_that_only_the_record_names(  # semantics P3, W10
+    world: World, edit: tuple[bytes, bytes], why: str
+) -> None:
+    world.run_epoch("e1")
+    first = take(world, asked("n/1"))
+    take(world, asked("n/2"))
+    others = Below(world.store, f"s3://theirs/savepoints/{first.folder}")
+    for key in standing(world, first):
+        others.create(key, folder(world, first).get(key).data)
+    head = world.memory.get("flights/head.json").data
+    at = head.index(b'"savepoints":[')
+    world.memory.put("flights/head.json", head[:at] + head[at:].replace(*edit, 1))
+    before = world.memory.all_keys()
+    runtime = Runtime(world.clock, world.new_token)
+    rule = HistoryRule(keep=1)
+    found = prune(world.store, "flights", rule, TARGET, lambda uri: Below(world.store, uri), runtime, series="n/")
+    assert (len(found.disposed), world.memory.all_keys()) == (0, before)
+    assert why in found.kept[0][1]
+
+
+def test_a_savepoint_that_is_just_being_made_is_not_emptied_as_one_that_failed(world: World) -> None:  # semantics P3
+    """Its folder is that of another request: the record of a job leads there all the same."""
+    world.run_epoch("e1")
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    entry = world.coordinator().look_for_savepoint("by hand")
+    assert entry is not None
+    request = folder(world, entry).get("_request").data.replace(b"by hand", b"another")
+    world.memory.put(f"{Below(world.store, entry.uri).prefix}_request", request)
+    before = standing(world, entry)
+    _dispose(world, entry, force=True)
+    assert standing(world, entry) == before
+
+
 def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semantics P3
     world.run_epoch("e1")
     first, second = take(world, asked("1")), take(world, asked("2"))

@@ -568,6 +568,36 @@ def test_a_savepoint_that_is_claimed_is_deleted_once_it_is_copied(old: World) ->
     assert found.created
 
 
+def test_a_record_that_says_claimed_deletes_nothing_of_who_did_not_claim(old: World) -> None:  # semantics R6, W10
+    folder, new = saved(old), World()
+    new.coordinator().start_from(folder)
+    before = [found.key for found in folder.list("")]
+    head = new.memory.get("flights/head.json").data
+    assert b'"claimed"' not in head
+    edited = head.replace(b'"imports":[{', b'"imports":[{"claimed":true,')
+    assert edited != head
+    new.memory.put("flights/head.json", edited)
+    assert new.coordinator().start_from(folder).created is False
+    assert [found.key for found in folder.list("")] == before
+
+
+def test_another_savepoint_in_the_place_of_a_claimed_one_stays(  # semantics R6, W10
+    old: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, claim, new = saved(old), ImportOptions(claim=True), World()
+    with pytest.raises(UnavailableError):
+        new.coordinator().start_from(FaultyStore(folder, 0, Fault.FAILS), claim)
+    assert new.coordinator().head().imports[0].claimed
+    folder.delete([found.key for found in folder.list("")])
+    old.run_epoch("e3")
+    for found in (another := saved(old)).list(""):
+        folder.create(found.key, another.get(found.key).data)
+    before = [found.key for found in folder.list("")]
+    new.coordinator().start_from(folder, claim)
+    assert [found.key for found in folder.list("")] == before
+    assert "another savepoint than the one that the job was started from lies in the folder" in caplog.text
+
+
 def test_its_owner_keeps_it_otherwise(old: World) -> None:  # semantics R6
     folder = saved(old)
     before = [found.key for found in folder.list("")]

@@ -228,6 +228,19 @@ def test_a_savepoint_is_disposed_of(idle: World) -> None:  # semantics P3, O1
     assert [each[2] for each in server.logged] == ["cairn.dispose"]
 
 
+def test_one_elsewhere_is_not_disposed_of(idle: World) -> None:  # semantics P3, W10
+    entry = take(idle, asked(target="s3://theirs"))
+    server = one_job(idle.memory)
+    page = polled(server)
+    path = f"{ONE}/interventions/dispose?checkpoint={entry.id}"
+    assert path not in page.get(f"{ONE}/savepoints").text
+    answer = page.get(path)
+    assert (answer.status_code, f"type cairn dispose {entry.uri}" in words(answer.text)) == (409, True)
+    assert page.post(path, "confirmed=x").status_code == 409
+    assert {storage for storage, _ in server.opened} == {STORAGE}
+    assert_whole(idle, entry)
+
+
 def test_one_that_is_needed_or_is_being_made_is_not_disposed_of(idle: World) -> None:  # semantics P3
     entry = take(idle)
     for checkpoint in idle.coordinator().head().completed:

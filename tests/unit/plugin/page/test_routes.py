@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
+from airflow_cairn.checkpoint.documents.entries import InterventionKind
+from airflow_cairn.plugin.interventions.plan import RunKind
+from airflow_cairn.plugin.page.shared_reads import SharedReads
 from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import World
+from tests.support.wrapped_stores import RecordingStore
 from tests.unit.plugin.page.stand_in import ADMIN, NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 
 WITH = {
@@ -94,6 +100,25 @@ def test_whatever_changes_a_job_requires_the_right_to_edit(page: Page) -> None:
         assert page.get(path).status_code == 409, path
     for path in paths(page):
         assert page.get(path, user=VIEWER).status_code == 200, path
+
+
+def test_a_look_changes_nothing(busy: World) -> None:  # semantics W10
+    for number, stop in enumerate((False, True)):
+        busy.coordinator().open_savepoint(
+            asked(f"page-{number}", actor=ADMIN, stop=stop, timeout=timedelta(hours=1)),
+            lambda uri: Below(busy.memory, uri),
+        )
+    store, server = RecordingStore(busy.memory), one_job(busy.memory)
+    server.stores[STORAGE] = store
+    page = Page(server, SharedReads(fresh_s=0, patience_s=300))
+    before = {key: busy.memory.get(key).data for key in busy.memory.all_keys()}
+    for kind in (*InterventionKind, *RunKind):
+        for operation in ("0", "1"):
+            for path in routed(page, "GET", kind=kind, operation=operation, checkpoint="2"):
+                page.get(path)
+    assert store.requests.total() > 20
+    assert (store.writes, server.airflow.runs, server.airflow.cleared) == ([], {}, [])
+    assert {key: busy.memory.get(key).data for key in busy.memory.all_keys()} == before
 
 
 def test_below_a_base_path_all_links_lie_below_it(busy: World) -> None:
