@@ -41,7 +41,7 @@ from .input import hook_answers, keyed
 from .input.backlog import Backlog
 from .input.inputs import Inputs
 from .input.restored import RestoredState
-from .kinds import list_state, raw_files, small_state
+from .kinds import list_state, places, raw_files, small_state
 from .output import updates
 from .output.before_snapshot import BeforeSnapshot
 from .output.committables import Committables
@@ -87,7 +87,7 @@ class Epoch(EpochEventTime):
         runtime = runtime or system_runtime()
         self.spark = spark
         self._reports = ExecutionReports(OpenJob(store, handover.job, runtime))
-        super().__init__(handover, self._reports.files)
+        super().__init__(handover, self._reports.files, partial(places.look, spark))
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms, local)
@@ -199,7 +199,7 @@ class Epoch(EpochEventTime):
             name: which of its outputs; None for its only exchange, or its only output.
             kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
             schema: columns of the empty DataFrame, as Spark takes a schema; none by default. Needed where the upstream
-                was skipped in this epoch, and so wrote nothing.
+                wrote nothing in this epoch: it was skipped, or had nothing to write.
 
         Raises:
             InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several; or
@@ -207,7 +207,8 @@ class Epoch(EpochEventTime):
             DocumentError: its acknowledgement is broken.
         """
         self._check_open("read")
-        parts = self._inputs.parts(stage, name, kind)
+        empty = None if schema is None else nothing(self.spark, schema)
+        parts = self._inputs.parts(stage, name, kind, columns=None if empty is None else empty.columns)
         self._event_time.note_read()
         if not parts and schema is None and self._inputs.skipped(stage):
             raise InvalidStateError(
@@ -215,7 +216,9 @@ class Epoch(EpochEventTime):
                 "empty DataFrame: schema='…'",
                 stage=stage,
             )
-        return united(self.spark, self._files, parts) if parts else nothing(self.spark, schema)
+        if parts:
+            return united(self.spark, self._files, parts)
+        return nothing(self.spark, None) if empty is None else empty
 
     def before_snapshot(self, step: Callable[[], object]) -> None:
         """Have a short step run once, before the first snapshot or table is written (semantics B5).
@@ -566,7 +569,8 @@ class Epoch(EpochEventTime):
         """Acknowledge, or decline.
 
         Raises:
-            InvalidStateError: the step before the snapshot failed, or what the stage leaves does not fit into a marker.
+            InvalidStateError: the step before the snapshot failed, a file of a source changed while it was read, or
+                what the stage leaves does not fit into a marker.
             DataCheckError: a check failed, and the application has caught that.
             FencedError: the attempt was replaced meanwhile; what it wrote has been deleted.
             BackgroundSnapshotError: what was to be written in the background has failed.
@@ -589,6 +593,7 @@ class Epoch(EpochEventTime):
             self._phase = "left"
         try:
             outputs = {**self._carried.outputs, **self._outputs.finish()}
+            self._source_files.check_unchanged()
             outputs, values = small_state.settle(self._writer, outputs, self._carried.values)
             sync_ms = self._before_snapshot.took_ms + self._writer.times.sync_ms
             metrics = AckMetrics(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.attempt import Handover, Slice
 from ..checkpoint.store.job_files import JobFiles
 from .input import slices
+from .kinds.places import FileStatus
 
 
 class EpochFacts:
@@ -14,11 +17,15 @@ class EpochFacts:
     Args:
         handover: what the operator handed over.
         files: the job's files; they hold a long list of what to read.
+        look: gives what Spark sees of the files at some URLs, None for one that is gone.
     """
 
-    def __init__(self, handover: Handover, files: JobFiles) -> None:
+    def __init__(
+        self, handover: Handover, files: JobFiles, look: Callable[[Sequence[str]], Sequence[FileStatus | None]]
+    ) -> None:
         self._handover = handover
         self._files = files
+        self._source_files = slices.SourceFiles(handover, files, look)
 
     @property
     def job(self) -> str:
@@ -81,14 +88,17 @@ class EpochFacts:
         return slices.hull_of(self._handover)
 
     def files(self, source: str = "files") -> list[str]:
-        """Give the files to read, as Spark names them, in the order of `slices` (semantics T8).
+        """Give the files to read, in the order of `slices` (semantics T8), for `spark.read`.
+
+        A character that Spark would read as a part of a pattern, such as `[`, has a backslash before it. For another
+        reader the names as they are stand in `slices[…].sources`.
 
         Args:
             source: the name of the job's `FileSource`.
 
         Raises:
-            InvalidStateError: the epoch has no files of such a source.
+            InvalidStateError: the epoch has no files of such a source, or a file has changed since it was fixed.
             GoneError: the list of the files, kept outside of the handover because it is long, is gone.
             DocumentError: that list is broken.
         """
-        return slices.files_of(self._handover, source, self._files)
+        return self._source_files.urls(source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 from .bucket_rules import BucketRules
@@ -28,6 +28,8 @@ class ObjectStat:
     checksum: str | None = None
     """Of the whole content, with its algorithm (`checksums.py`), as the store recorded it when the object was written;
     it survives a copy (semantics W9). None in listings, and where the store has none."""
+    modified_ms: int | None = field(default=None, compare=False)
+    """When it was written last, by the store's clock; in listings only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,13 @@ class ObjectStore(ABC):
     @abstractmethod
     def spark_url(self, key: str) -> str:
         """Give the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…` or `file:///…`."""
+
+    def check_root(self) -> None:  # noqa: B027 - by default there is nothing to check
+        """Check that the root is there, in a store that has folders; in others a root without objects is there.
+
+        Raises:
+            GoneError: there is no such folder.
+        """
 
     @abstractmethod
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import InvalidConfigError
+from ..checkpoint.sources.file_names import literal
 from ..spark.bootstrap import Keyed
 from ..spark.pyspark_versions import check_starts_here
 from .application import run_application
@@ -134,7 +135,7 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
     if not Path(path).exists():
         raise InvalidConfigError("there is no such file or folder", path=path)
     kind, options = known
-    return spark.read.format(kind).options(**options).load(f"file://{Path(path).resolve()}")
+    return spark.read.format(kind).options(**options).load(literal(f"file://{Path(path).resolve()}"))
 
 
 def _show(written: Written) -> None:

@@ -7,22 +7,23 @@ So memory grows neither with the folder nor with what was read.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar
 
+from ...storage.errors import GoneError, InvalidKeyError
 from ...storage.names import check_name, shorten
 from ...storage.port import ObjectStat, ObjectStore
 from ...storage.uris import parse_storage_uri
 from ..documents import codec
 from ..documents.list_reference import SideList, from_reference
 from ..documents.strict_json import Json
-from ..errors import DocumentError, InvalidConfigError
+from ..errors import DocumentError, InvalidConfigError, SourceError
 from ..source import Reading, Refusal, RunFacts, Shelf
 from ..store.source_lists import INLINE_BYTES
 from ..validation import check_choice, check_whole, refuses_unknown
+from . import file_names
 from .seen_files import Lookup, SeenFiles
 
 MAX_NAMED = 100
@@ -34,11 +35,11 @@ MAX_NAMED = 100
 class FileSource:
     """Reads the files that no completed checkpoint has read, oldest name first.
 
-    A file is known by its name, size and tag; a listing of local files shows no tag, so there a change that keeps the
-    size is not seen. Names with a segment that begins with `_` or `.` are not read, as in Spark.
+    A file is known by its name, size and tag; local files have no tag, so there a change that keeps the size is not
+    seen. Names with a segment that begins with `_` or `.` are not read, as in Spark.
 
     Raises:
-        InvalidConfigError: an option is out of its bounds.
+        InvalidConfigError: an option is out of its bounds, or the pattern could match no file.
         InvalidNameError: the name is outside the grammar (semantics W1).
         UnsupportedStorageError: the URI's scheme is none of ours.
     """
@@ -46,7 +47,8 @@ class FileSource:
     uri: str
     """`file:///folder` or `s3://bucket/prefix`."""
     pattern: str = "**"
-    """Which files, by their name below the URI: `*` and `?` stay in one folder, `**` crosses folders."""
+    """Which files, by their name below the URI: `*`, `?` and `[a-z]` stay in one folder, `**` crosses folders, and
+    `{csv,json}` is either."""
     max_files: int | None = None
     """Files an epoch reads at most; at least 1."""
     max_bytes: int | None = None
@@ -66,6 +68,7 @@ class FileSource:
         parse_storage_uri(self.uri)
         if not isinstance(self.pattern, str) or not self.pattern:
             raise InvalidConfigError("pattern must be a text of at least one character", pattern=shorten(self.pattern))
+        file_names.compiled(self.pattern)
         for option in ("max_files", "max_bytes"):
             value = getattr(self, option)
             if value is not None:
@@ -77,6 +80,7 @@ class FileSource:
 
         Raises:
             DocumentError: `position` was not written by a FileSource, or a side list that it names is broken.
+            SourceError: there is no such folder or bucket, or it has what no listing of Cairn's passes.
         """
         seen = SeenFiles.of(position, self.uri)
         if not _is_same_place(seen.uri, self.uri):
@@ -87,7 +91,7 @@ class FileSource:
         choosing = _Choosing(self, run.open_store(self.uri, self.aws_conn_id), seen, _digest(position))
         try:
             return choosing.reading(run.shelf)
-        except _ChangedError as error:
+        except _RefusedError as error:
             return Refusal(str(error))
 
     def advance(self, position: Json, part: Json, shelf: Shelf, /) -> Json | Refusal:
@@ -115,17 +119,9 @@ class FileSource:
             return seen.plus_few(self.name, part["files"], shelf).to_position()
         return seen.plus_list(self.name, listed, shelf).to_position()
 
-    def matching(self, store: ObjectStore) -> Iterator[ObjectStat]:
-        """List the files below the URI that the pattern takes, in the order of their names."""
-        matches = re.compile(_regex(self.pattern)).fullmatch
-        for found in store.list(""):
-            hidden = any(segment[:1] in ("_", ".") for segment in found.key.split("/"))
-            if not hidden and not found.key.endswith("/") and matches(found.key):
-                yield found
 
-
-class _ChangedError(Exception):
-    """Files changed after they were read, and the author wants none of it; the text is for the author."""
+class _RefusedError(Exception):
+    """A file may not be read as it is; the text is for the author."""
 
 
 @dataclass(slots=True)
@@ -139,6 +135,9 @@ class _Choosing:
     """Tells the position that the reading starts from."""
     chosen: int = 0
     left: int = 0
+    left_out: int = 0
+    """Files that the pattern does not take."""
+    first_left_out: str = ""
     changes: int = 0
     changed: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -162,23 +161,60 @@ class _Choosing:
         return Reading(part, (*self.log, f"{count} files to read from {self.source.uri}"))
 
     def _note(self) -> dict[str, Json]:
-        return {"uri": self.source.uri, "changed": self.changed, "after": self.after}
+        note: dict[str, Json] = {"uri": self.source.uri, "changed": self.changed, "after": self.after}
+        return note if self.chosen or not self.left_out else note | {"left_out": self.left_out}
 
     def _files(self, shelf: Shelf) -> Iterator[dict[str, Json]]:
         """Yield the new files, as far as the bounds let them through; then note what is to be said."""
         lookup = Lookup(self.seen.marks(shelf))
         total = 0
-        for found in self.source.matching(self.store):
+        for found in self._matching():
             mark = lookup.mark(found.key)
             if mark is not None and not self._reads_again(mark, found):
                 continue
             if self.left or not self._fits(found, total):
                 self.left += 1
                 continue
-            total += found.size_bytes
-            self.chosen += 1
-            yield self._file(found, mark)
+            file = self._file(found, mark)
+            if self._is_there(found):
+                total += found.size_bytes
+                self.chosen += 1
+                yield file
         self._close(total)
+
+    def _matching(self) -> Iterator[ObjectStat]:
+        """List the files below the URI that the pattern takes, in the order of their names."""
+        matches = file_names.compiled(self.source.pattern).fullmatch
+        for found in self._listing():
+            if found.key.endswith("/") or file_names.is_hidden(found.key):
+                continue
+            if matches(found.key):
+                yield found
+            else:
+                self.left_out += 1
+                self.first_left_out = self.first_left_out or found.key
+
+    def _listing(self) -> Iterator[ObjectStat]:
+        try:
+            self.store.check_root()
+            yield from self.store.list("")
+        except (GoneError, InvalidKeyError) as error:
+            help_ = ". Correct its uri, make the folder, or mount its disk" if isinstance(error, GoneError) else ""
+            raise SourceError(
+                f"the source {self.source.name!r} cannot list {self.source.uri}: {error.message}{help_}",
+                source=self.source.name,
+                **error.fields,
+            ) from error
+
+    def _is_there(self, found: ObjectStat) -> bool:
+        """Tell whether a file is still where the listing has seen it; not asked of a store that lists whole pages."""
+        if found.etag is not None:
+            return True
+        try:
+            self.store.read_range(found.key, 0, 0)
+        except GoneError:
+            return False
+        return True
 
     def _reads_again(self, mark: str, found: ObjectStat) -> bool:
         if not _differs(mark, found):
@@ -195,17 +231,29 @@ class _Choosing:
         return most_bytes is None or not self.chosen or total + found.size_bytes <= most_bytes
 
     def _file(self, found: ObjectStat, mark: str | None) -> dict[str, Json]:
-        etag = found.etag or self.store.stat(found.key).etag
-        url = self.store.spark_url(found.key)
-        file = {"key": found.key, "size_bytes": found.size_bytes, "etag": etag, "url": url}
+        try:
+            url = self.store.spark_url(found.key)
+        except InvalidKeyError as error:
+            raise self._refused(found.key, error.message) from error
+        if problem := file_names.unreadable(url):
+            raise self._refused(found.key, problem)
+        file = {"key": found.key, "size_bytes": found.size_bytes, "etag": found.etag or "", "url": url}
+        if found.modified_ms is not None:
+            file["modified_ms"] = found.modified_ms
         return file if mark is None else {**file, "replaces": mark}
+
+    def _refused(self, key: str, why: str) -> _RefusedError:
+        return _RefusedError(
+            f"the file {shorten(key)} of the source {self.source.name!r} at {self.source.uri} cannot be read: {why}. "
+            "Rename or remove it, or give the source a pattern that leaves it out"
+        )
 
     def _close(self, total: int) -> None:
         source = self.source
         if source.max_bytes is not None and total > source.max_bytes:
             self.log.append(f"one file of {total} bytes is larger than max_bytes={source.max_bytes} and is read alone")
         if self.changes and source.on_change == "refuse":
-            raise _ChangedError(
+            raise _RefusedError(
                 f"{self.changes} files changed after they were read, the first is {self.changed[0]}: put it back, or "
                 "set on_change='report' or 'read'"
             )
@@ -216,6 +264,11 @@ class _Choosing:
             )
         if self.left:
             self.log.append(f"{self.left} more files are left to the next epoch")
+        if self.left_out and not self.chosen:
+            self.log.append(
+                f"the pattern {source.pattern!r} leaves out {self.left_out} files; the first is "
+                f"{shorten(self.first_left_out)}"
+            )
 
 
 def files_in(part: Json, read_list: Callable[[SideList], Iterator[Json]]) -> Iterator[dict[str, Json]]:
@@ -257,11 +310,4 @@ def _digest(position: Json) -> str:
 
 def _differs(mark: str, found: ObjectStat) -> bool:
     size, _, etag = mark.partition(" ")
-    return size != str(found.size_bytes) or (found.etag is not None and found.etag != etag)
-
-
-def _regex(pattern: str) -> str:
-    """Translate a glob: `**/` also matches no folder at all."""
-    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    return "(?s:" + "".join(known.get(part, re.escape(part)) for part in parts) + ")"
+    return size != str(found.size_bytes) or (bool(etag) and found.etag is not None and found.etag != etag)

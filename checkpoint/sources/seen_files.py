@@ -98,7 +98,7 @@ class Lookup:
 
 
 def mark_of(file: Any) -> str:
-    """Give what tells this content of a file from another: its size in bytes and its tag."""
+    """Give what tells this content of a file from another: its size in bytes and its tag, empty for a local file."""
     return f"{file['size_bytes']} {file['etag']}"
 
 

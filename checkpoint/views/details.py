@@ -23,6 +23,7 @@ from ..documents.strict_json import Json
 from ..reasons import Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
+from . import lineage
 from .checkpoint_list import CheckpointRow, entry_of, newest_of, row_of
 from .next_step import failure_text, next_step
 from .tally import OutputRow, SubtaskRow, Tally
@@ -125,6 +126,11 @@ class CheckpointDetails:
     """The newest later checkpoint of the same DAG run; None: there is none that the job remembers."""
     damages: tuple[str, ...] = ()
     """What restores have found wrong with it, so that they took an older one (semantics R1)."""
+
+    @property
+    def files_read(self) -> list[str]:
+        """What each source of files gave the epoch to read, as text."""
+        return lineage.files_read(self.slice) if self.slice else []
 
     @property
     def acked_subtasks(self) -> int:

@@ -21,6 +21,7 @@ from ..documents.attempt import Execution, Handover, Slice
 from ..documents.metadata import HandleLine, MetadataHeader, StageLine
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
+from . import wording
 from .state_list import StateRow, row_of
 from .tally import Tally
 
@@ -38,6 +39,8 @@ class SourceSlice:
     files: int | None = None
     """None: not known without a look at a long list."""
     size_bytes: int | None = None
+    left_out: int = 0
+    """Files that the pattern left out, on a day on which it took none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +163,28 @@ def _source(name: str, part: object) -> SourceSlice:
         return SourceSlice(name)
     if isinstance(part.get("list"), Mapping):  # so many files that they are listed elsewhere
         return SourceSlice(name, uri)
-    sizes = [each.get("size_bytes") if isinstance(each, Mapping) else None for each in part.get("files") or ("",)]
+    files = part.get("files")
+    if not isinstance(files, list):
+        return SourceSlice(name)
+    sizes = [each.get("size_bytes") if isinstance(each, Mapping) else None for each in files]
     whole = [size for size in sizes if isinstance(size, int)]
-    return SourceSlice(name, uri, len(whole), sum(whole)) if len(whole) == len(sizes) else SourceSlice(name)
+    if len(whole) != len(sizes):
+        return SourceSlice(name)
+    left_out = part.get("left_out")
+    return SourceSlice(name, uri, len(whole), sum(whole), left_out if isinstance(left_out, int) else 0)
+
+
+def files_read(read: Slice) -> list[str]:
+    """Say of each source of files what it gave an epoch to read."""
+    return [_text(each) for each in sources_of(read) if each.uri]
+
+
+def _text(read: SourceSlice) -> str:
+    if read.files is None:
+        return f"{read.name}: so many that a list names them"
+    count = "1 file" if read.files == 1 else f"{read.files} files"
+    left_out = f"; the pattern leaves out {read.left_out} that are there" if read.left_out else ""
+    return f"{read.name}: {count}, {wording.size(read.size_bytes or 0)}{left_out}"
 
 
 def _is_folder(uri: object) -> TypeGuard[str]:

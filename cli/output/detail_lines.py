@@ -69,6 +69,8 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
     yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
     if row.input is not None:
         yield from text.labelled("input (UTC)", row.input.window.short, columns)
+    for files in found.files_read:
+        yield from text.labelled("files", files, columns)
     took = f", took {wording.duration(row.duration_ms)}" if row.duration_ms is not None else ""
     yield f"  triggered      {wording.moment(row.triggered_at_ms)}{took}"
     since = f" when it failed, {found.acknowledged_since} since then" if found.acknowledged_since else ""

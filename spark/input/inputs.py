@@ -7,6 +7,7 @@ acknowledgement names, and the rest is its backlog.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Lock
 
 from ...checkpoint.documents.attempt import Handover
@@ -45,10 +46,13 @@ class Inputs:
         with self._lock:
             return frozenset(self._unknown)
 
-    def parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
+    def parts(
+        self, stage: str, name: str | None, kind: str | None, *, columns: Sequence[str] | None = None
+    ) -> list[Stored]:
         """Give what makes up one output of an upstream, oldest first; nothing where there is nothing yet (B2).
 
         Nor is there anything where the upstream was skipped, but for the states and tables that it has carried over.
+        With `columns`, nor where it ran and wrote no output of the kind at all.
 
         Of an upstream that has not acknowledged, states and tables are as the restored checkpoint has them.
 
@@ -56,6 +60,7 @@ class Inputs:
             stage: the upstream's uid, or that of a mapped task: then those of all its instances, in order.
             name: which of its outputs; None for its only exchange, or its only output.
             kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
+            columns: the columns of what is read, also where it is not there; None: it has to be there.
 
         Raises:
             InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several.
@@ -63,9 +68,9 @@ class Inputs:
         """
         upstream.check_kind(kind)
         members = self._handover.members.get(stage, (stage,))
-        return [part for member in members for part in self._parts(member, name, kind)]
+        return [part for member in members for part in self._parts(member, name, kind, columns)]
 
-    def _parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
+    def _parts(self, stage: str, name: str | None, kind: str | None, columns: Sequence[str] | None) -> list[Stored]:
         now = self._load(stage)
         readable = self._backlog.readable(now)
         if now.skipped or (self._handover.at_least_once and stage not in self._consumed):
@@ -74,7 +79,14 @@ class Inputs:
             if not upstream.matching(readable, name, meant):
                 return []
             kind = meant
-        return self._backlog.parts(now, upstream.choose(readable, name, kind).output.id)
+        if upstream.wrote_none(readable, kind):
+            if columns is not None:
+                return []
+            raise upstream.nothing_written(readable, kind)
+        chosen = upstream.choose(readable, name, kind).output
+        if name is None and kind is None and columns is not None:
+            upstream.check_columns(stage, chosen, columns)
+        return self._backlog.parts(now, chosen.id)
 
     def skipped(self, stage: str) -> bool:
         """Tell whether the task of an upstream that was read, or of all its instances, was skipped in this epoch."""

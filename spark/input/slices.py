@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from ...checkpoint.documents.attempt import BacklogEpoch, Handover, ReplayedEpoch, Slice
 from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.documents.list_reference import SideList
+from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import DocumentError, InvalidStateError
+from ...checkpoint.sources import file_names
 from ...checkpoint.sources.files import files_in
 from ...checkpoint.store import source_lists
 from ...checkpoint.store.job_files import JobFiles
 from ...storage import iso8601
+from ..kinds.places import FileStatus
+
+_NAMED = 10
+"""Files that changed, named in the message."""
 
 
 def slices_of(handover: Handover) -> list[Slice]:
@@ -73,23 +82,114 @@ def _same(end: str | None, start: str | None) -> bool:
         return end == start
 
 
-def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
-    """Give the files that a source fixed for every slice, oldest slice first.
+@dataclass(frozen=True, slots=True)
+class FixedFile:
+    """A file that a source has fixed, as it was seen last."""
 
-    Raises:
-        InvalidStateError: the epoch's own slice has no files of that source.
-        GoneError: a long list is gone.
-        DocumentError: it is broken.
+    key: str
+    url: str
+    """The name as it is, no pattern."""
+    seen: FileStatus | None
+    """None: the source does not say what the file was like."""
+    is_older: bool
+    """Whether it belongs to an older epoch, which the job counts as read."""
+
+
+class SourceFiles:
+    """The files that the epoch's sources have fixed, compared with what is there before and after they are read.
+
+    Args:
+        handover: what the operator handed over.
+        files: the job's files; they hold a long list of what to read.
+        look: gives what Spark sees of the files at some URLs, None for one that is gone.
     """
-    parts = [(each.sources or {}).get(source) for each in slices_of(handover)]
-    try:
-        own = files_in(parts[-1], lambda listed: source_lists.read(files, listed))
-    except DocumentError as error:
-        raise InvalidStateError(
-            "the epoch has no files of this source: give the group source=FileSource(…, name=…), or read epoch.slices",
-            job=handover.job,
-            source=source,
-            sources=", ".join(sorted(handover.slice.sources or {})) or "none",
-        ) from error
-    older = (files_in(part, lambda listed: source_lists.read(files, listed)) for part in parts[:-1] if part is not None)
-    return [str(file["url"]) for each in (*older, own) for file in each]
+
+    def __init__(
+        self, handover: Handover, files: JobFiles, look: Callable[[Sequence[str]], Sequence[FileStatus | None]]
+    ) -> None:
+        self._handover = handover
+        self._files = files
+        self._look = look
+        self._given: dict[str, list[FixedFile]] = {}
+
+    def urls(self, source: str) -> list[str]:
+        """Give the files that a source fixed for every slice, oldest slice first, as Spark takes them literally.
+
+        Raises:
+            InvalidStateError: the epoch's own slice has no files of that source, or a file is not as it was fixed.
+            GoneError: a long list is gone.
+            DocumentError: it is broken.
+        """
+        if source not in self._given:
+            self._given[source] = self._compared(source, list(self._fixed(source)), "since they were fixed to be read")
+        return [file_names.literal(file.url) for file in self._given[source]]
+
+    def check_unchanged(self) -> None:
+        """Compare all files that were given with what is there now.
+
+        Raises:
+            InvalidStateError: a file has changed since it was given.
+        """
+        for source, given in self._given.items():
+            self._compared(source, given, "while this stage read them")
+
+    def _fixed(self, source: str) -> Iterator[FixedFile]:
+        parts = [(each.sources or {}).get(source) for each in slices_of(self._handover)]
+        try:
+            own = files_in(parts[-1], self._read)
+        except DocumentError as error:
+            raise InvalidStateError(
+                "the epoch has no files of this source: give the group source=FileSource(…, name=…), or read "
+                "epoch.slices",
+                job=self._handover.job,
+                source=source,
+                sources=", ".join(sorted(self._handover.slice.sources or {})) or "none",
+            ) from error
+        older = (file for part in parts[:-1] if part is not None for file in files_in(part, self._read))
+        yield from (_fixed_file(file, is_older=True) for file in older)
+        yield from (_fixed_file(file, is_older=False) for file in own)
+
+    def _read(self, listed: SideList) -> Iterator[Json]:
+        return source_lists.read(self._files, listed)
+
+    def _compared(self, source: str, fixed: list[FixedFile], when: str) -> list[FixedFile]:
+        """Look at the files, and give them as they are now."""
+        known = [each for each in fixed if each.seen is not None]
+        looked = dict(zip((each.url for each in known), self._look([each.url for each in known]), strict=True))
+        changed = [(each, said) for each in known if (said := _difference(each.seen, looked[each.url]))]
+        if changed:
+            raise _changed(source, changed, when)
+        return [replace(each, seen=looked.get(each.url)) for each in fixed]
+
+
+def _fixed_file(file: Mapping[str, Any], *, is_older: bool) -> FixedFile:
+    seen = None
+    if "size_bytes" in file:
+        # What an older epoch read may have been put back since: as it was, and at another time.
+        seen = FileStatus(file["size_bytes"], file.get("etag"), None if is_older else file.get("modified_ms"))
+    return FixedFile(str(file["key"]), str(file["url"]), seen, is_older)
+
+
+def _difference(before: FileStatus | None, now: FileStatus | None) -> str:
+    if before is None or (now is not None and now.is_like(before)):
+        return ""
+    if now is None:
+        return "is gone"
+    if now.size_bytes == before.size_bytes:
+        return "was written again"
+    return f"had {before.size_bytes} bytes and has {now.size_bytes}"
+
+
+def _changed(source: str, changed: Sequence[tuple[FixedFile, str]], when: str) -> InvalidStateError:
+    named = "; ".join(f"{each.key} {said}" for each, said in changed[:_NAMED])
+    more = f"; {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+    way_out = (
+        "An older epoch that this one folds in again has read them as they were: put them back, or go back to before "
+        "it by `cairn rewind`"
+        if any(each.is_older for each, _ in changed)
+        else "The job has not counted them as read. Mark this run as failed: the next one reads them as they are then. "
+        "Write a file under another name, and rename it when it is whole"
+    )
+    return InvalidStateError(
+        f"files of the source {source!r} have changed {when}: {named}{more}. {way_out}", source=source
+    )

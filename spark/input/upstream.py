@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.documents.attempt import Execution
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store import acks
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError
-from ..stored.outputs import StageContents, Stored, of_acknowledgement
+from ..stored.outputs import StageContents, Stored, of_acknowledgement, schema_of
 
 KINDS = ("exchange", "table", "state")
 """In the order in which a bare name is looked up: what was written to be read on comes first."""
@@ -86,7 +87,11 @@ def choose(contents: StageContents, name: str | None, kind: str | None) -> Store
     if len(found) == 1:
         return found[0]
     what = "output" if name is None else f"output named {name!r}"
-    problem = f"has no such {what}" if not found else f"has more than one such {what}; give its name, or its kind"
+    problem = f"has more than one such {what}; give its name, or its kind"
+    if not found:
+        lacks_exchange = kind is None and not matching(contents, None, "exchange")
+        hint = ". Where it may write no exchange, give kind='exchange' and schema" if lacks_exchange else ""
+        problem = f"has no such {what}{hint}"
     raise InvalidStateError(
         f"the stage {contents.stage!r} {problem}", stage=contents.stage, there_is=listed(contents) or "nothing"
     )
@@ -109,6 +114,39 @@ def matching(contents: StageContents, name: str | None, kind: str | None) -> lis
         for stored in contents.outputs.values()
         if stored.output.kind in KINDS and name in (None, stored.output.name) and kind in (None, stored.output.kind)
     ]
+
+
+def wrote_none(contents: StageContents, kind: str | None) -> bool:
+    """Tell whether a stage has no output of the kind (None: of any kind), as on a day without input.
+
+    One that has others lacks the one that is asked for: its name may be misspelt.
+    """
+    return not matching(contents, None, kind)
+
+
+def check_columns(stage: str, output: Output, columns: Sequence[str]) -> None:
+    """Check what was chosen without a name or a kind: a state may be all that a stage has on a day without input.
+
+    Raises:
+        InvalidStateError: it is no exchange, and has other columns than the author expects.
+    """
+    if output.kind != "exchange" and set(schema_of(output).names) != set(columns):
+        raise InvalidStateError(
+            f"the stage {stage!r} has written no exchange in this epoch, and its {output.kind} {output.name} has other "
+            f"columns than schema. Say which is meant: kind='exchange' or kind='{output.kind}'",
+            stage=stage,
+            columns=", ".join(schema_of(output).names),
+        )
+
+
+def nothing_written(contents: StageContents, kind: str | None) -> InvalidStateError:
+    """Say that a stage has not written what is read of it, as on a day without input, and what helps."""
+    return InvalidStateError(
+        f"the stage {contents.stage!r} has written no {kind or 'output'} in this epoch. Have it write an empty "
+        "DataFrame where it has no rows, or give the columns of one where it is read: schema='…'",
+        stage=contents.stage,
+        there_is=listed(contents) or "nothing",
+    )
 
 
 def listed(contents: StageContents) -> str:

@@ -1,4 +1,4 @@
-"""Folders of raw files, outside of the checkpoint: where they may lie, and how their files get in and out.
+"""Files outside of the checkpoint: folders of raw files, how these get in and out, and what Spark sees of an input.
 
 A classic application copies by Hadoop's file systems inside its JVM, so a folder may lie wherever Spark reads and
 writes: on the driver's disk, in S3, in HDFS. A client of a Spark Connect server has no JVM: it copies what is on its
@@ -10,10 +10,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.sources import file_names
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.port import ConditionFailed
 from ..execution.transport import is_remote
@@ -23,6 +28,73 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/")
 _CHUNK_BYTES = 8 * 1024 * 1024
+_AT_ONCE = 8
+"""Files that are looked at side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """What tells one content of a file from another without reading it."""
+
+    size_bytes: int
+    etag: str | None
+    modified_ms: int | None
+
+    def is_like(self, other: FileStatus) -> bool:
+        """Tell whether both are of one content: by the tags, or where one has none by the time of the last change."""
+        if self.size_bytes != other.size_bytes:
+            return False
+        tags = [(each.etag or "").strip('"') for each in (self, other)]
+        if all(tags):
+            return tags[0] == tags[1]
+        times = [each.modified_ms for each in (self, other) if each.modified_ms is not None]
+        # An S3 server may list milliseconds, and name seconds for the object itself.
+        precision = 1000 if any(each % 1000 == 0 for each in times) else 1
+        return len({each // precision for each in times}) < 2
+
+
+def look(spark: SparkSession, urls: Sequence[str]) -> list[FileStatus | None]:
+    """Look at files as Spark sees them, with the credentials that it reads them with; one request a file on S3.
+
+    Over Spark Connect no tag is known, and a file that is gone is Spark's own error, which names it.
+
+    Args:
+        spark: the session.
+        urls: their names as they are, no patterns.
+
+    Returns:
+        Of each its status; None where it is gone.
+    """
+    if not urls:
+        return []
+    if is_remote(spark):
+        return _looked_remotely(spark, urls)
+    with ThreadPoolExecutor(_AT_ONCE, "cairn-look") as pool:
+        return list(pool.map(partial(_looked, spark), urls))
+
+
+def _looked(spark: SparkSession, url: str) -> FileStatus | None:
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    jsc: Any = spark._jsc
+    path = jvm.org.apache.hadoop.fs.Path(url)
+    try:
+        status = path.getFileSystem(jsc.hadoopConfiguration()).getFileStatus(path)
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
+            return None
+        raise
+    etag = status.getEtag() if url.startswith("s3a:") else None
+    return FileStatus(status.getLen(), etag, status.getModificationTime())
+
+
+def _looked_remotely(spark: SparkSession, urls: Sequence[str]) -> list[FileStatus | None]:
+    # Of its columns only the content is read from a file; the others come from the listing.
+    found = spark.read.format("binaryFile").load([file_names.literal(url) for url in urls])
+    rows = found.selectExpr("path", "length", "unix_millis(modificationTime) AS modified_ms").collect()
+    by_path = {row.path: FileStatus(row.length, None, row.modified_ms) for row in rows}
+    return [by_path.get(url.replace("file:///", "file:/", 1)) for url in urls]
 
 
 class Place(Protocol):

@@ -15,6 +15,7 @@ from ...checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
 from ...checkpoint.documents.schemas import plain_schema
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.sources import file_names
 from ...checkpoint.store import acks, metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
@@ -266,7 +267,11 @@ def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalSt
         log.info("%d of %d runs of %s are read from copies beside the server", here, len(numbers), output_id)
         touch_base(local, stored)
     places = [(copied[file.handle.run], file.handle.path) for file in wanted]
-    return [f"file://{at / path.rpartition('/')[2]}" if at else files.spark_url(path) for at, path in places]
+    return [_url_of_copy(at, path) if at else files.spark_url(path) for at, path in places]
+
+
+def _url_of_copy(folder: Path, path: str) -> str:
+    return file_names.literal(f"file://{folder / path.rpartition('/')[2]}")
 
 
 def touch_base(local: LocalState, stored: Stored) -> None:

@@ -22,6 +22,7 @@ class _Entry:
     path: str
     is_folder: bool = False
     size_bytes: int = 0
+    modified_ms: int | None = None
 
 
 def keys_below(root: Root, prefix: str, start_after: str | None = None) -> Iterator[ObjectStat]:
@@ -38,7 +39,7 @@ def keys_below(root: Root, prefix: str, start_after: str | None = None) -> Itera
         if entry.is_folder:
             yield from keys_below(root, entry.path, start_after)
         else:
-            yield ObjectStat(entry.path, entry.size_bytes, None)
+            yield ObjectStat(entry.path, entry.size_bytes, None, modified_ms=entry.modified_ms)
 
 
 def folders_below(root: Root, prefix: str) -> Iterator[str]:
@@ -68,4 +69,6 @@ def _entry(name: str, folder_fd: int, prefix: str) -> _Entry | None:
         )
     if stat.S_ISDIR(status.st_mode):
         return _Entry(f"{prefix}{name}/", is_folder=True)
-    return _Entry(f"{prefix}{name}", size_bytes=status.st_size) if stat.S_ISREG(status.st_mode) else None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return _Entry(f"{prefix}{name}", size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)

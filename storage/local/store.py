@@ -97,6 +97,18 @@ class LocalStore(ObjectStore):
         """Give the `file:///…` URL of a key or folder; of the root where `key` is empty."""
         return f"{self.uri}/{check_key(key, marker=True)}" if key else self.uri
 
+    def check_root(self) -> None:
+        """Check that the folder is there.
+
+        Raises:
+            GoneError: there is no such folder.
+        """
+        try:
+            with explained(self.describe(), ""):
+                os.close(open_root(self._root))
+        except NoSuchFileError:
+            raise GoneError("there is no such folder", store=self.describe()) from None
+
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
         """Read a whole object; its tag is the SHA-256 of its content."""
         with self._reading(key) as fd:

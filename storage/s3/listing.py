@@ -36,7 +36,9 @@ def objects(wire: S3Requests, prefix: str, start_after: str | None) -> Iterator[
                     key=shorten(key),
                 )
             last = order(key)
-            yield ObjectStat(key, entry["Size"], entry.get("ETag"))
+            modified = entry.get("LastModified")
+            modified_ms = None if modified is None else int(modified.timestamp() * 1000)
+            yield ObjectStat(key, entry["Size"], entry.get("ETag"), modified_ms=modified_ms)
 
 
 def folders(wire: S3Requests, prefix: str) -> Iterator[str]:

@@ -24,6 +24,7 @@ from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.cli import main as cli
+from airflow_cairn.spark import table
 from airflow_cairn.spark.epoch import as_current
 from airflow_cairn.spark.stored import once, runs
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
@@ -162,6 +163,20 @@ def test_every_application_in_the_documentation_runs(block: DocBlock, lake: Lake
         run_stages(pipeline, run, block, lake, lambda: exec(code, lake.names(block.text)))
     if "model.fit(" in block.text:
         assert (lake.folder / "after" / "rows").read_text() == "6", "the second day goes on where the first has ended"
+
+
+def test_the_pipeline_of_new_files_goes_through_a_day_without_any(lake: Lake, tmp_path: Path) -> None:
+    """semantics B6: `clean` writes nothing, and `routes` reads an empty frame."""
+    clean, routes = [each for each in BLOCKS if each.where.startswith("docs/how-to/sources.md")]
+    pipeline = Pipeline(f"file://{tmp_path}/lake", lake.spark, STAGES)
+    pipeline.trigger("quiet", sources=(FileSource(f"file://{lake.folder}/raw", "*.none"),))
+    for uid, block in (("clean", clean), ("routes", routes)):
+        pipeline.submitted(pipeline.begin("quiet", uid))
+        exec(lake.code_of(block), {})
+    pipeline.complete("quiet")
+    pipeline.forget()
+    found = table(lake.spark, pipeline.storage, "flights", "routes")
+    assert (found.columns, found.count()) == (["origin", "count"], 0)
 
 
 def test_the_application_that_writes_to_a_database_runs_with_its_listener(lake: Lake) -> None:

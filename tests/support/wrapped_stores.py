@@ -55,6 +55,9 @@ class WrappedStore(ObjectStore):
     def spark_url(self, key: str) -> str:
         return self.inner.spark_url(key)
 
+    def check_root(self) -> None:
+        self.inner.check_root()
+
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
         return self._read("get", key, lambda: self.inner.get(key, max_bytes=max_bytes))
 

@@ -99,7 +99,8 @@ def test_slices_are_what_is_owed_then_what_is_read_again_then_the_own() -> None:
     ]
     job_files = JobFiles(MemoryStore(), "flights")
     owed = tuple(replace(each, slice=files[number]) for number, each in enumerate(OWED))
-    assert slices.files_of(replace(HANDOVER, backlog=owed, slice=files[2]), "files", job_files) == ["f0", "f1", "f2"]
+    at = replace(HANDOVER, backlog=owed, slice=files[2])
+    assert slices.SourceFiles(at, job_files, lambda _urls: []).urls("files") == ["f0", "f1", "f2"]
 
 
 def test_in_flight_data_comes_oldest_first_before_what_is_written_now() -> None:  # semantics B3, F6

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.checkpoint import FileSource
 from airflow_cairn.checkpoint.answers import Failed, Submit
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -217,3 +218,26 @@ def _parts(pipeline: Pipeline, submit: Submit) -> list[str]:
     """Give the data files of a try, those that are being written too."""
     found = pipeline.listing(f"chk-{submit.handover.checkpoint:010}/state/")
     return [each for each in found if submit.handover.token in each and each.endswith(".parquet")]
+
+
+def test_files_are_read_as_they_were_fixed(clients: Clients) -> None:  # semantics T11
+    """By their names as they are; over Connect size and time of the last change tell one content from another."""
+    incoming = clients.folder / "in"
+    incoming.mkdir()
+    source = FileSource(f"file://{incoming}")
+    names = [f"a{each}b.csv" for each in "[]{}?*\\,#% +'\"ü"] + ["axb.csv", "ab.csv"]
+    for number, name in enumerate(names):
+        (incoming / name).write_text(f"n\n{number}\n")
+
+    def run(run_id: str, *arguments: str) -> str:
+        clients.pipeline.trigger(run_id, sources=(source,))
+        return clients.run(clients.pipeline.begin(run_id), "connect_sources", *arguments)[1]
+
+    assert f"FOUND {list(range(len(names)))}" in run("one")
+    clients.pipeline.complete("one")
+    (incoming / "new.csv").write_text("n\n1\n")
+    assert "new.csv had 4 bytes and has 8" in run("two", str(incoming / "new.csv"))
+    assert isinstance(clients.pipeline.coordinator.progress(epoch_name("two")), Failed)
+    assert "FOUND [12345]" in run("three")
+    clients.pipeline.complete("three")
+    assert "FOUND []" in run("four")

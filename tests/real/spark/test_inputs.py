@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -111,7 +111,7 @@ def test_the_acknowledgement_names_what_was_read(tmp_path: Path) -> None:  # sem
     with Epoch(no_spark, pipeline.store, pipeline.begin("e0", "clean").handover):
         pass
     at = pipeline.begin("e0", "routes").handover
-    with Epoch(no_spark, pipeline.store, at) as epoch, pytest.raises(InvalidStateError, match="has no such output"):
+    with Epoch(no_spark, pipeline.store, at) as epoch, pytest.raises(InvalidStateError, match="has written no output"):
         epoch.read("clean")
     ack = acks.read_ack(pipeline.coordinator.files, "routes", Execution(at.token, at.checkpoint, at.attempt))
     assert ack.consumed == {"clean": at.upstream["clean"].token}
@@ -160,3 +160,49 @@ def test_the_instances_of_a_mapped_task_are_read_in_order() -> None:  # semantic
     assert fourth == found[3]
     with pytest.raises(InvalidStateError, match="'other' is no upstream"):
         inputs.parts("other", None, None)
+
+
+@pytest.mark.spark
+def test_of_a_stage_without_input_an_empty_frame_is_read(spark: SparkSession, tmp_path: Path) -> None:  # semantics B6
+    """On a quiet day a stage writes nothing; its state is never taken for what it would have written."""
+    stages = (StageSpec("clean"), StageSpec("routes", ("clean",)))
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
+
+    def clean(run: str, *outputs: str) -> None:
+        pipeline.trigger(run)
+        with pipeline.epoch(run, "clean") as epoch:
+            if "state" in outputs:
+                epoch.snapshot("seen", spark.sql("SELECT 'x' AS id"))
+            if "exchange" in outputs:
+                epoch.write(counts(spark, ("A-B", 1)))
+
+    def read(run: str, *name: str, **options: Any) -> tuple[list[str], int]:
+        with pipeline.epoch(run) as epoch:
+            frame = epoch.read("clean", *name, **options)
+            found = frame.columns, frame.count()
+        pipeline.complete(run)
+        return found
+
+    def refused(run: str, said: str, *name: str, **options: Any) -> None:
+        with pipeline.epoch(run) as epoch, pytest.raises(InvalidStateError, match=said):
+            epoch.read("clean", *name, **options)
+        pipeline.complete(run)
+
+    columns, schema = ["route", "flights"], "route string, flights long"
+    for number, name in enumerate(((), ("main",))):
+        clean(f"quiet-{number}")
+        assert read(f"quiet-{number}", *name, schema=schema) == (columns, 0)
+    clean("without columns")
+    refused("without columns", "write an empty DataFrame where it has no rows, or give the columns .* schema='…'")
+    clean("busy", "exchange", "state")
+    assert read("busy", schema=schema) == (columns, 1)
+    clean("misspelt", "exchange")
+    refused("misspelt", "no such output named 'mian'", "mian", schema=schema)
+    clean("quiet with a state")
+    refused("quiet with a state", "state seen has other columns than schema.*kind='exchange'", schema=schema)
+    clean("named")
+    refused("named", "no such output named 'main'.*give kind='exchange' and schema", "main", schema=schema)
+    clean("kind")
+    assert read("kind", "main", kind="exchange", schema=schema) == (columns, 0)
+    clean("the state")
+    assert read("the state", schema="id string") == (["id"], 1)

@@ -197,9 +197,10 @@ def test_what_a_check_takes(spark: SparkSession, caplog: pytest.LogCaptureFixtur
 
 
 def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "flights.csv").write_text("origin,destination,delay\nAMS,LHR,3\n")
+    (tmp_path / "flights[1].csv").write_text("origin,destination,delay\nAMS,LHR,3\n")
+    (tmp_path / "flights1.csv").write_text("origin,destination,delay\nLHR,LHR,9\n")
     (tmp_path / "before.json").write_text('{"airport": "AMS", "departures": 5, "arrivals": 1}\n')
-    words = [str(APPLICATIONS / "airports.py"), "--input", f"clean={tmp_path}/flights.csv"]
+    words = [str(APPLICATIONS / "airports.py"), "--input", f"clean={tmp_path}/flights[1].csv"]
     words += ["--state", f"traffic={tmp_path}/before.json", "--key", "traffic=airport", "--value", "days=2"]
     assert run_by_hand(*words, spark=spark) == 0
     shown = capsys.readouterr().out

@@ -18,16 +18,25 @@ from scripts.s3a_jars import s3a_jars
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[3]
-APPLICATION = Path(__file__).parent / "applications" / "s3_epochs.py"
+APPLICATIONS = Path(__file__).parent / "applications"
 
 
-def run_epochs(server: S3Server, storage: str, jars: list[Path], tmp_path: Path) -> dict[str, Any]:
+def run_epochs(
+    server: S3Server, storage: str, jars: list[Path], tmp_path: Path, application: str = "s3_epochs"
+) -> dict[str, Any]:
     conf = {"spark.jars": ",".join(str(jar) for jar in jars), **s3a_conf(server.endpoint_url, server.region)}
     environ = {**os.environ, **server.env, "PYTHONPATH": str(ROOT)}
     # What the conf says must be enough; AWS_ENDPOINT_URL_S3 would reach boto3 by another way.
     del environ["AWS_ENDPOINT_URL_S3"], environ["AWS_REGION"], environ["AWS_DEFAULT_REGION"]
     done = subprocess.run(
-        [sys.executable, str(APPLICATION), storage, server.endpoint_url, server.region, json.dumps(conf)],
+        [
+            sys.executable,
+            str(APPLICATIONS / f"{application}.py"),
+            storage,
+            server.endpoint_url,
+            server.region,
+            json.dumps(conf),
+        ],
         env=environ,
         cwd=tmp_path,
         capture_output=True,
@@ -72,6 +81,17 @@ def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic
     assert not client.list_multipart_uploads(Bucket=s3_bucket).get("Uploads")
     keys = [item["Key"] for item in client.list_objects_v2(Bucket=s3_bucket, Prefix="team/cairn/")["Contents"]]
     assert not [key for key in keys if key.endswith("/") or "_SUCCESS" in key or "magic" in key or "_temporary" in key]
+
+
+def test_files_in_a_bucket_are_read_as_they_were_fixed(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> None:
+    """semantics T11: by their names as they are, whatever Spark reads as a pattern, and by their tags"""
+    found = run_epochs(s3_server, f"s3://{s3_bucket}/lake", s3a_jars(), tmp_path, "s3_sources")
+    assert found["wrong"] == []
+    assert "'co:lon[1].csv'" in found["refused"]
+    assert "b.csv was written again" in found["before"]
+    assert "b.csv was written again" in found["while"]
+    assert found["total"] == 31, "each file once, as it is"
+    assert found["no bucket"].startswith("the source 'files' cannot list s3://no-such-bucket")
 
 
 def _check_rescaled(found: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_cairn.checkpoint import FileSource, TriggerRequest
-from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.answers import Failed, InputRefused, Triggered
 from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import seen_files
@@ -59,3 +62,115 @@ def test_each_epoch_reads_its_files_and_those_to_be_read_again(
     pipeline.coordinator.files.delete([newest.metadata.key])
     assert run("r3", "g") == [["a", "b b", "c%20c"], ["d", "e", "f", "g"]]
     assert run("r4") == [["a", "b b", "c%20c"], ["d", "e", "f", "g"], []]
+
+
+class Landing:
+    """A folder of files with one number each, and a job that adds them up."""
+
+    def __init__(self, spark: SparkSession, folder: Path, on_change: str = "report") -> None:
+        self.folder = folder / "in"
+        self.folder.mkdir()
+        self.pipeline = Pipeline(f"file://{folder}/lake", spark)
+        self.source = FileSource(f"file://{self.folder}", on_change=on_change)
+        self.log: tuple[str, ...] = ()
+
+    def put(self, **numbers: int) -> None:
+        for name, number in numbers.items():
+            (self.folder / f"{name}.csv").write_text(f"n\n{number}\n")
+
+    def trigger(self, run: str) -> None:
+        self.log = self.pipeline.trigger(run, sources=(self.source,)).log
+
+    def read(self, run: str, then: Callable[[], object] = lambda: None) -> int:
+        with self.pipeline.epoch(run) as epoch:
+            files = epoch.files()
+            total: int = epoch.get("total", 0)
+            total += sum(numbers_in(epoch.spark, files)) if files else 0
+            epoch.put("total", total)
+            then()
+        self.pipeline.complete(run)
+        return total
+
+
+def numbers_in(spark: SparkSession, files: list[str]) -> list[int]:
+    rows = spark.read.option("header", True).schema("n int").csv(files).collect()
+    return [row.n for row in rows]
+
+
+SETS = [
+    (["sales1.csv", "sales[1].csv"], 11),
+    (["a1.csv", "a2.csv", "a{1,2}.csv"], 111),
+    (["what?.csv", "whatx.csv"], 11),
+    (["star*.csv", "star1.csv"], 11),
+    (["x[1]/y.csv", "x1/y.csv"], 11),
+]
+
+
+@pytest.mark.parametrize(("names", "total"), SETS, ids=lambda value: str(value)[:12])
+def test_a_file_whose_name_is_a_pattern_is_read_as_it_is(
+    spark: SparkSession, tmp_path: Path, names: list[str], total: int
+) -> None:  # semantics T11
+    landing = Landing(spark, tmp_path)
+    for power, name in enumerate(names):
+        (landing.folder / name).parent.mkdir(exist_ok=True)
+        (landing.folder / name).write_text(f"n\n{10**power}\n")
+    landing.trigger("r1")
+    assert landing.read("r1") == total
+
+
+@pytest.mark.parametrize(
+    "character", ["[", "]", "{", "}", "?", "*", "\\", ",", "#", "%", " ", "+", "'", '"', "ü", "^", "~"]
+)
+def test_whatever_character_a_name_has_its_file_is_read(
+    spark: SparkSession, tmp_path: Path, character: str
+) -> None:  # semantics T11
+    landing = Landing(spark, tmp_path)
+    landing.put(**{f"a{character}b": 1, "ab": 10, "axb": 100})
+    landing.trigger("r1")
+    assert landing.read("r1") == 111
+
+
+def test_a_colon_is_refused_where_spark_cannot_read_it(spark: SparkSession, tmp_path: Path) -> None:  # semantics T11
+    landing = Landing(spark, tmp_path)
+    (landing.folder / "10:00").mkdir()
+    landing.put(**{"10:00/a": 1})
+    landing.trigger("r1")
+    assert landing.read("r1") == 1, "Spark reads a file in such a folder"
+    landing.put(**{"a:b": 1})
+    request = TriggerRequest(epoch_name("r2"), Slice(), landing.pipeline.stages, landing.pipeline.config)
+    facts = RunFacts("r2", open_store=lambda uri, _: open_store(uri))
+    answer = landing.pipeline.coordinator.trigger(replace(request, sources=(landing.source,), run=facts))
+    assert isinstance(answer, InputRefused)
+    assert "'a:b.csv'" in answer.detail
+
+
+@pytest.mark.parametrize("on_change", ["report", "read"])
+@pytest.mark.parametrize("when", ["before it is read", "while it is read", "at the same size", "moved away"])
+def test_a_file_that_changes_after_the_trigger_ends_the_attempt_and_counts_once(
+    spark: SparkSession, tmp_path: Path, on_change: str, when: str
+) -> None:  # semantics T11
+    landing = Landing(spark, tmp_path, on_change)
+    landing.put(a=1, b=20)
+    landing.trigger("r1")
+
+    def change() -> None:
+        if when == "moved away":
+            (landing.folder / "b.csv").rename(landing.folder / "c.csv")
+        else:
+            landing.put(b=30 if when == "at the same size" else 300)
+            later = (landing.folder / "b.csv").stat().st_mtime + 1
+            os.utime(landing.folder / "b.csv", (later, later))
+
+    said = {"moved away": "b.csv is gone", "at the same size": "b.csv was written again"}
+    is_read = when == "while it is read"
+    if not is_read:
+        change()
+    with pytest.raises(InvalidStateError, match=f"'files' .*{said.get(when, 'b.csv had 5 bytes and has 6')}"):
+        landing.read("r1", change if is_read else lambda: None)
+    assert isinstance(landing.pipeline.coordinator.progress(epoch_name("r1")), Failed)
+    total = {"moved away": 21, "at the same size": 31}.get(when, 301)
+    landing.trigger("r2")
+    assert landing.read("r2") == total
+    landing.trigger("r3")
+    assert not [line for line in landing.log if "changed" in line], "the job knows the file as it was read"
+    assert landing.read("r3") == total, "read once"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint import CheckpointConfig, FileSource
 from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.views.wording import duration
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output.text import bar, fit
@@ -249,3 +251,17 @@ def test_a_stage_that_was_skipped_is_shown_as_such(tmp_path: Path, capsys: pytes
     found = json.loads(capsys.readouterr().out)["stages"]
     assert {stage["stage"]: stage["skipped"] for stage in found} == {"clean": False, "report": True}
     assert not any(line.startswith("skipped: ") for line in shown(world.store.uri, capsys, "1"))
+
+
+def test_a_day_without_files_is_told_from_a_pattern_that_takes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("{}")
+    world = World()
+    source = FileSource(f"file://{tmp_path}/in", "*.csv", name="landing")
+    facts = RunFacts("e1", open_store=lambda uri, _: open_store(uri))
+    world.coordinator().trigger(replace(world.request("e1"), sources=(source,), run=facts))
+    world.run_epoch("e1")
+    lines = shown(jobs.dump(world.memory, tmp_path / "store"), capsys, "1")
+    assert "  files          landing: 0 files, 0 B; the pattern leaves out 1 that are there" in lines

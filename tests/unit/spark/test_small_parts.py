@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from airflow_cairn.spark.epoch_facts import EpochFacts
 from airflow_cairn.spark.execution.error_text import MAX_LENGTH, one_line
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.input import slices, upstream
+from airflow_cairn.spark.kinds.places import FileStatus
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.session import check_version, session
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
@@ -80,8 +82,8 @@ def test_conf_goes_to_the_application_and_back() -> None:
 
 def test_the_last_epoch_says_so() -> None:  # semantics P2
     files = JobFiles(MemoryStore(), "flights")
-    assert not EpochFacts(handover(), files).draining
-    assert EpochFacts(replace(handover(), draining=True), files).draining
+    assert not EpochFacts(handover(), files, lambda _urls: []).draining
+    assert EpochFacts(replace(handover(), draining=True), files, lambda _urls: []).draining
 
 
 def test_local_conf_says_nothing_of_s3() -> None:
@@ -186,12 +188,78 @@ def test_files_of_all_slices_from_the_documents_and_from_a_long_list() -> None: 
     files = JobFiles(MemoryStore(), "flights")
     listed, _ = SideLists(files, "old-0", 1, str).fix("files", [{"key": "a", "url": "s3a://in/a"}], lambda: None)
     older = Slice(sources={"files": {"uri": "s3://in", "list": listed.to_reference(), "count": 1}})
-    own = Slice(sources={"files": {"uri": "s3://in", "files": [{"key": "b", "url": "s3a://in/b"}]}, "events": []})
-    assert slices.files_of(handover(own, older), "files", files) == ["s3a://in/a", "s3a://in/b"]
-    assert slices.files_of(handover(own, Slice()), "files", files) == ["s3a://in/b"], "the source is newer"
+    own = Slice(sources={"files": {"uri": "s3://in", "files": [{"key": "b", "url": "s3a://in/b[1]"}]}, "events": []})
+
+    def urls(source: str, *slices_: Slice) -> list[str]:
+        return slices.SourceFiles(handover(own, *slices_), files, lambda urls: [None] * len(urls)).urls(source)
+
+    assert urls("files", older) == ["s3a://in/a", r"s3a://in/b\[1\]"], "literal, whatever Spark reads as a pattern"
+    assert urls("files", Slice()) == [r"s3a://in/b\[1\]"], "the source is newer"
     for source in ("other", "events"):
         with pytest.raises(InvalidStateError, match=r"no files of this source.*events, files"):
-            slices.files_of(handover(own), source, files)
+            urls(source)
+
+
+FIXED = {"key": "a", "url": "s3a://in/a", "size_bytes": 3, "etag": '"x"', "modified_ms": 5_000}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "now", "said"),
+    [
+        (FIXED, FileStatus(3, "x", 5_000), None),
+        (FIXED, FileStatus(3, '"x"', 6_000), None),  # written again as it was
+        (FIXED, FileStatus(3, '"y"', 5_000), "a was written again"),
+        (FIXED, FileStatus(4, '"x"', 5_000), "a had 3 bytes and has 4"),
+        (FIXED, None, "a is gone"),
+        (FIXED, FileStatus(3, None, 5_000), None),  # over Connect there is no tag
+        (FIXED, FileStatus(3, None, 6_000), "a was written again"),
+        ({**FIXED, "etag": "", "modified_ms": 5_123}, FileStatus(3, None, 5_000), None),  # a server names seconds
+        ({**FIXED, "etag": "", "modified_ms": 5_123}, FileStatus(3, None, 5_124), "a was written again"),
+        ({"key": "a", "url": "s3a://in/a", "size_bytes": 3, "etag": ""}, FileStatus(3, None, 5_124), None),
+        ({"key": "a", "url": "s3a://in/a"}, None, None),  # a test's own, of which nothing is known
+    ],
+)
+def test_a_file_is_read_as_it_was_fixed_or_named(fixed: Any, now: FileStatus | None, said: str | None) -> None:
+    """semantics T11: before it is read, and after"""
+    files = JobFiles(MemoryStore(), "flights")
+    part = {"uri": "s3://in", "files": [fixed, {**fixed, "key": "b", "url": "s3a://in/b"}]}
+    own, whole = Slice(sources={"files": part}), FileStatus(3, "x", 5_000)
+    seen: dict[str, FileStatus | None] = {"s3a://in/a": now, "s3a://in/b": whole}
+    if "size_bytes" in fixed and not fixed["etag"]:
+        seen["s3a://in/b"] = FileStatus(3, None, fixed.get("modified_ms"))
+    given = slices.SourceFiles(handover(own), files, lambda urls: [seen[url] for url in urls])
+    if said is None:
+        assert given.urls("files") == ["s3a://in/a", "s3a://in/b"]
+        given.check_unchanged()
+        seen["s3a://in/b"] = FileStatus(99, "y", 9_000)
+        if "size_bytes" in fixed:
+            with pytest.raises(InvalidStateError, match="'files' have changed while this stage read them: b had 3"):
+                given.check_unchanged()
+        return
+    with pytest.raises(InvalidStateError, match="'files' have changed since they were fixed to be read") as raised:
+        given.urls("files")
+    assert f": {said}. " in str(raised.value)
+    assert "Mark this run as failed: the next one reads them" in str(raised.value)
+
+
+def test_a_file_of_an_older_epoch_has_another_way_out() -> None:  # semantics R1, T11
+    """The job counts it as read, so the next run would not read it; put back, it has another time."""
+    files = JobFiles(MemoryStore(), "flights")
+    older = Slice(sources={"files": {"uri": "s3://in", "files": [{**FIXED, "etag": ""}]}})
+    own = Slice(sources={"files": {"uri": "s3://in", "files": []}})
+    put_back = slices.SourceFiles(handover(own, older), files, lambda urls: [FileStatus(3, None, 9_999)] * len(urls))
+    assert put_back.urls("files") == ["s3a://in/a"]
+    gone = slices.SourceFiles(handover(own, older), files, lambda urls: [None] * len(urls))
+    with pytest.raises(InvalidStateError, match="put them back, or go back to before it by `cairn rewind`"):
+        gone.urls("files")
+
+
+def test_of_many_files_that_changed_the_first_are_named() -> None:
+    part = {"uri": "s3://in", "files": [{**FIXED, "key": f"{n:02d}", "url": f"s3a://in/{n}"} for n in range(12)]}
+    own = Slice(sources={"files": part})
+    given = slices.SourceFiles(handover(own), JobFiles(MemoryStore(), "flights"), lambda urls: [None] * len(urls))
+    with pytest.raises(InvalidStateError, match=r"09 is gone; 2 more\."):
+        given.urls("files")
 
 
 def test_slices_that_are_no_dates_adjoin_by_their_text() -> None:
@@ -259,10 +327,11 @@ def test_an_upstreams_output_is_chosen(there: list[str], name: str | None, kind:
 @pytest.mark.parametrize(
     ("there", "name", "kind", "why"),
     [
-        ([], None, None, "has no such output [stage=`clean` there_is=`nothing`]"),
+        ([], None, None, "has no such output. Where it may write no exchange, give kind='exchange' and schema"),
         (["exchange.a", "exchange.b"], None, None, "has more than one such output; give its name, or its kind"),
         (["state.a", "table.a"], "a", None, "more than one such output named 'a'"),
-        (["state.a"], "b", None, "has no such output named 'b' [stage=`clean` there_is=`state a`]"),
+        (["exchange.a"], "b", None, "has no such output named 'b' [stage=`clean` there_is=`exchange a`]"),
+        (["state.a"], "b", None, "has no such output named 'b'. Where it may write no exchange, give kind='exchange'"),
         (["state.a"], "a", "table", "has no such output named 'a'"),
     ],
 )
@@ -270,6 +339,23 @@ def test_no_output_is_guessed(there: list[str], name: str | None, kind: str | No
     with pytest.raises(InvalidStateError) as refused:
         upstream.choose(contents(*there), name, kind)
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("there", "kind", "wrote_none"),
+    [
+        ([], None, True),
+        (["value.a"], None, True),
+        (["state.a"], None, False),  # which may be carried over: the reader has to say what is meant
+        (["state.a"], "exchange", True),
+        (["exchange.a"], "table", True),
+        (["exchange.a"], None, False),
+    ],
+)
+def test_a_stage_without_input_is_told_from_a_misspelt_name(  # semantics B6
+    there: list[str], kind: str | None, wrote_none: bool
+) -> None:
+    assert upstream.wrote_none(contents(*there), kind) is wrote_none
 
 
 def test_json_is_what_the_ui_shows() -> None:

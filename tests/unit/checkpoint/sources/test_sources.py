@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     InvalidStateError,
     NonRestoredStateError,
+    SourceError,
     SourceMovedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
@@ -31,10 +33,12 @@ from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, Offsets
 from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.source_lists import INLINE_BYTES
-from airflow_cairn.storage import open_store
+from airflow_cairn.storage import ObjectStat, ObjectStore, open_store
 from tests.support.documented import documented
 from tests.support.kafka_stand_in import Topic
+from tests.support.memory_store import MemoryStore
 from tests.support.world.world import World
+from tests.support.wrapped_stores import T, WrappedStore
 
 DAY_0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -168,7 +172,7 @@ def folder(tmp_path: Path, world: World) -> Folder:
 
 
 def test_each_epoch_reads_what_is_new(folder: Folder) -> None:
-    folder.put("a", "b", "_SUCCESS", ".hidden", "_temporary/c")
+    folder.put("a", "b", "_SUCCESS", ".hidden", "_temporary/c", "d._COPYING_")
     assert folder.run("1") == ["a", "b"]
     folder.put("c", "0")
     assert folder.run("2") == ["0", "c"]
@@ -328,6 +332,116 @@ def test_a_file_that_changed(tmp_path: Path, world: World, on_change: str, expec
     assert any("changed" in line for line in answer.log)
     world.run_epoch("2")
     assert folder.run("3") == ([] if on_change == "read" else expected)
+
+
+class Looked(WrappedStore):
+    """Notes what is asked of it, and lets something happen once its listing has named a file."""
+
+    def __init__(self, inner: ObjectStore, then: Callable[[], object] = lambda: None, after: str = "") -> None:
+        super().__init__(inner)
+        self.read: list[str] = []
+        self._then, self._after = then, after
+
+    def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        self.read.append(verb)
+        return call()
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        for found in super().list(prefix, start_after=start_after):
+            if found.key == self._after:
+                self._then()
+            yield found
+
+
+def read_of(source: FileSource, store: ObjectStore) -> Reading | Refusal:
+    return source.read(RunFacts("r", open_store=lambda *_: store), None)
+
+
+def keys(answer: Reading | Refusal) -> list[str]:
+    assert isinstance(answer, Reading), answer
+    return [each["key"] for each in answer.part["files"]]
+
+
+def test_a_file_that_goes_while_it_is_listed_comes_under_its_new_name(folder: Folder) -> None:
+    folder.put("a.csv", "b.csv")
+    store = Looked(
+        open_store(folder.source.uri), lambda: (folder.root / "b.csv").rename(folder.root / "c.csv"), "b.csv"
+    )
+    assert keys(read_of(folder.source, store)) == ["a.csv"]
+    assert keys(read_of(folder.source, open_store(folder.source.uri))) == ["a.csv", "c.csv"]
+
+
+def test_no_file_s_content_is_read_to_list_it(folder: Folder) -> None:
+    """A local file has no tag without that; 2 GiB took a minute."""
+    folder.put("a.csv", size=3)
+    store = Looked(open_store(folder.source.uri))
+    answer = read_of(folder.source, store)
+    assert isinstance(answer, Reading)
+    [file] = answer.part["files"]
+    assert (file["size_bytes"], file["etag"]) == (3, "")
+    assert file["modified_ms"] == (folder.root / "a.csv").stat().st_mtime_ns // 1_000_000
+    assert set(store.read) <= {"list", "read_range"}, "the range is of no bytes: only whether the file is there"
+
+
+def test_what_older_versions_noted_of_a_local_file_is_not_read_again(folder: Folder) -> None:
+    folder.put("a")
+    position = {"uri": folder.source.uri, "seen": {"a": f"1 sha256:{'0' * 64}"}}
+    source = replace(folder.source, on_change="read")
+    answer = source.read(RunFacts("r", open_store=lambda uri, _: open_store(uri)), position)
+    assert keys(answer) == []
+
+
+def test_a_folder_that_does_not_exist_is_no_empty_day(folder: Folder) -> None:
+    source = FileSource(f"file://{folder.root}/typo")
+    with pytest.raises(SourceError, match=r"source 'files' cannot list file://.*typo: there is no such folder.*mount"):
+        read_of(source, open_store(source.uri))
+    (folder.root / "typo").mkdir()
+    assert keys(read_of(source, open_store(source.uri))) == []
+
+
+def test_a_symlink_in_the_folder_is_said_with_the_source(folder: Folder) -> None:
+    folder.put("a")
+    (folder.root / "latest").symlink_to(folder.root / "a")
+    with pytest.raises(SourceError, match=r"source 'files' cannot list .*symlink.*latest"):
+        read_of(folder.source, open_store(folder.source.uri))
+
+
+class Odd(MemoryStore):
+    """A bucket with names that no other store holds; it lists them as S3 does."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__("bucket")
+        self.names = sorted(names)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        return (ObjectStat(name, 1, "tag") for name in self.names)
+
+
+@pytest.mark.parametrize("name", ["in//a.csv", "in/a\nb.csv", "in/\udce9t\udce9.csv", "in/a:[1].csv"])
+def test_a_name_that_cannot_be_read_is_refused_with_the_source_and_a_pattern_leaves_it_out(name: str) -> None:
+    store = Odd("good/b.csv", name)
+    answer = read_of(FileSource("s3://bucket", "**", name="landing"), store)
+    assert isinstance(answer, Refusal)
+    for said in (repr(name), "'landing'", "s3://bucket", "Rename or remove it", "pattern that leaves it out"):
+        assert said in answer.text
+    answer.text.encode()
+    left_out = read_of(FileSource("s3://bucket", "good/**"), store)
+    assert keys(left_out) == ["good/b.csv"]
+
+
+def test_a_day_on_which_the_pattern_leaves_out_all_files_is_said() -> None:
+    """On a day that reads something it is not; the name may be one that a log cannot print."""
+    store = Odd("a.json", "\udce9.json", "_SUCCESS", "in/")
+    answer = read_of(FileSource("s3://bucket", "*.csv"), store)
+    assert isinstance(answer, Reading)
+    assert answer.part["left_out"] == 2
+    assert "the pattern '*.csv' leaves out 2 files; the first is 'a.json'" in answer.log
+    store.names = ["a.json", "b.csv"]
+    answer = read_of(FileSource("s3://bucket", "*.csv"), store)
+    assert keys(answer) == ["b.csv"]
+    assert isinstance(answer, Reading)
+    assert "left_out" not in answer.part
+    assert not [line for line in answer.log if "leaves out" in line]
 
 
 @pytest.mark.large

@@ -36,6 +36,21 @@ def test_an_author_s_own_source_is_a_folder_only_if_it_looks_like_one(part: Any,
     assert sources_of(Slice(sources={"own": part})) == (folder,)
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"files": [{"size_bytes": 7}]}, "landing: 1 file, 7 B"),
+        ({"files": [{"size_bytes": 7}, {"size_bytes": 2041}]}, "landing: 2 files, 2.0 KiB"),
+        ({"files": []}, "landing: 0 files, 0 B"),
+        ({"files": [], "left_out": 12}, "landing: 0 files, 0 B; the pattern leaves out 12 that are there"),
+        ({"list": {"key": "x"}, "count": 9999}, "landing: so many that a list names them"),
+    ],
+)
+def test_what_a_person_reads_of_the_files_of_an_epoch(part: Any, said: str) -> None:
+    read = Slice(sources={"landing": {"uri": "s3://lake/raw", **part}, "own": 7})
+    assert lineage.files_read(read) == [said]
+
+
 def test_sources_come_by_name() -> None:
     assert sources_of(Slice()) == ()
     assert [each.name for each in sources_of(Slice(sources={"b": 1, "a": 2}))] == ["a", "b"]

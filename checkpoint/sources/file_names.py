@@ -1,0 +1,130 @@
+"""Names of files as globs: those that an author's pattern takes, and those that Spark must not read as a pattern.
+
+A pattern is written as for Spark and in a shell. What could match no file that is ever read is refused where the DAG is
+parsed: with it each run would be green and read nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...storage.names import shorten
+from ..errors import InvalidConfigError
+
+_MAX_ALTERNATIVES = 1000
+_CLASS = r"\[[!^]?(?:\][^\]]*|[^\]]+)\]"
+_TOKEN = re.compile(rf"{_CLASS}|.", re.DOTALL)
+_WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_PARTS = re.compile(rf"(\*\*/|\*\*|\*|\?|{_CLASS})")
+_SPECIAL = re.compile(r"[\[\]{}*?\\]")
+"""What Hadoop reads as a part of a pattern, unless a backslash stands before it."""
+
+
+def is_hidden(key: str) -> bool:
+    """Tell whether a file is not read because of its name, as in Spark."""
+    return key.endswith("._COPYING_") or any(part[:1] in ("_", ".") for part in key.split("/"))
+
+
+def literal(url: str) -> str:
+    """Write a URL so that Spark reads that one file, whatever characters its name has."""
+    return _SPECIAL.sub(r"\\\g<0>", url)
+
+
+def unreadable(url: str) -> str | None:
+    """Say why Spark cannot read a file, however its URL is written; None where it can."""
+    scheme, _, path = url.partition("://")
+    # Hadoop puts a part of a path behind its folder, and takes what stands before a colon for a scheme: for the
+    # checksum file of each local file, and wherever it reads a pattern. No escape prevents either.
+    if scheme == "file" and ":" in path.rpartition("/")[2]:
+        return "Spark cannot read a local file with a colon in its name"
+    if ":" in path and _SPECIAL.search(path):
+        return "Spark cannot read a file with a colon and one of [ ] { } * ? \\ in its path"
+    return None
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Make the expression that matches the whole name of a file, below the source's URI.
+
+    Raises:
+        InvalidConfigError: it is no pattern, or could match no file that is read.
+    """
+    if "\\" in pattern:
+        raise _refused(
+            pattern, "it has a backslash; a character is taken as it is between brackets, such as [*] or [{]"
+        )
+    if re.search(r"[\x00-\x1f\x7f]", pattern):
+        raise _refused(pattern, "it has a control character, and no name that is read has one")
+    alternatives = _alternatives(pattern)
+    for each in alternatives:
+        _check_path(pattern, each)
+    return re.compile("(?s:" + "|".join(_expression(pattern, each) for each in alternatives) + ")")
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Write the braces out."""
+    open_braces: list[tuple[list[str], list[str]]] = []
+    done: list[str] = []
+    """The alternatives of the innermost brace that are complete."""
+    now = [""]
+    for token in _TOKEN.findall(pattern):
+        if token == "{":
+            open_braces.append((done, now))
+            done, now = [], [""]
+        elif token == "}" and open_braces:
+            inner = done + now
+            done, before = open_braces.pop()
+            now = [head + tail for head in before for tail in inner]
+        elif token == "," and open_braces:
+            done, now = done + now, [""]
+        elif token in ("[", "]", "}"):
+            raise _refused(pattern, f"{token} has no counterpart; to mean the character itself write [{token}]")
+        else:
+            now = [each + token for each in now]
+        if len(done) + len(now) > _MAX_ALTERNATIVES:
+            raise _refused(pattern, f"its braces make more than {_MAX_ALTERNATIVES} patterns; use * or several sources")
+    if open_braces:
+        raise _refused(pattern, "{ has no counterpart; to mean the character itself write [{]")
+    return now
+
+
+def _check_path(pattern: str, path: str) -> None:
+    if path.startswith("/"):
+        raise _refused(pattern, "names begin below the source's uri; leave out the / at its beginning")
+    if path.endswith("/") or not path:
+        raise _refused(pattern, f"it ends with a folder; for the files in it write {shorten(f'{path}*')}")
+    for part in path.split("/"):
+        if part in (".", ".."):
+            raise _refused(pattern, f"names begin below the source's uri and have no part {part!r}; leave it out")
+        if not part:
+            raise _refused(pattern, "a name has no empty part; write / instead of //")
+        if part[0] in "._":
+            raise _refused(pattern, "a file is not read if a part of its name begins with . or _, as in Spark")
+
+
+def _expression(pattern: str, path: str) -> str:
+    parts = _PARTS.split(path)
+    return "".join(_WILD.get(each) or (_class(pattern, each) if each[:1] == "[" else re.escape(each)) for each in parts)
+
+
+def _class(pattern: str, text: str) -> str:
+    """Translate `[abc]`, `[a-z]` and their opposites, `[!abc]` and `[^abc]`."""
+    negated = text[1] in "!^"
+    characters = text[2 if negated else 1 : -1]
+    if not characters or "/" in characters:
+        raise _refused(pattern, f"{text} is no class; one such as [ab] or [!ab] names characters other than /")
+    translated, at = "", 0
+    while at < len(characters):
+        first, last = characters[at], characters[at + 2 : at + 3]
+        if characters[at + 1 : at + 2] == "-" and last:
+            if first > last:
+                raise _refused(pattern, f"the range {first}-{last} is empty; write {last}-{first}")
+            translated += f"{re.escape(first)}-{re.escape(last)}"
+            at += 3
+        else:
+            translated += re.escape(first)
+            at += 1
+    return f"(?!/)[{'^' if negated else ''}{translated}]"
+
+
+def _refused(pattern: str, why: str) -> InvalidConfigError:
+    return InvalidConfigError(f"the pattern cannot be used: {why}", pattern=shorten(pattern))
