@@ -189,13 +189,13 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
         known = queue.holds(head.waiting, turn.epoch)
         reason = Reason.ALREADY_QUEUED if known else Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
         return Wait(reason, position, waiting)
-    pause_ends = _pause_ends_ms(head, turn)
+    pause_ends = _pause_ends_ms(head, turn, now_ms)
     if now_ms < pause_ends:
         return Wait(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, position, waiting, pause_ends)
     return None
 
 
-def _pause_ends_ms(head: Head, turn: Turn) -> int:
+def _pause_ends_ms(head: Head, turn: Turn, now_ms: int) -> int:
     latest = head.latest_completed()
     if turn.kind is not RequestKind.PERIODIC or latest is None:
         return 0
@@ -204,6 +204,8 @@ def _pause_ends_ms(head: Head, turn: Turn) -> int:
     # What was made from a savepoint took no run's time: the first epoch after it need not wait (semantics T3).
     if head.import_of(latest.id) is None:
         ends.append(latest.completed_at_ms)
+    # One that is further ahead than the pause was written by a wrong clock: it would hold the schedule up until then.
+    ends = [each for each in ends if each - now_ms <= turn.min_pause_ms]
     return max(ends) + turn.min_pause_ms if ends else 0
 
 

@@ -71,6 +71,13 @@ def test_the_pause_ends_to_the_millisecond() -> None:  # semantics T3
     assert admission.decide(COMPLETED, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == admission.Admit()
 
 
+def test_a_completion_by_a_clock_that_was_ahead_holds_no_schedule_up() -> None:  # semantics T3
+    within = admission.decide(COMPLETED, REQUEST, NOW - 60_000)
+    assert isinstance(within, admission.Wait)
+    assert within.retry_at_ms == NOW + 60_000, "clocks differ a little"
+    assert admission.decide(COMPLETED, REQUEST, NOW - 60_001) == admission.Admit()
+
+
 WISHES = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(RequestKind)), max_size=80)
 
 
