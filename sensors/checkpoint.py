@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -85,7 +85,8 @@ class CheckpointSensor(BaseSensorOperator):
             nothing wrong (it takes the end of the process that deferred for the task's own end when the trigger was
             quick: apache/airflow issues 67287 and 72716); the next try asks the store and goes on.
         retry_delay: seconds (or a timedelta) between two tries.
-        **kwargs: what every sensor takes: `timeout`, `mode`, `soft_fail`, `never_fail`, …. The event of each `Asset` in
+        **kwargs: what every sensor takes: `timeout`, `mode`, …. With `soft_fail` or `never_fail` a run may end green
+            whose epoch is incomplete; a `CheckpointedTaskGroup` never sets them. The event of each `Asset` in
             `outlets` says which checkpoint completed.
 
     Raises:
@@ -183,7 +184,8 @@ class CheckpointSensor(BaseSensorOperator):
             result: dict[str, Any] = super().execute(context)
             return result
         deadline = timezone.utcnow() + timedelta(seconds=self.timeout)
-        return self._finish_or_defer(context, deadline)
+        with self._skipping_as_told():
+            return self._finish_or_defer(context, deadline)
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once (modes `poke` and `reschedule`); complete the checkpoint if all have acknowledged."""
@@ -201,17 +203,42 @@ class CheckpointSensor(BaseSensorOperator):
         Raises:
             CheckpointFailedError: the checkpoint ended without completing, or the trigger could not go on.
             AirflowFailException: the job failed, because too many checkpoints failed.
-            AirflowSkipException: that happened and `never_fail` is set.
+            AirflowSkipException: one of these happened, and `never_fail` or `soft_fail` is set.
             AirflowSensorTimeout: the time ran out.
         """
-        try:
+        with self._skipping_as_told():
             why = why_failed(event, "the checkpoint")
             if why is not None:
                 raise CheckpointFailedError(why, job=self.job, kind=event.get("kind"))
             return self._finish_or_defer(context, datetime.fromisoformat(deadline))
-        except CairnError as error:
-            if self.never_fail:
-                raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after a wait; see `execute_complete`.
+
+        Raises:
+            AirflowRescheduleException: the task comes back later, which Airflow's own sensor takes for a failure that
+                `soft_fail` skips.
+        """
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except AirflowSkipException as error:
+            if isinstance(error.__cause__, AirflowRescheduleException):
+                raise error.__cause__ from None
+            raise
+
+    @contextmanager
+    def _skipping_as_told(self) -> Iterator[None]:
+        """Skip where `soft_fail` or `never_fail` say so, by whichever look a failure is found: as a sensor that pokes.
+
+        Raises:
+            AirflowSkipException: the block failed, and one of them is set.
+        """
+        try:
+            yield
+        except (AirflowFailException, AirflowSensorTimeout, CairnError) as error:
+            if self.never_fail or (self.soft_fail and not isinstance(error, CairnError)):
+                option = "never_fail" if self.never_fail else "soft_fail"
+                raise AirflowSkipException(f"Skipping due to {option} is set to True.") from error
             raise
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,6 +24,9 @@ from ..storage.uris import StorageUri, parse_storage_uri
 from . import metrics
 from .connect_session import ConnectSession
 
+SPARK_CONN_ID = "spark_default"
+"""The Spark connection of stages for which none is named."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointScope:
@@ -33,7 +36,7 @@ class CheckpointScope:
     storage: str
     job: str
     aws_conn_id: str | None
-    conn_id: str | None
+    conn_id: str
     wait_task_id: str
     """The task that completes the checkpoint."""
     listeners: tuple[CheckpointListener, ...] = ()
@@ -42,8 +45,22 @@ class CheckpointScope:
     """The connection that clears tasks; None: a user does."""
     session: ConnectSession | None = None
     """The server that Cairn runs for the stages; None: each goes where its connection says."""
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The connections that `default_args` name around the group, by the names of the arguments."""
     pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)
     """Edges that `Pipelined` marks, by the ids of their tasks; it grows while the DAG is built (semantics F1)."""
+
+    def own(self, argument: str, value: Any) -> Any:
+        """Give the connection that a task of the group names for itself.
+
+        Args:
+            argument: `conn_id` or `aws_conn_id`.
+            value: what the task was given, by its author or by `default_args`.
+
+        Returns:
+            None where that is the group's, or comes from `default_args` around the group: then the group's counts.
+        """
+        return None if value in (getattr(self, argument), self.defaults.get(argument)) else value
 
 
 def scope_of(task_group: Any) -> CheckpointScope | None:

@@ -134,6 +134,15 @@ def _check_job(stages: Sequence[StageTask], scope: CheckpointScope, group: str) 
                 job=operator.job,
                 expected=scope.job,
             )
+        if operator.aws_conn_id != scope.aws_conn_id:
+            raise InvalidConfigError(
+                f"{stage.task_id} names another aws_conn_id than its group, and the tasks of an epoch read and write "
+                "one storage with one identity: remove it from the task, or give it to the group",
+                group=group,
+                task=stage.task_id,
+                aws_conn_id=operator.aws_conn_id,
+                expected=scope.aws_conn_id or "none, so boto3's own chain",
+            )
 
 
 def _check_plain(task: Any, group: str) -> None:

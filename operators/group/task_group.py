@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from inspect import Parameter, signature
 from types import TracebackType
 from typing import Any
 
-from airflow.sdk import Asset, TaskGroup, TriggerRule
+from airflow.sdk import Asset, BaseOperator, TaskGroup, TriggerRule
 
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
@@ -24,7 +25,14 @@ from ...hooks.clear_body import TaskRef
 from ...sensors.asset_events import check_table_outlets
 from ...sensors.checkpoint import CheckpointSensor
 from ...tasks.connect_session import ConnectSession, check_session
-from ...tasks.job_settings import CheckpointScope, check_storage_and_job, is_same_job, naming, scope_of
+from ...tasks.job_settings import (
+    SPARK_CONN_ID,
+    CheckpointScope,
+    check_storage_and_job,
+    is_same_job,
+    naming,
+    scope_of,
+)
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
 from ..graph.first_stage import task_that_triggers
@@ -40,6 +48,22 @@ from .regions import tooltip_of
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"
+
+FROM_DEFAULT_ARGS = frozenset(
+    {
+        *("owner", "email", "email_on_retry", "email_on_failure", "on_execute_callback", "on_failure_callback"),
+        *("on_success_callback", "on_retry_callback", "on_skipped_callback", "start_date", "end_date", "sla"),
+        *("retries", "retry_delay", "retry_exponential_backoff", "max_retry_delay", "priority_weight", "weight_rule"),
+        *("queue", "pool", "pool_slots", "executor", "executor_config", "resources", "run_as_user", "params"),
+        *("inlets", "outlets", "do_xcom_push", "multiple_outputs", "render_template_as_native_obj", "logger_name"),
+        *("doc", "doc_md", "doc_json", "doc_yaml", "doc_rst", "task_display_name", "map_index_template"),
+        *("allow_nested_operators", "max_active_tis_per_dagrun"),
+    }
+)
+"""Arguments that the group's own tasks take from `default_args`: where they run, who is told, and how they look.
+
+None else: what decides how an epoch ends is the group's affair, and so is what a later Airflow adds.
+"""
 
 
 class CheckpointedTaskGroup(TaskGroup):
@@ -66,8 +90,9 @@ class CheckpointedTaskGroup(TaskGroup):
         storage: storage URI (may be a template).
         job: the job's name (may be a template); the DAG's id by default.
         config: how checkpoints are made.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
-        conn_id: the Spark connection of the stages; `spark_default` by default.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage, of all tasks of the group; None: that of
+            `default_args`, else boto3's own chain.
+        conn_id: the Spark connection of the stages; None: that of `default_args`, else `spark_default`.
         session: the Spark Connect server that Cairn starts with that connection and all stages share, except those that
             name a `conn_id` of their own (semantics V1); None: each stage goes where its connection says.
         slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
@@ -96,10 +121,11 @@ class CheckpointedTaskGroup(TaskGroup):
 
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
-            schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read,
-            `slice_detail` is no JSON object, `source`, `master_hooks`, `listeners`, `outlets` or `table_outlets` hold
-            something else or do not fit the config, the interval is not positive, `restore_from` lies in the job's own
-            prefix, `claim` or `allow_non_restored_state` come without it, or the group lies in another one.
+            schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read, beside a
+            `session` only `default_args` name a Spark connection, `slice_detail` is no JSON object, `source`,
+            `master_hooks`, `listeners`, `outlets` or `table_outlets` hold something else or do not fit the config, the
+            interval is not positive, `restore_from` lies in the job's own prefix, `claim` or
+            `allow_non_restored_state` come without it, or the group lies in another one.
         InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.
@@ -149,6 +175,18 @@ class CheckpointedTaskGroup(TaskGroup):
         check_session(session, group=self.group_id)
         if session is not None:
             check_author_settings(f"{self.group_id} (session)", conf=session.conf)
+        defaults = self._defaults()
+        if conn_id is None:
+            conn_id = defaults.get("conn_id") or SPARK_CONN_ID
+            if session is not None and conn_id != SPARK_CONN_ID:
+                raise InvalidConfigError(
+                    "the group has a session and names no Spark connection, and default_args name one. Give the group "
+                    f"conn_id={conn_id!r} to start the session's server with it, or another one",
+                    group=self.group_id,
+                    conn_id=conn_id,
+                )
+        if aws_conn_id is None:
+            aws_conn_id = defaults.get("aws_conn_id")
         self.checkpoint_scope = CheckpointScope(
             str(self.group_id),
             storage,
@@ -159,6 +197,7 @@ class CheckpointedTaskGroup(TaskGroup):
             checked,
             airflow_api_conn_id,
             session,
+            defaults={name: defaults[name] for name in ("aws_conn_id", "conn_id") if name in defaults},
         )
         self._check_only_one()
         # The trigger checks them, and names this group in what it refuses.
@@ -193,7 +232,8 @@ class CheckpointedTaskGroup(TaskGroup):
                 group=self.group_id,
             )
         # Before the group is Airflow's current one: an option that is refused must not leave it so for the next DAG.
-        self._trigger = TriggerCheckpointOperator(task_id=TRIGGER, task_group=self, dag=self.dag, **self._options)
+        own = {**_own_arguments(TriggerCheckpointOperator, self._defaults()), **self._options}
+        self._trigger = TriggerCheckpointOperator(task_id=TRIGGER, task_group=self, dag=self.dag, **own)
         super().__enter__()
         return self
 
@@ -233,6 +273,10 @@ class CheckpointedTaskGroup(TaskGroup):
         else:
             yield from super().get_leaves()
 
+    def _defaults(self) -> dict[str, Any]:
+        """Give what `default_args` of the DAG and of the groups around say, as a task of this group gets them."""
+        return {**self.dag.default_args, **self.default_args}
+
     @property
     def _may_leave_out(self) -> bool:
         config = self._trigger.config if self._trigger else None
@@ -253,18 +297,19 @@ class CheckpointedTaskGroup(TaskGroup):
         check_reads(stages, trigger.config.mode, str(self.group_id))
         trigger.take_stages_from(stages)
         self._describe_regions()
-        wait = CheckpointSensor(
-            task_id=WAIT,
-            storage=scope.storage,
-            job=scope.job,
-            aws_conn_id=scope.aws_conn_id,
-            listeners=scope.listeners,
-            savepoint_target=trigger.config.savepoint_target,
-            table_outlets=self._table_outlets,
-            deferrable=trigger.deferrable,
+        own = {
+            **_own_arguments(CheckpointSensor, self._defaults()),
+            "storage": scope.storage,
+            "job": scope.job,
+            "aws_conn_id": scope.aws_conn_id,
+            "listeners": scope.listeners,
+            "savepoint_target": trigger.config.savepoint_target,
+            "table_outlets": self._table_outlets,
+            "deferrable": trigger.deferrable,
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
-            trigger_rule=TriggerRule.NONE_FAILED,
-        )
+            "trigger_rule": TriggerRule.NONE_FAILED,
+        }
+        wait = CheckpointSensor(task_id=WAIT, **own)
         wait.add_outlets(self._outlets)
         self._wait = wait
         watched = () if self._may_leave_out else stages
@@ -324,6 +369,26 @@ class CheckpointedTaskGroup(TaskGroup):
                     job=mine.job,
                     group=self.group_id,
                 )
+
+
+def _own_arguments(kind: type[BaseOperator], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Give arguments for a task of the group's own that keep `default_args` from deciding how an epoch ends.
+
+    Args:
+        kind: the task's class.
+        defaults: what `default_args` say.
+    """
+    signatures = [signature(vars(each)["__init__"]) for each in reversed(kind.__mro__) if "__init__" in vars(each)]
+    ours = {name: each.default for found in signatures for name, each in found.parameters.items()}
+    own = {
+        name: ours[name]
+        for name in defaults
+        if name not in FROM_DEFAULT_ARGS and ours.get(name, Parameter.empty) is not Parameter.empty
+    }
+    if "retries" in defaults:
+        # Airflow can fail a deferred task that did nothing wrong; see `CheckpointSensor`.
+        own["retries"] = max(int(defaults["retries"] or 0), ours["retries"])
+    return own
 
 
 def _checkpointed_groups(group: TaskGroup) -> Iterator[CheckpointedTaskGroup]:

@@ -23,7 +23,15 @@ from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
 from ...storage.names import check_name
 from ...tasks.dag_pause import stop_if_paused
-from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
+from ...tasks.job_settings import (
+    SPARK_CONN_ID,
+    JobSettings,
+    check_room,
+    check_storage_and_job,
+    naming,
+    rendered_settings,
+    scope_of,
+)
 from ...tasks.reports import lineage
 from ...tasks.reports.checkpoint_link import CheckpointLink
 from ...tasks.reports.spark_link import SparkLink, SparkPlace
@@ -116,14 +124,16 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
-        super().__init__(conn_id=conn_id or "spark_default", name=name or "", **kwargs)
+        super().__init__(conn_id=conn_id or SPARK_CONN_ID, name=name or "", **kwargs)
         scope = scope_of(self.task_group)
+        if scope is not None:
+            conn_id = scope.own("conn_id", conn_id)
+            aws_conn_id = scope.own("aws_conn_id", aws_conn_id)
+            self._conn_id = conn_id or scope.conn_id
         self.storage = storage if storage is not None or scope is None else scope.storage
         self.job = job or (scope.job if scope else self._dag_id_if_any())
         self.aws_conn_id = aws_conn_id if aws_conn_id is not None or scope is None else scope.aws_conn_id
         self.airflow_api_conn_id = scope.airflow_api_conn_id if scope else airflow_api_conn_id
-        if conn_id is None and scope is not None and scope.conn_id is not None:
-            self._conn_id = scope.conn_id
         with naming(task=self.task_id):
             self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
         check_parallelism(parallelism, max_parallelism, task=self.task_id)
@@ -143,6 +153,13 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         self.session = scope.session if scope is not None and conn_id is None else None
         if self.session is not None:
             check_options(self)
+        elif scope is not None and scope.session is not None:
+            log.warning(
+                "%s names the Spark connection %s: it goes there, and does not share the session of %s",
+                self.task_id,
+                conn_id,
+                scope.group_id,
+            )
         self._extras: Extras | None = None
         self._run: StageRun | None = None
         self._client: ConnectClient | None = None

@@ -173,15 +173,28 @@ def test_a_run_that_was_left_behind_says_what_to_clear(job: Job) -> None:  # sem
 
 
 @pytest.mark.parametrize("option", ["soft_fail", "never_fail"])
-@pytest.mark.parametrize("deferrable", [True, False])
-def test_a_failed_job_may_skip_the_sensor(job: Job, option: str, deferrable: bool) -> None:
+@pytest.mark.parametrize("found", ["at once", "after the wait", "by a poke"])
+def test_a_failed_job_may_skip_the_sensor(job: Job, option: str, found: str) -> None:
     job.trigger(RUN)
     job.decline(job.begin(RUN), "boom")
-    waiting = sensor(job, deferrable=deferrable, **{option: True})
+    waiting = sensor(job, deferrable=found != "by a poke", **{option: True})
     kwargs = {"event": {"status": "failed"}, "deadline": soon()}
-    look = partial(waiting.resume_execution, "execute_complete", kwargs) if deferrable else waiting.execute
+    after = found == "after the wait"
+    look = partial(waiting.resume_execution, "execute_complete", kwargs) if after else waiting.execute
     with pytest.raises(AirflowSkipException):
         look(at())
+
+
+def test_coming_back_later_is_no_failure_to_skip(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A savepoint that is not copied yet: its store cannot be made to refuse here."""
+
+    def later(self: CheckpointSensor, *_: object) -> None:
+        raise AirflowRescheduleException(timezone.utcnow())
+
+    monkeypatch.setattr(CheckpointSensor, "_result", later)
+    kwargs = {"event": {"status": "completed"}, "deadline": soon()}
+    with pytest.raises(AirflowRescheduleException):
+        sensor(job, soft_fail=True).resume_execution("execute_complete", kwargs, at())
 
 
 def test_within_the_limit_the_epoch_is_taken_up_again(job: Job) -> None:  # semantics D5
