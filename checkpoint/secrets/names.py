@@ -1,7 +1,7 @@
 """Which names mean a secret: decided by the words of a name, as a reader would.
 
 The driver has no Airflow, whose own list of such names is asked besides where a DAG is parsed
-(`operators/stage/secrets.py`). So its words are here too.
+(`operators/stage/submit_options.py`). So its words are here too.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from ..graph.run_tasks import where_of
 from ..graph.topology import show_exchanges
 from ..graph.uncovered_spark import warn_of_uncovered_spark
 from ..stage.overtaken_epoch import GroupTasks
-from ..stage.secrets import check_author_settings
+from ..stage.submit_options import check_author_settings
 from ..trigger.job_options import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
 from .checks import check_last, check_outlets, check_reads, check_uids, stages_in

@@ -12,7 +12,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 
 from .function_source import EPOCH, application_source, check_arguments, check_function, function_source
 from .operator import SparkEpochOperator
-from .secrets import check_author_settings
+from .submit_options import check_author_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -46,7 +46,7 @@ from .extras import Extras, extras_of, say_what_is_restored
 from .outcome import StageFailedError, StageIncurableError, StageRun, failed_prefix, left_out
 from .over_connect import check_options, client_of, run_client, run_on_shared
 from .overtaken_epoch import come_back_if_overtaken
-from .secrets import check_author_settings
+from .submit_options import LISTS, MAPPINGS, TEXTS, check_author_settings, check_forms
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -57,12 +57,6 @@ if TYPE_CHECKING:
     from ...spark.application import Application
 
 log = logging.getLogger("airflow_cairn")
-
-
-_TEXTS = (
-    *("application", "files", "py_files", "jars", "packages", "exclude_packages", "driver_class_path"),
-    *("properties_file", "principal", "proxy_user", "name", "post_submit_commands"),
-)
 
 
 class SparkEpochOperator(StageOperator, DurableSubmit):
@@ -149,7 +143,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 "no application is given: name the Python file or jar that opens the epoch, application='routes.py'",
                 task=self.task_id,
             )
-        self._check_author_settings()
+        self._check_author_settings(rendered=False)
         self.session = scope.session if scope is not None and conn_id is None else None
         if self.session is not None:
             check_options(self)
@@ -187,7 +181,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 (S1), another epoch holds the place that this one needs (T2), or this one was overtaken (C2).
             InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
         """
-        self._check_author_settings()
+        self._check_author_settings(rendered=True)
         if (problem := conflict()) is not None:
             log.warning("%s", problem)
         ti = self._ti = context["ti"]
@@ -352,17 +346,19 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             on_application=self._hear_of,
         )
 
-    def _check_author_settings(self) -> None:
+    def _check_author_settings(self, *, rendered: bool) -> None:
+        options = {name: _option(self, name) for name in (*TEXTS, *LISTS, *MAPPINGS)}
+        # Without its DAG it is not known yet what templates give.
+        native = getattr(self, "render_template_as_native_obj", None)
+        if native is None:
+            native = self.dag.render_template_as_native_obj if self.has_dag() else True
+        check_forms(self.task_id, options, rendered=rendered, native=native)
         check_author_settings(
             self.task_id,
             conf=self.conf,
             env_vars=self.env_vars,
             application_args=self.application_args,
-            texts={
-                "repositories": self._repositories,
-                "archives": self._archives,
-                **{name: getattr(self, name) for name in _TEXTS},
-            },
+            texts={name: options[name] for name in (*TEXTS, "post_submit_commands")},
         )
 
     def _dag_id_if_any(self) -> str | None:
@@ -374,3 +370,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         if group is not None and group.node_id and group.prefix_group_id:
             return self.task_id[len(group.node_id) + 1 :]
         return self.task_id
+
+
+def _option(operator: SparkSubmitOperator, name: str) -> Any:
+    """Give an option of the provider's operator, which keeps those that are no template fields to itself."""
+    return getattr(operator, name) if hasattr(operator, name) else getattr(operator, f"_{name}")

@@ -11,7 +11,7 @@ from airflow.sdk._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, _secret
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.secrets.shapes import secret_in
-from airflow_cairn.operators.stage.secrets import check_author_settings
+from airflow_cairn.operators.stage.submit_options import check_author_settings
 
 CANARY = "canary-0123456789"
 

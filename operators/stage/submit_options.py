@@ -1,4 +1,7 @@
-"""What an author writes into a Spark task's arguments, checked where the DAG is parsed: secrets, and what is reserved.
+"""What an author writes into a Spark task's arguments, checked at parse: its form, secrets, and what is reserved.
+
+Airflow's provider takes each option as it is: of one text for a list it passes the letters, and a list for a text
+breaks the command once the epoch has begun. So the form is checked here, and again when it has been rendered.
 
 Everything that a Spark task is given is shown: on the command line of spark-submit, in the Spark UI, in the event log,
 in Airflow's rendered fields. So a secret is refused by its place, by its shape, and as a template that would fetch one.
@@ -10,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from airflow.sdk import XComArg
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
 
 from ...checkpoint.errors import InvalidConfigError
@@ -19,8 +23,30 @@ from ...checkpoint.secrets.names import is_plain, names_a_secret
 from ...checkpoint.secrets.shapes import secret_in
 from ...spark.handover.conf import PREFIX
 from ...spark.output.committer import ALGORITHM
+from ...tasks.job_settings import is_rendered_later
 
 _OPTION = re.compile(r"\A(?:-D(?=[\w.-]+=)|--?)([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.DOTALL)
+
+_JOINED_BY = {
+    **dict.fromkeys(("files", "py_files", "archives", "jars", "packages", "exclude_packages", "repositories"), ","),
+    "driver_class_path": ":",
+}
+"""Texts that name several things, and what stands between them."""
+
+TEXTS = (
+    *("application", "name", "properties_file", "java_class", "spark_binary", "deploy_mode", "yarn_queue"),
+    *("keytab", "principal", "proxy_user", "driver_memory", "executor_memory", *_JOINED_BY),
+)
+"""Options of spark-submit that are one text each."""
+
+LISTS = {
+    "application_args": "['--date', '{{ ds }}']",
+    "post_submit_commands": "['curl -X POST localhost:15020/quitquitquit']",
+}
+"""Options that are lists of texts, with what an author writes."""
+
+MAPPINGS = {"conf": "{'spark.executor.cores': '2'}", "env_vars": "{'REGION': 'eu'}"}
+"""Options that are dictionaries of plain values, with what an author writes."""
 
 _PROBE = "cairn-asks"
 
@@ -29,6 +55,47 @@ _CURE = (
     "aws_conn_id; whatever else the application needs it should fetch itself: from an instance role, a secret manager, "
     "or a file that the cluster mounts"
 )
+
+
+def check_forms(task: str, options: Mapping[str, object], *, rendered: bool, native: bool) -> None:
+    """Refuse an option that is neither the text, the list of texts nor the dictionary that spark-submit can be given.
+
+    Args:
+        task: the task's id, for messages.
+        options: what the author gave, by the names of the arguments; None is as good as nothing.
+        rendered: whether templates and results of other tasks stand there by now.
+        native: whether a template may give something else than a text (`render_template_as_native_obj`).
+
+    Raises:
+        InvalidConfigError: naming the option and its type, never the value, with what to write.
+    """
+
+    def fits(value: object, kind: type | tuple[type, ...]) -> bool:
+        later = not rendered and (isinstance(value, XComArg) or (native and is_rendered_later(value)))
+        return later or isinstance(value, kind)
+
+    def refuse(option: str, value: object, why: str) -> NoReturn:
+        raise InvalidConfigError(f"{option} {why}", task=task, parameter=option, type=type(value).__name__)
+
+    for option, value in options.items():
+        if value is None or fits(value, ()):
+            continue
+        if option in LISTS:
+            if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+                refuse(option, value, f"must be a list of texts: write {option}={LISTS[option]}")
+            for position, each in enumerate(value):
+                if not fits(each, str):
+                    refuse(f"{option}[{position}]", each, "must be a text: write '3' in place of 3, or str(…)")
+        elif option in MAPPINGS:
+            if not isinstance(value, Mapping):
+                refuse(option, value, f"must be a dictionary: write {option}={MAPPINGS[option]}")
+            for key, each in value.items():
+                if not isinstance(key, str) or not fits(each, (str, int, float)):
+                    refuse(f"{option} {key}", each, "must be a text, a number or a truth value under a name")
+        elif not isinstance(value, str):
+            joined = _JOINED_BY.get(option)
+            many = f", with {joined!r} between several: write {option}='a{joined}b'" if joined else ""
+            refuse(option, value, f"must be one text{many}")
 
 
 def check_author_settings(
