@@ -29,18 +29,20 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.hooks.session_server import ServerStartError
+from airflow_cairn.hooks.spark_connect import Ended
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.execution.job_server import Heard
 from airflow_cairn.spark.remote.channel import ServerUnreachableError
 from airflow_cairn.spark.remote.machine import this_machine
 from airflow_cairn.spark.remote.register import ServerRegister
-from airflow_cairn.spark.remote.server import server_of
+from airflow_cairn.spark.remote.server import ConnectServer, server_of
 from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.spark.remote.submission import NOT_RUN, Problem
 from airflow_cairn.storage.port import Written
 from airflow_cairn.storage.uris import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
-from airflow_cairn.tasks.shared_server import SharedServer
+from airflow_cairn.tasks.shared_server import SharedServer, hear_of
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
@@ -400,6 +402,43 @@ def test_a_server_that_has_stopped_is_replaced_in_the_same_try_once_its_lease_is
     assert f"the Spark server {first} does not answer: waiting until its lease ends" in said.text
     assert f"the Spark server {first} is gone: it does not answer" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+
+
+def test_a_server_that_stops_before_the_application_has_begun_is_replaced_in_the_same_try(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:  # semantics V1, V4
+    run(job, application, "e1")
+    [first] = servers.nonces()
+    heard = iter([Heard.SERVER])
+
+    def stops(server: ConnectServer) -> Heard:
+        if next(heard, None) is not None:
+            os.kill(servers.pid(), signal.SIGSTOP)
+            return Heard.SERVER
+        return hear_of(server)
+
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", stops)
+    monkeypatch.setattr("airflow_cairn.spark.execution.job_server.CONNECT_S", 0.3)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
+    run(job, application, "e2")
+    assert servers.nonces() != [first]
+    assert f"the Spark server {first} is gone: {Heard.SILENCE}" in said.text
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+
+
+def test_a_failure_because_of_the_server_names_it(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:  # semantics V4
+    """It lives, and its Spark never answers: the stage asks it again, and one incident counts for all stages."""
+    run(job, application, "e1")
+    [nonce] = servers.nonces()
+    unusable = Ended(NOT_RUN, Problem("the host answers, but Spark does not", incurable=False, of_server=True))
+    monkeypatch.setattr("airflow_cairn.hooks.spark_connect.ConnectClient.run", lambda _: unusable)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.SharedServer.why_lost", lambda *_, **__: None)
+    with pytest.raises(StageFailedError, match="Spark does not") as failed:
+        run(job, application, "e2")
+    assert failed.value.fields["server"] == nonce
+    assert said.text.count(f"the Spark server {nonce} is tried again") == 2
 
 
 def test_a_server_whose_starter_died_with_a_clock_that_was_ahead_holds_nobody_up(
