@@ -112,6 +112,11 @@ class EpochSubmitHook(SparkSubmitHook):
         return bool(self._connection["deploy_mode"] == "cluster")
 
     @property
+    def was_started(self) -> bool:
+        """Whether a `spark-submit` was started, however it ended."""
+        return self._submit_sp is not None
+
+    @property
     def returncode(self) -> int | None:
         """The exit status of `spark-submit`; None if it was not started or has not ended."""
         return self._submit_sp.returncode if self._submit_sp is not None else None

@@ -125,7 +125,8 @@ class CheckpointTrigger(UseCase):
         call.fixed, lines = placed
         answer, opened = self._open(call, settled, call.fixed, choice, now_ms)
         call.lines.extend(lines)
-        return Decision(replace(answer, log=(*call.lines, *already_read.gap_before(choice, call.fixed))), opened)
+        gap = already_read.gap_before(choice, call.fixed, request.owner.dag_id if request.owner else None)
+        return Decision(replace(answer, log=(*call.lines, *gap)), opened)
 
     def _open(
         self, call: _Call, head: Head, fixed: Slice, choice: restore_choice.RestoreChoice, now_ms: int

@@ -8,6 +8,8 @@ for each attempt.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from ..answers import AlreadyRead, InputRefused
 from ..decisions.restore_choice import RestoreChoice
 from ..documents.attempt import Slice
@@ -84,12 +86,18 @@ def is_empty(slice_: Slice) -> bool:
     return slice_.start is not None and slice_.start == slice_.end
 
 
-def gap_before(choice: RestoreChoice, slice_: Slice) -> tuple[str, ...]:
+def gap_before(choice: RestoreChoice, slice_: Slice, dag_id: str | None) -> tuple[str, ...]:
     """Say in a line for the log that no run has read what lies between the newest window read and the epoch's."""
     window, newest = window_read_by(slice_), read_by(choice).newest
     if window is None or newest is None or window.start <= newest:
         return ()
-    return (f"no run has read {ReadWindow(newest, window.start)}: a backfill can read it later",)
+    said = f"no run has read {ReadWindow(newest, window.start)}: a backfill can read it later"
+    if dag_id is None:
+        return (said,)
+    # The last date counts in Airflow, and the epoch's own run has that of its window's start.
+    last = window.start - timedelta(seconds=1)
+    command = f"airflow backfill create --dag-id {dag_id} --from-date {newest.isoformat()} --to-date {last.isoformat()}"
+    return (f"{said}: `{command} --reprocess-behavior failed`",)
 
 
 def read_after(choice: RestoreChoice, epoch: str, slice_: Slice, *, job: str) -> ReadWindows:

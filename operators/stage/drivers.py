@@ -60,6 +60,23 @@ class DurableSubmit(SparkSubmitOperator):
         self._K8S_DRIVER_STATUS_KEY = f"k8s_driver_status_{token}"
         self._token = token
 
+    def _get_hook(self) -> SparkSubmitHook:
+        """Give the provider's hook.
+
+        Raises:
+            AirflowException: it needs a package that is not installed.
+        """
+        try:
+            return super()._get_hook()
+        except NameError as error:
+            # The provider does not look whether it could import its client of Kubernetes.
+            if error.name != "kube_client":
+                raise
+            raise AirflowException(
+                f"the connection {self._conn_id} leads to Kubernetes, and its package is not installed: install "
+                "apache-airflow-providers-cncf-kubernetes on the workers"
+            ) from error
+
     def submit_job(self, context: Context) -> str | None:
         """Submit, and note at once which driver is of which execution."""
         driver: str | None = super().submit_job(context)

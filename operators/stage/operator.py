@@ -19,6 +19,7 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.cluster_driver import point_at
 from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
+from ...spark.execution.error_text import one_line
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
 from ...storage.names import check_name
@@ -289,8 +290,12 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             except (AirflowSkipException, AirflowFailException):
                 raise
             except Exception as error:
-                self._check_failed(drivers, run, error)
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
+                if isinstance(error, AirflowException | ValueError) and (hook is None or not hook.was_started):
+                    # Its options or its connection do not fit; no driver runs, and another try would find the same.
+                    why = f"spark-submit was not started: {one_line(error)}"
+                    raise run.refused(why, incurable=True) from error
+                self._check_failed(drivers, run, error)
                 missing = hook.missing_application(str(self.application)) if hook else None
                 cause = hook.cause if hook else ""
                 raise run.failure(hook.returncode if hook else None, str(error), missing, cause=cause) from error

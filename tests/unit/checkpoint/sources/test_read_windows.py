@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.answers import (
     Triggered,
     TriggerFirst,
 )
+from airflow_cairn.checkpoint.completion import restore
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
 from airflow_cairn.checkpoint.documents.metadata import MetadataHeader
 from airflow_cairn.checkpoint.documents.read_windows import (
@@ -32,6 +33,7 @@ from airflow_cairn.checkpoint.documents.read_windows import (
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.request import TriggerRequest
 from airflow_cairn.checkpoint.source import RunFacts
+from airflow_cairn.checkpoint.sources import already_read
 from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.memory_store import MemoryStore
@@ -97,6 +99,17 @@ def test_a_run_that_overlaps_in_part_is_refused_with_both_windows(job: Daily, pa
     for text in (str(window(*part)), str(window(1, 4)), "read_again"):
         assert text in answer.detail
     assert job.coordinator().head().declined[-1].epoch == "part"
+
+
+def test_a_gap_is_said_with_the_command_that_reads_it(job: Daily) -> None:  # semantics T8
+    coordinator = job.coordinator()
+    choice = restore.choose(coordinator.files, coordinator.head())
+    [said] = already_read.gap_before(choice, Slice(day(6), day(7)), "flights")
+    last = (DAY_0 + timedelta(days=6) - timedelta(seconds=1)).isoformat()
+    command = f"airflow backfill create --dag-id flights --from-date {day(4)} --to-date {last}"
+    assert said == (
+        f"no run has read {window(4, 6)}: a backfill can read it later: `{command} --reprocess-behavior failed`"
+    )
 
 
 def test_a_gap_is_read_and_said(job: Daily) -> None:  # semantics T8

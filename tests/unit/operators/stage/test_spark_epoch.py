@@ -545,3 +545,32 @@ def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
     assert address.endswith("/dags/flights/runs/manual__2001-01-01T00%3A00%3A00%2B00%3A00/plugin/run-checkpoints")
     (tab,) = [view for view in CairnPlugin.external_views if view["destination"] == "dag_run"]
     assert address.endswith(f"/plugin/{tab['url_route']}"), "what the plugin registers"
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "why"),
+    [
+        ("spark://yarn", {"use_krb5ccache": True}, "KRB5CCNAME environment variable required"),
+        (
+            "spark://spark-master:7077?deploy-mode=cluster",
+            {"env_vars": {"REGION": "eu"}, "durable": False},
+            "env_vars is not supported in standalone-cluster mode",
+        ),
+        (
+            "k8s://https%3A%2F%2Fcluster:443?deploy-mode=cluster&namespace=a",
+            {},
+            "install apache-airflow-providers-cncf-kubernetes",
+        ),
+        ("spark://yarn?spark-home=/opt/spark", {}, "`spark-home` extra is not allowed"),
+    ],
+)
+def test_the_providers_reason_is_told_where_nothing_was_started(
+    job: Job, monkeypatch: pytest.MonkeyPatch, uri: str, options: dict[str, Any], why: str
+) -> None:
+    """semantics D1, F4"""
+    monkeypatch.delenv("KRB5CCNAME", raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", uri)
+    job.trigger(RUN)
+    # No retry follows, which would find the same.
+    with pytest.raises(AirflowFailException, match=f"stage routes failed: spark-submit was not started: .*{why}"):
+        stage(job, conn_id="cluster", **options).execute(context(Ti(run_id=RUN)))
