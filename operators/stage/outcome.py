@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
@@ -83,7 +84,11 @@ class StageRun:
         if declined is not None:
             return self._error(prefix + declined.detail, incurable=declined.incurable, server=server)
         if missing is not None:
-            return self._error(f"{prefix}the application {missing} does not exist on this worker", incurable=True)
+            said = f"{prefix}the application {missing} does not exist on this worker"
+            if not Path(missing).is_absolute():
+                whole = f"application=str(Path(__file__).parent / {missing!r})"
+                said += f": it was looked for in {Path.cwd()}. For a file beside the DAG file write {whole}"
+            return self._error(said, incurable=True)
         return self._error(prefix + _ending(program, returncode, report, cause), server=server)
 
     def refused(self, why: str, *, incurable: bool, server: str = "") -> StageFailedError:

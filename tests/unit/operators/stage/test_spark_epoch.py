@@ -305,7 +305,11 @@ def test_the_log_of_a_failure_ends_with_its_cause(
     ("do", "text"),
     [
         ("decline for good", "AnalysisException: no such column"),
-        ("miss it", "the application routes.py does not exist on this worker"),
+        (
+            "miss it",
+            f"the application routes.py does not exist on this worker: it was looked for in {Path.cwd()}. For a file "
+            "beside the DAG file write application=str(Path(__file__).parent / 'routes.py')",
+        ),
     ],
 )
 def test_what_no_retry_cures_fails_at_once(job: Job, submitted: Submitted, do: str, text: str) -> None:  # semantics F4
