@@ -307,8 +307,10 @@ def test_the_log_of_a_failure_ends_with_its_cause(
         ("decline for good", "AnalysisException: no such column"),
         (
             "miss it",
-            f"the application routes.py does not exist on this worker: it was looked for in {Path.cwd()}. For a file "
-            "beside the DAG file write application=str(Path(__file__).parent / 'routes.py')",
+            (
+                f"the application routes.py does not exist on this worker: it was looked for in {Path.cwd()}. For a "
+                "file beside the DAG file write application=str(Path(__file__).parent / 'routes.py')"
+            ),
         ),
     ],
 )
