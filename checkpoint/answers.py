@@ -73,19 +73,23 @@ class InputRefused:
 
     source: str
     detail: str
+    all_read: bool = False
+    """Whether other epochs have read all that each of its sources was to give to this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyRead:
-    """The state holds the epoch's window; reading it again would count it twice."""
+    """The state holds all that the epoch was to read; reading it again would count it twice."""
 
     epoch: str
     window: str
-    """The epoch's window, for people."""
+    """The epoch's window, for people; of what a source gives, which part of it was read."""
     checkpoint: int
-    """The oldest retained checkpoint that holds it; all newer ones do too."""
+    """The oldest retained checkpoint that holds the window, as all newer ones do; with a source the newest."""
     back_to: int | None
     """The newest retained checkpoint that holds none of it; None: there is none, or the job has read nothing since."""
+    source: str = ""
+    """The source that says so; empty: the run's data interval was read."""
 
 
 TriggerAnswer = Triggered | Declined | EpochCompleted | AlreadyRead | InputRefused
@@ -98,8 +102,8 @@ class Restarted:
     stage: str
     claimant: str
     """The task that held the execution which was replaced: the Airflow task instance's id, one per try. If the task has
-    another id by now, it has been cleared already. Empty for a stage that has failed by itself: its task runs again
-    without a clear, unless it has ended well meanwhile."""
+    another id by now, it has been cleared already. Empty where no task is known, and for a stage that has failed by
+    itself: its task runs again without a clear, unless it has ended well meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,6 @@ class UpstreamsNotReady:
     """Stages that it reads from and that have not acknowledged."""
     restarted: tuple[Restarted, ...] = ()
     """Stages of the job whose tasks have to run again and have not begun."""
-    lost: tuple[str, ...] = ()
-    """Those of `upstreams` that have not begun either, and of which it is not known which task held them: a person has
-    to clear them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,8 @@ class Refusal:
     """There is nothing that the epoch may read; `text` says why and what to do."""
 
     text: str
+    all_read: bool = False
+    """Whether all that the epoch was to read was read by others: the run is skipped, and does not fail."""
 
 
 @runtime_checkable

@@ -35,7 +35,15 @@ from ..tasks.listeners import tell, tell_if_possible
 from ..tasks.messages import already_completed
 from ..tasks.reports import lineage, notes
 from ..tasks.reports.checkpoint_link import CheckpointLink
-from ..tasks.stage_states import NobodyAcknowledgesError, acknowledge_for, check_awaited, states_of, was_skipped
+from ..tasks.stage_states import (
+    SKIPPED,
+    NobodyAcknowledgesError,
+    acknowledge_for,
+    check_awaited,
+    check_expected,
+    states_of,
+    was_skipped,
+)
 from ..tasks.unstarted_stages import start_again
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.polling import why_failed
@@ -268,6 +276,7 @@ class CheckpointSensor(BaseSensorOperator):
                 aws_conn_id=settings.aws_conn_id,
                 poll_interval=self.poke_interval,
                 asked=self._asked,
+                rechecks=self._where_of is not None,
             ),
             method_name="execute_complete",
             kwargs={"deadline": deadline.isoformat()},
@@ -301,6 +310,10 @@ class CheckpointSensor(BaseSensorOperator):
             progress = self._go_on(coordinator, epoch, ti)
             if is_paused(progress) and start_unless_paused(coordinator, ti):
                 progress = self._go_on(coordinator, epoch, ti)
+            if isinstance(progress, Failed):
+                self._skip_with_trigger(coordinator, progress, ti)
+            if isinstance(progress, Waiting) and self._where_of is not None:
+                check_expected(coordinator.job, epoch, progress, self._where_of(str(run_id)))
             self._let_run_again(coordinator, progress, ti)
             waits_for = {uid: task for uid, task in self._stage_tasks.items() if uid in _missing(progress)}
             if waits_for:
@@ -331,6 +344,28 @@ class CheckpointSensor(BaseSensorOperator):
 
     def _go_on(self, coordinator: Coordinator, epoch: str, ti: RuntimeTaskInstanceProtocol) -> Progress:
         return coordinator.go_on(epoch, lambda owner: state_of(ti, owner))
+
+    def _skip_with_trigger(self, coordinator: Coordinator, progress: Failed, ti: RuntimeTaskInstanceProtocol) -> None:
+        """Skip this task where the run was skipped: its input was read, say, by another run since (semantics T8).
+
+        How its last attempt ended says nothing of this run then. Where a stage's task triggers, the author may have
+        skipped that stage alone, and another one have triggered.
+
+        Raises:
+            AirflowSkipException: it was.
+        """
+        if self._trigger_task is None:
+            return
+        trigger = self._trigger_task()
+        stages = set(self._where_of(str(ti.run_id)).tasks.values()) if self._where_of is not None else set()
+        skipped = {trigger} | (stages if progress.checkpoint and trigger in stages else set())
+        states = states_of(ti, skipped)
+        if all(states.get(task) == SKIPPED for task in skipped):
+            if progress.checkpoint:
+                self._note(coordinator, ti, notes.skipped(str(trigger)))
+            raise AirflowSkipException(
+                f"the task that triggers the checkpoint was skipped, so there is none; the log of {trigger} says why"
+            )
 
     def _let_run_again(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> None:
         """Have the tasks run again whose work was replaced, where they do not yet (semantics F5, C2).
@@ -415,8 +450,6 @@ class CheckpointSensor(BaseSensorOperator):
     ) -> NoReturn:
         tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
-        if progress.checkpoint == 0 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
-            raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
         if progress.checkpoint != 0:
             next_step = outcome.next_step_of(coordinator, settings.storage, progress)
             self._note(coordinator, ti, notes.failed(progress, next_step))

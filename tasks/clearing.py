@@ -38,13 +38,40 @@ class Where:
     """By the stages' uids."""
     plain: Mapping[str, Collection[TaskRef]] = field(default_factory=dict)
     """Tasks that are no stages and look at what a stage wrote, by that stage's uid: they run again with it."""
+    trigger: TaskRef | None = None
+    """The task that triggers the checkpoint, if the DAG has exactly one."""
 
     def remedy(self, stages: Iterable[str]) -> str:
-        """Say what the user has to clear, in the words of Airflow's page."""
-        names = [str(self.tasks[each]) if each in self.tasks else f"the task of stage {each}" for each in stages]
+        """Say what the user has to clear, in the words of Airflow's page; only tasks that the DAG has are named."""
+        wanted = set(stages)
+        removed = self.removed(wanted)
+        if removed:
+            return self.ways_on_without(removed)
+        return f"clear manually: {self._clearing(str(self.tasks[each]) for each in wanted)}"
+
+    def removed(self, stages: Iterable[str]) -> list[str]:
+        """Give those of some stages that the DAG file has no more."""
+        return sorted({each for each in stages if each not in self.tasks})
+
+    def ways_on_without(self, removed: Iterable[str]) -> str:
+        """Say how a run goes on whose checkpoint expects stages that the DAG file has no more."""
+        named = ", ".join(removed)
         return (
-            f"clear manually: on the page of the DAG {self.dag_id}, run {self.run_id}, choose Clear Task Instance at "
-            f"{', '.join(sorted(set(names)))}, with Downstream switched on, and Past, Future, Upstream, 'Clear only "
+            f"the DAG file no longer has {named}, which this run's checkpoint expects. To go on without it, clear the "
+            f"task that triggers: {self._clearing([self.trigger_name])}; the next attempt expects the stages that the "
+            f"file has now. Or put {named} back into the file, then clear its task and those that have failed, with "
+            "Downstream"
+        )
+
+    @property
+    def trigger_name(self) -> str:
+        """The name of the task that triggers, as far as it is known."""
+        return str(self.trigger) if self.trigger is not None else "the task that triggers the checkpoint"
+
+    def _clearing(self, names: Iterable[str]) -> str:
+        return (
+            f"on the page of the DAG {self.dag_id}, run {self.run_id}, choose Clear Task Instance at "
+            f"{', '.join(sorted(names))}, with Downstream switched on, and Past, Future, Upstream, 'Clear only "
             "failed tasks' and 'Prevent rerun if task is running' switched off"
         )
 
@@ -116,7 +143,7 @@ def compare_and_clear(
 def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
     """Say why a task is left as it is; None if it is to be cleared."""
     if facts is None:
-        return "the run has no such task"
+        return "the DAG file has no such stage"
     if facts.state in GIVEN_UP:
         return f"Airflow does not run its task again ({facts.state}); clear it"
     if facts.id == claimant or facts.state == SUCCESS:

@@ -34,7 +34,13 @@ def already_completed(coordinator: Coordinator, storage: StorageUri, answer: Epo
 
 
 def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
-    """Say that another run has read the run's window, which checkpoint holds it, and how to read it all the same."""
+    """Say that another run has read the run's input, which checkpoint holds it, and how to read it all the same."""
+    if answer.source:
+        return (
+            f"the run {layout.run_id_of(answer.epoch)} is skipped, for its source {answer.source!r} has nothing left "
+            f"to give to it: {answer.window}. Checkpoint {answer.checkpoint} holds what was read, and reading it again "
+            "would count it twice"
+        )
     if answer.back_to is None:
         back = "No retained checkpoint is from before it, so the job cannot be rewound to there"
     else:

@@ -22,6 +22,7 @@ from ..checkpoint.answers import Progress, Waiting
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import CheckpointFailedError
 from ..hooks.clear_body import TaskRef
+from .clearing import Where
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
@@ -31,7 +32,7 @@ ENDED = frozenset({"success", "failed", "upstream_failed", "removed"})
 
 
 class NobodyAcknowledgesError(CheckpointFailedError):
-    """Every stage that the checkpoint waits for has ended without acknowledging; only a user can go on from there."""
+    """No task is left that acknowledges for a stage that the checkpoint waits for; only a user can go on from there."""
 
     retry_cures = False
 
@@ -77,6 +78,32 @@ def check_awaited(
         epoch=run_id_of(epoch),
         attempt=now.attempt,
     )
+
+
+def check_expected(job: str, epoch: str, now: Progress, where: Where) -> None:
+    """Check that the DAG file still has every stage that the checkpoint waits for.
+
+    Airflow removes the task of one that it has no more, so nothing would end the wait but the checkpoint's timeout.
+
+    Args:
+        job: the job's name.
+        epoch: the epoch's name.
+        now: how far its checkpoint is.
+        where: the run's tasks, as the DAG file has them now.
+
+    Raises:
+        NobodyAcknowledgesError: it lacks some; the text names them and the ways on.
+    """
+    if not isinstance(now, Waiting):
+        return
+    removed = where.removed(now.missing)
+    if removed:
+        raise NobodyAcknowledgesError(
+            f"checkpoint {now.checkpoint} cannot complete: {where.ways_on_without(removed)}",
+            job=job,
+            epoch=run_id_of(epoch),
+            attempt=now.attempt,
+        )
 
 
 def _name(task: TaskRef) -> str:

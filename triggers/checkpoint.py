@@ -56,6 +56,7 @@ class CheckpointTrigger(PollingTrigger):
             news, at most 30 s. Where the task of the last stage completes the checkpoint, it grows to half of that time
             until it is six intervals.
         asked: the checkpoint for which the task has cleared already what is to run again; only a task may.
+        rechecks: whether the task looks from time to time: only it sees that the DAG file has a stage no more.
 
     Raises:
         InvalidConfigError: the interval is not positive.
@@ -69,10 +70,12 @@ class CheckpointTrigger(PollingTrigger):
         aws_conn_id: str | None = None,
         poll_interval: float = 5.0,
         asked: int | None = None,
+        rechecks: bool = False,
     ) -> None:
         super().__init__(storage, job, aws_conn_id, poll_interval)
         self.epoch = epoch
         self.asked = asked
+        self.rechecks = rechecks
         self._whole_look_s = max(poll_interval, min(WHOLE_LOOK_S, 12 * poll_interval))
         self._is_spare = False
         """Whether a task completes the checkpoint, and this trigger only if that task has died."""
@@ -89,6 +92,7 @@ class CheckpointTrigger(PollingTrigger):
             **self.arguments(),
             "epoch": self.epoch,
             "asked": self.asked,
+            "rechecks": self.rechecks,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -113,7 +117,8 @@ class CheckpointTrigger(PollingTrigger):
                     yield TriggerEvent(event_of(progress))
                     return
                 due = progress.checkpoint != self.asked or now() >= recheck_at
-                waits = isinstance(progress, Failed) and not progress.trigger_first and now() >= recheck_at
+                waits = (self.rechecks or isinstance(progress, Failed)) and now() >= recheck_at
+                waits = waits and not is_first_for_trigger(progress)
                 if (asks_for_clear(progress) and due) or waits:
                     yield TriggerEvent({**event_of(progress), "status": AGAIN})
                     return

@@ -126,7 +126,7 @@ class Failover(UseCase):
         if isinstance(place, EpochEnded) and place.newest.for_good:
             return failed(place.newest)
         if not isinstance(place, EpochPending):
-            return NothingToDo("no attempt of the epoch is pending; the next try opens one")
+            return _no_attempt(report)
         document = self._documents.of(place.entry)
         execution = execution_of(document, report.stage)
         try:
@@ -166,7 +166,7 @@ class Failover(UseCase):
         settled = settle.settle(self._files, head, now_ms)
         place = completed_epochs.where_is(self._files, settled, report.epoch)
         if not isinstance(place, EpochPending):
-            return Decision(_not_pending(place), changed(head, settled))
+            return Decision(_not_pending(place, report), changed(head, settled))
         document = self._documents.of(place.entry)
         execution = execution_of(document, report.stage)
         if execution.token != token:
@@ -235,14 +235,19 @@ class Failover(UseCase):
         return Decision(FailedOver(opened.pending, True, opened.damages, restarted), opened.head)
 
 
-def _not_pending(place: EpochCompleted | EpochEnded | EpochUnknown) -> FailAnswer:
+def _no_attempt(report: FailureReport) -> NothingToDo:
+    follows = "a clear of its task opens one" if report.final or not report.curable else "the next try opens one"
+    return NothingToDo(f"no attempt of the epoch is pending; {follows}")
+
+
+def _not_pending(place: EpochCompleted | EpochEnded | EpochUnknown, report: FailureReport) -> FailAnswer:
     if isinstance(place, EpochCompleted):
         return place
     if isinstance(place, EpochEnded):
         newest = place.newest
         if newest.for_good or newest.reason is Reason.CHECKPOINT_SUBSUMED:
             return failed(newest)
-    return NothingToDo("the attempt has ended; the next try opens one")
+    return _no_attempt(report)
 
 
 def _failed(failing: _Failing, verdict: Restart | Exhausted, token: str) -> Decision[FailAnswer]:

@@ -81,18 +81,18 @@ class Resumption(UseCase):
                 and not (cleared_by_user and self._asked_by_a_person(newest, stage))
             ):
                 return Decision(failed(newest), changed(head, settled))
-            newest, document = self._left_by(settled, epoch, place)
-            if settled.stopped is Stopped.PAUSED:
-                raise JobPausedError(
-                    "the DAG was paused, which has stopped the job's checkpoints: unpause it",
+            if settled.stopped is Stopped.SHUTDOWN and newest is not None:
+                raise InvalidConfigError(
+                    f"the job is shut down: let it go on (`cairn resume {self._files.job}`), then clear the task that "
+                    "triggers the checkpoint",
                     job=self._files.job,
                     epoch=run_of_head(settled, epoch),
                     stage=stage,
                 )
-            if settled.stopped is Stopped.SHUTDOWN:
-                raise InvalidConfigError(
-                    f"the job is shut down: let it go on (`cairn resume {self._files.job}`), then clear the task that "
-                    "triggers the checkpoint",
+            newest, document = self._left_by(settled, epoch, place)
+            if settled.stopped is Stopped.PAUSED:
+                raise JobPausedError(
+                    "the DAG was paused, which has stopped the job's checkpoints: unpause it",
                     job=self._files.job,
                     epoch=run_of_head(settled, epoch),
                     stage=stage,
@@ -166,7 +166,8 @@ class Resumption(UseCase):
                 job=self._files.job,
                 epoch=run_of_head(head, epoch),
             )
-        document = self._documents.lent_by(place.newest) if isinstance(place, EpochEnded) else None
+        # By the head alone: whether a cleaner has come by since may decide nothing.
+        document = self._documents.readable(head.unfinished(epoch))
         if document is None or not isinstance(place, EpochEnded):
             raise NotTriggeredError(
                 "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "

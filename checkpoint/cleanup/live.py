@@ -80,11 +80,11 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
         if ended is not None and document is not None:
             live.keys.add(layout.pending(ended.id, ended.token))
             _keep_attempt(files, known, live, document, ended.rejected)
-        failed = head.resumable(epoch)
-        if failed is not None:
+        unfinished = head.unfinished(epoch)
+        if unfinished is not None:
             # The next attempt is made from it, also where none of its executions can be carried over any more.
-            live.keys.add(layout.pending(failed.id, failed.token))
-            live.keys |= _claims(documents.readable(failed))
+            live.keys.add(layout.pending(unfinished.id, unfinished.token))
+            live.keys |= _claims(documents.readable(unfinished))
     for completed in head.completed:
         live.epochs.update((completed.epoch, *completed.replayed))
         _keep_completed(files, known, live, completed.metadata)

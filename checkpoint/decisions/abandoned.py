@@ -69,6 +69,8 @@ def why_not_begun(answer: TriggerAnswer) -> tuple[Reason, str] | None:
         return Reason.TRIGGER_CHECKPOINT_FAILURE, f"it has completed before, in checkpoint {answer.checkpoint}"
     if isinstance(answer, InputRefused):
         return Reason.TRIGGER_CHECKPOINT_FAILURE, f"{answer.source}: {answer.detail}"
+    if answer.source:
+        return Reason.TRIGGER_CHECKPOINT_FAILURE, f"{answer.source}: {answer.window}"
     return (
         Reason.TRIGGER_CHECKPOINT_FAILURE,
         f"checkpoint {answer.checkpoint} holds its input, {answer.window}, already",

@@ -123,13 +123,13 @@ def bounded(old: Head, new: Head) -> Head:
     """Give `new` with no more history than a head holds; the lowest ids go first (semantics O1).
 
     Once in a swap, after all that the swap decides. What ends in this very swap stays, so that its tasks can read how
-    it ended; there is room, because fewer may be pending at once than the history holds (semantics S3). The last
-    attempt of an epoch that waits in the queue goes after all others: the next attempt takes over from it (S1, C2).
+    it ended; there is room, because fewer may be pending at once than the history holds (semantics S3). What an epoch's
+    next attempt is made from goes after all others: the epoch waits in the queue, or for a person (S1, C2, F4).
     """
     excess = len(new.history) - MAX_HISTORY
     if excess <= 0:
         return new
-    needed = {newest.id for request in new.waiting if (newest := next(new.ended_of_epoch(request.epoch), None))}
+    needed = {found.id for epoch in {each.epoch for each in new.history} if (found := new.unfinished(epoch))}
     ids = sorted((entry.id in needed, entry.id) for entry in new.history if old.pending_by_id(entry.id) is None)
     dropped = {each for _, each in ids[:excess]}
     return replace(new, history=tuple(entry for entry in new.history if entry.id not in dropped))

@@ -226,14 +226,8 @@ class Head:
         is no such restore). Nor does one that ended before a rewind, which goes back to what may have been the newest
         checkpoint before. What is not carryable never becomes so again, which is what the cleaner builds on.
         """
-        newest = next(self.ended_of_epoch(epoch), None)
-        if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
-            return None
-        if self.rewound_since(newest) is not None or newest.left_behind:
-            return None
-        if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and not newest.paused:
-            return None
-        return newest if newest.base == self.latest_id() else None
+        newest = self.unfinished(epoch)
+        return newest if newest is not None and newest.base == self.latest_id() else None
 
     def savepoint_by_request(self, request: str) -> SavepointEntry | None:
         """Give the savepoint that was asked for with a request id, as far as it is remembered."""
@@ -274,16 +268,28 @@ class Head:
         """Tell whether the history still holds every checkpoint there ever was: each id is pending, or has ended."""
         return len(self.history) + len(self.pending) == self.next_id - 1
 
-    def resumable(self, epoch: str) -> EndedEntry | None:
-        """Give the attempt that ended within the limit (D5), paused (S1) or overtaken (C2), and that one is to follow.
+    def unfinished(self, epoch: str) -> EndedEntry | None:
+        """Give the attempt that an epoch's next one is made from, by itself or because a person clears a stage (F4).
 
-        What is not resumable never becomes so again: a later attempt has begun, the history has forgotten it, it was
+        That is the epoch's newest, which has ended without completing. It need lend no execution: another checkpoint
+        may have completed since, and all that had begun then runs again (F2). One that ended because the job was
+        stopped or restored lends nothing, nor does one that ended before a rewind or was left behind.
+        What is not unfinished never becomes so again: a later attempt has begun, the history has forgotten it, it was
         left behind, or the job was rewound.
         """
         newest = next(self.ended_of_epoch(epoch), None)
-        if newest is None or not newest.tolerated or self.pending_of_epoch(epoch) is not None:
+        if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
             return None
-        return None if self.rewound_since(newest) is not None else newest
+        if self.rewound_since(newest) is not None or newest.left_behind:
+            return None
+        if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and not newest.paused:
+            return None
+        return newest
+
+    def resumable(self, epoch: str) -> EndedEntry | None:
+        """Give the attempt that ended within the limit (D5), paused (S1) or overtaken (C2): another one follows it."""
+        newest = self.unfinished(epoch)
+        return newest if newest is not None and newest.tolerated else None
 
     def rewind_of(self, checkpoint: int) -> RewindRecord | None:
         """Give the rewind by which a checkpoint no longer counts, whether or not it had completed."""

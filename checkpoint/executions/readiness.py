@@ -43,13 +43,11 @@ def look(files: JobFiles, document: PendingDocument, stage: str) -> UpstreamsNot
     acknowledged = acks.marked(files, near, "acks")
     if stage in acknowledged:
         return None
-    late = {uid: document.executions[uid] for uid in spec.upstream if uid not in acknowledged}
+    late = {uid for uid in spec.upstream if uid not in acknowledged}
     if late:
         due = restarted_stages.waiting(files, document, failed=True)
         restarted = tuple(each for each in due if each.claimant or each.stage in late)
-        known = acks.marked(files, late, "handover") | document.restarted.keys()
-        lost = tuple(sorted(late.keys() - known))
-        return UpstreamsNotReady(document.checkpoint, document.attempt, tuple(sorted(late)), restarted, lost)
+        return UpstreamsNotReady(document.checkpoint, document.attempt, tuple(sorted(late)), restarted)
     wrong = input_damage.damaged(files, document, spec.upstream)
     if not wrong:
         return None

@@ -29,7 +29,8 @@ def by(carried: CarryOver, executions: Mapping[str, Execution]) -> frozenset[str
 def claimants(files: JobFiles, carried: CarryOver, executions: Mapping[str, Execution]) -> dict[str, str]:
     """Give the stages that have to run again for the next attempt, each with the task that held it last.
 
-    Those that have failed by themselves have none: Airflow tries them again, or a person does.
+    Those that have failed by themselves have none: Airflow tries them again, or a person does. Nor have those whose
+    handover is gone or broken, so that no process knows which task it was.
     """
     if carried.before is None:
         return {}
@@ -41,8 +42,8 @@ def claimants(files: JobFiles, carried: CarryOver, executions: Mapping[str, Exec
     for uid in sorted(again - carried.failed):
         execution = carried.before.executions[uid]
         handover = stored_handover.readable(files, uid, execution.home, execution.token)
-        if handover is not None:
-            found[uid] = handover.claimant
+        # Where it is gone or broken the holder is not known. The stage runs again all the same: its task is cleared.
+        found[uid] = handover.claimant if handover is not None else ""
     return found
 
 
@@ -57,7 +58,7 @@ def waiting(files: JobFiles, document: PendingDocument, *, failed: bool = False)
     Args:
         files: the job's files.
         document: of the pending attempt.
-        failed: name those too that have failed by themselves, with an empty holder. Airflow tries them again, unless
+        failed: name those too of which no holder is known. Airflow tries one again that has failed by itself, unless
             that try has ended before the failover: it found an acknowledgement that landed just then, and succeeded.
 
     Raises:

@@ -109,12 +109,9 @@ class FileSource:
                     "uri back, or give the source a new name to start anew and mark this run as done"
                 )
         if part.get("after") != _digest(position):
-            twice = _read_since(Lookup(seen.marks(shelf)), files_in(part, shelf.read))
-            if twice is not None:
-                return Refusal(
-                    f"a checkpoint that completed since this epoch was fixed has read {twice}: nothing is lost, the "
-                    "next epoch reads what is left. Mark the run as done instead of clearing it"
-                )
+            refusal = _read_since(Lookup(seen.marks(shelf)), files_in(part, shelf.read))
+            if refusal is not None:
+                return refusal
         if listed is None:
             return seen.plus_few(self.name, part["files"], shelf).to_position()
         return seen.plus_list(self.name, listed, shelf).to_position()
@@ -294,9 +291,24 @@ def _list_of(part: Json) -> SideList | None:
     raise DocumentError("this is no part of a FileSource: give the source a new name", found=str(part)[:80])
 
 
-def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> str | None:
-    """Give the first file that is known in another shape than when it was chosen; None: there is none."""
-    return next((file["key"] for file in files if lookup.mark(file["key"]) != file.get("replaces")), None)
+def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> Refusal | None:
+    """Refuse files that are known in another shape than when they were chosen; None: there are none."""
+    read = left = 0
+    first_read = first_left = ""
+    for file in files:
+        if lookup.mark(file["key"]) != file.get("replaces"):
+            read, first_read = read + 1, first_read or file["key"]
+        else:
+            left, first_left = left + 1, first_left or file["key"]
+    if not read:
+        return None
+    since = "checkpoints that completed since this epoch was fixed have read"
+    if not left:
+        return Refusal(f"{since} all {read} files that it was to read; the first is {first_read}", all_read=True)
+    return Refusal(
+        f"{since} {read} of the {read + left} files that it was to read; the first is {first_read}. Of the others the "
+        f"first is {first_left}; the next run reads them. Mark this run as done instead of clearing it"
+    )
 
 
 def _is_same_place(one: str, other: str) -> bool:

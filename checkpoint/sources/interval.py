@@ -72,12 +72,9 @@ class DataInterval:
                 start = last
         left = _without((start, end), covered)
         if not left:
-            return Refusal(
-                f"{_text(start)} to {_text(end)} has been read by completed checkpoints: there is nothing to do. Mark "
-                "the task as skipped; to compute it anew, restore an older checkpoint or run another job"
-            )
+            return Refusal(f"completed checkpoints have read all of {_range((start, end))}", all_read=True)
         if left != [(start, end)]:
-            pieces = ", ".join(f"{_text(piece[0])} to {_text(piece[1])}" for piece in left)
+            pieces = ", ".join(_range(piece) for piece in left)
             if self.overlap == "refuse":
                 return Refusal(f"some of the interval has been read; left are {pieces}. Set overlap='trim' to read it")
             if len(left) > 1:
@@ -90,10 +87,14 @@ class DataInterval:
     def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
         """Add a window to those read; refuse one of which some was read."""
         covered, window = _windows(position), _window(part)
-        if any(max(window[0], each[0]) < min(window[1], each[1]) for each in covered):
+        left = _without(window, covered)
+        if not left:
+            return Refusal(f"completed checkpoints have read all of {_range(window)}", all_read=True)
+        if left != [window]:
             return Refusal(
-                f"some of {_text(window[0])} to {_text(window[1])} has been read by a checkpoint that completed since "
-                "this epoch was fixed: its input is not lost. Mark the run as done instead of clearing it"
+                f"checkpoints that completed since this epoch was fixed have read some of {_range(window)}; left are "
+                f"{', '.join(_range(each) for each in left)}. Run a backfill for what is left, and mark this run as "
+                "done instead of clearing it"
             )
         merged: list[Window] = []
         for each in sorted([*covered, window]):
@@ -146,3 +147,7 @@ def _window(part: Json) -> Window:
 
 def _text(moment: datetime) -> str:
     return "the beginning" if moment == _FIRST else moment.isoformat()
+
+
+def _range(window: Window) -> str:
+    return f"{_text(window[0])} to {_text(window[1])}"

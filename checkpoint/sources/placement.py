@@ -77,15 +77,17 @@ def read(
         SourceError: a source failed, or gave what cannot be kept as it is.
     """
     log: list[str] = []
+    refused: list[InputRefused] = []
     for source in sources:
         answer = call(source.name, "read", partial(_read, source, run, positions.get(source.name)))
         if isinstance(answer, Refusal):
-            return InputRefused(source.name, answer.text)
+            refused.append(InputRefused(source.name, answer.text, answer.all_read))
+            continue
         log.extend(f"{source.name}: {line}" for line in answer.log)
         slice_ = replace(slice_, sources={**(slice_.sources or {}), source.name: answer.part})
         if answer.window is not None:
             slice_ = replace(slice_, start=answer.window[0], end=answer.window[1], source_window=True)
-    return slice_, tuple(log)
+    return _joined(refused, len(sources)) or (slice_, tuple(log))
 
 
 def place(
@@ -106,16 +108,27 @@ def advanced(
     """
     after = dict(positions)
     by_name = {source.name: source for source in sources}
-    for name, part in (slice_.sources or {}).items():
+    parts = slice_.sources or {}
+    refused: list[InputRefused] = []
+    for name, part in parts.items():
         if name not in by_name:
             return InputRefused(
                 name, f"the epoch reads from the source {name!r}, which the DAG no longer has: put it back"
             )
         moved = call(name, "advance", partial(_advanced, by_name[name], after.get(name), part, shelf))
         if isinstance(moved, Refusal):
-            return InputRefused(name, moved.text)
-        after[name] = moved
-    return after
+            refused.append(InputRefused(name, moved.text, moved.all_read))
+        else:
+            after[name] = moved
+    return _joined(refused, len(parts)) or after
+
+
+def _joined(refused: list[InputRefused], sources: int) -> InputRefused | None:
+    """Give the refusal that has to be cured first; all was read only where each of the sources says so."""
+    if not refused:
+        return None
+    first = next((each for each in refused if not each.all_read), refused[0])
+    return replace(first, all_read=first.all_read and len(refused) == sources)
 
 
 # A source gets copies: one that changes its arguments would change what is compared with its answer later.
@@ -172,7 +185,7 @@ class Placement:
         self._check_sources(head, request, choice)
         placed = self._placed(head, request, fixed, choice)
         if isinstance(placed, InputRefused):
-            return placed
+            return _already_read(head, request.epoch, placed)
         # What the epoch's first trigger has fixed counts, which may be something else.
         return already_read.judge(head, choice, request.epoch, placed[0]) or placed
 
@@ -257,3 +270,15 @@ class Placement:
         """Warn where the store has a slice that the head does not know: the head may be an older, restored one (W9)."""
         if next(head.ended_of_epoch(epoch), None) is None:
             newer_documents.say_if_completed_later(self._files, head, epoch)
+
+
+def _already_read(head: Head, epoch: str, refused: InputRefused) -> AlreadyRead | InputRefused:
+    """Say of a run of which all was read since that nothing is left to do, as for its data interval (semantics T8).
+
+    A run that was rewound is to read again: that another one has to come first, its author is to see.
+    """
+    newest, latest = next(head.ended_of_epoch(epoch), None), head.latest_id()
+    rewound = newest is not None and head.rewound_since(newest) is not None
+    if not refused.all_read or rewound or latest is None:
+        return refused
+    return AlreadyRead(epoch, refused.detail, latest, back_to=None, source=refused.source)

@@ -49,7 +49,7 @@ class AssetEvents:
         known = set(_ids(position))
         events = sorted({event.id: event for event in run.events if event.id not in known}.values(), key=_order)
         if not events:
-            return Refusal("completed checkpoints have read every event that triggered the run: there is nothing to do")
+            return Refusal("completed checkpoints have read every event that triggered the run", all_read=True)
         skipped = len(run.events) - len(events)
         return Reading([asdict(event) for event in events], (f"{skipped} events were read before",) if skipped else ())
 
@@ -61,10 +61,14 @@ class AssetEvents:
         """
         known, new = _ids(position), _ids([each["id"] for each in part] if isinstance(part, list) else part)
         twice = sorted(set(known) & set(new))
+        left = sorted(set(new) - set(known))
+        if twice and not left:
+            return Refusal("completed checkpoints have read every event that triggered the run", all_read=True)
         if twice:
             return Refusal(
-                f"a checkpoint that completed since this epoch was fixed has read the event {twice[0]}: mark the run "
-                "as done instead of clearing it"
+                f"checkpoints that completed since this epoch was fixed have read {len(twice)} of its events, the "
+                f"first is {twice[0]}; {len(left)} are left, the first is {left[0]}. No other run reads these: to read "
+                "all of them again, go back by `cairn rewind` to a checkpoint before; otherwise mark this run as done"
             )
         return [*known, *new][-max(MAX_EVENT_IDS, len(new)) :]
 
@@ -125,7 +129,7 @@ class Offsets:
         return Reading({"from": position, **found})
 
     def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
-        """Go to the end of `part`; refuse one that starts elsewhere than at the position.
+        """Go to the end of `part`; refuse one that starts elsewhere than at the position, as read.
 
         Raises:
             DocumentError: `part` was not written by Offsets.
@@ -133,8 +137,12 @@ class Offsets:
         if not isinstance(part, dict) or "to" not in part:
             raise DocumentError("this is no part of Offsets: give the source a new name", found=str(part)[:80])
         if part.get("from") != position:
+            # Where a run has read on from `from`, the next one goes on at the position: all of the part is read by now,
+            # or then. A source that begins anew has no position.
             return Refusal(
-                "a checkpoint that completed since this epoch was fixed has read on from the same position: its input "
-                "is not lost. Mark the run as done instead of clearing it"
+                f"another run has read on from {shorten(part.get('from'))}, where this one was to begin, and the "
+                f"position is {shorten(position)} now: what this run was to read, up to {shorten(part['to'])}, was "
+                "read or is read by the next run",
+                all_read=position is not None,
             )
         return part["to"]

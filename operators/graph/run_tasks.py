@@ -37,6 +37,7 @@ def where_of(task: StageOperator, dag_id: str, run_id: str) -> Where:
         run_id,
         _refs(stages),
         {uid: tuple(TaskRef(task_id) for task_id in task_ids) for uid, task_ids in plain.items()},
+        trigger_of(task),
     )
 
 

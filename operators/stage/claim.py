@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
@@ -24,7 +24,7 @@ from ...checkpoint.answers import (
 )
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.run_window import run_of_head
-from ...checkpoint.errors import CheckpointFailedError, JobPausedError
+from ...checkpoint.errors import CheckpointFailedError, JobPausedError, NotTriggeredError, RewoundError
 from ...tasks.clearing import Where, rerun_note
 from ...tasks.dag_pause import start_unless_paused
 from ...tasks.dag_runs import state_of
@@ -32,12 +32,12 @@ from ...tasks.job_settings import JobSettings
 from ...tasks.messages import already_completed, already_failed
 from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator
-from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
+from ..graph.run_tasks import upstreams_to_look_at, where_of
 from .both_ends import begin_or_trigger, complete_if_last
 from .drivers import StageDrivers
 from .others_again import let_others_run_again, let_upstreams_run, not_on_their_way
 from .outcome import left_out
-from .overtaken_epoch import let_trigger_run, wait_in_line
+from .overtaken_epoch import let_trigger_run, overtaken_since, wait_in_line
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
 
 if TYPE_CHECKING:
@@ -72,7 +72,10 @@ class StageClaim:
                 InvalidConfigError: as of `SparkEpochOperator.execute`.
         """
         with self.settings.naming_connection():
-            answer = self._ask()
+            try:
+                answer = self._ask()
+            except NotTriggeredError as error:
+                self._let_trigger_begin(error)
         self._check_others_run_again(answer)
         match answer:
             case Submit() | Reconnect():
@@ -96,8 +99,9 @@ class StageClaim:
             case Queued():
                 wait_in_line(answer)
             case TriggerFirst():
-                trigger = trigger_of(self.operator)
-                let_trigger_run(answer, self.uid, trigger, self._where(), self.operator.airflow_api_conn_id)
+                let_trigger_run(
+                    overtaken_since(answer.checkpoint), self.uid, self._where(), self.operator.airflow_api_conn_id
+                )
             case UpstreamsNotReady():
                 let_upstreams_run(
                     answer,
@@ -156,6 +160,18 @@ class StageClaim:
             conn_id, note = self.operator.airflow_api_conn_id, rerun_note(self.uid)
             let_others_run_again(others, self.uid, where, conn_id, note, self._to_run_again)
 
+    def _let_trigger_begin(self, error: NotTriggeredError) -> NoReturn:
+        """Have the epoch begin anew with the task that triggers: no try of this one can take it up (T8, R5).
+
+        Raises:
+            AirflowRescheduleException, AirflowFailException, AirflowApiError: as of `let_trigger_run`.
+        """
+        ti = self.context["ti"]
+        if isinstance(error, RewoundError) and not is_asked_for(ti, self.operator.retries):
+            # A person has gone back, and says which runs begin anew. A retry would find the same.
+            raise AirflowFailException(str(error)) from error
+        let_trigger_run(error.message, self.uid, self._where(), self.operator.airflow_api_conn_id)
+
     def _check_took_part(self, answer: EpochCompleted) -> None:
         kept = left_out(self.coordinator, self.epoch, self.uid)
         if kept is not None or not is_retry(self.context["ti"], self.operator.retries):
@@ -169,8 +185,14 @@ class StageClaim:
             self.uid,
         )
 
-    def _input_missing(self, answer: Cancelled) -> CheckpointFailedError:
+    def _input_missing(self, answer: Cancelled) -> CheckpointFailedError | AirflowFailException:
         # semantics B4: a driver would find its input missing after a minute of starting.
+        where = self._where()
+        if where.removed([answer.upstream]):
+            return AirflowFailException(
+                f"nothing was submitted: {answer.upstream}, which this stage reads from, has declined "
+                f"({answer.detail}): {where.ways_on_without([answer.upstream])}"
+            )
         return CheckpointFailedError(
             f"nothing was submitted: {answer.upstream}, which this stage reads from, has declined ({answer.detail}). "
             f"Let {answer.upstream} run again; a later try of this stage then takes part",

@@ -60,6 +60,10 @@ def let_others_run_again(
         return
     stages = [each.stage for each in restarted]
     named = ", ".join(stages)
+    removed = where.removed(stages)
+    if removed:
+        log.warning("%s must run again too: %s", named, where.ways_on_without(removed))
+        return
     if conn_id is None:
         log.warning(
             "%s must run again too, and Cairn clears no task of this DAG (airflow_api_conn_id=None): %s",
@@ -105,6 +109,9 @@ def let_upstreams_run(
         f"checkpoint {answer.checkpoint} · attempt {answer.attempt}: {', '.join(answer.upstreams)}, which stage "
         f"{stage} reads from, must run again first"
     )
+    removed = where.removed(answer.upstreams)
+    if removed:
+        raise AirflowFailException(f"{why}: {where.ways_on_without(removed)}")
     known = {*answer.upstreams, *(each.stage for each in answer.restarted)}
     remedy = where.remedy({*known, stage})
     if conn_id is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ...checkpoint import Coordinator
-    from ...checkpoint.answers import Failed, Queued, TriggerFirst
+    from ...checkpoint.answers import Failed, Queued
     from ...checkpoint.documents.attempt import Handover
     from ...hooks.clear_body import TaskRef
 
@@ -64,15 +64,20 @@ def come_back_if_overtaken(coordinator: Coordinator, handover: Handover, error: 
         raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER) from error
 
 
-def let_trigger_run(
-    answer: TriggerFirst, stage: str, trigger: TaskRef | None, where: Where, conn_id: str | None
-) -> NoReturn:
+def overtaken_since(checkpoint: int) -> str:
+    """Say why only the task that triggers can open the next attempt of an epoch whose last one is a checkpoint."""
+    return (
+        f"another run has completed since checkpoint {checkpoint}: the task that triggers has to place this epoch's "
+        "input anew, and to ask the master hooks"
+    )
+
+
+def let_trigger_run(why: str, stage: str, where: Where, conn_id: str | None) -> NoReturn:
     """Have the task that triggers open the epoch's next attempt, and end this try without using one up (T7, T8).
 
     Args:
-        answer: of the stage's `begin`.
-        stage: its uid.
-        trigger: the task that triggers, where it is known.
+        why: it has to, and no stage can.
+        stage: the stage's uid.
         where: the stage's DAG run.
         conn_id: the connection to Airflow's API; None: a person clears.
 
@@ -81,29 +86,21 @@ def let_trigger_run(
         AirflowFailException: only a person can make it run; the text says what to clear.
         AirflowApiError: the API cannot be reached; the task's own retry tries again.
     """
-    _trigger_again(where, trigger, conn_id, answer.checkpoint, f"`{stage}` waits for it")
-    log.info(
-        "the task that triggers opens the next attempt after checkpoint %d; this task runs again after it",
-        answer.checkpoint,
-    )
+    _trigger_again(where, conn_id, why, f"Cairn: `{stage}` waits for the checkpoint that this task triggers")
+    log.info("%s. The task that triggers opens the next attempt; this task runs again after it", why)
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)
 
 
-def _trigger_again(where: Where, trigger: TaskRef | None, conn_id: str | None, checkpoint: int, note: str) -> None:
-    why = (
-        f"another run has completed since checkpoint {checkpoint}: the task that triggers has to place this epoch's "
-        "input anew, and to ask the master hooks"
-    )
-    name = trigger.task_id if trigger else "the task that triggers the checkpoint"
+def _trigger_again(where: Where, conn_id: str | None, why: str, note: str) -> None:
     remedy = (
-        f"on the page of the DAG {where.dag_id}, run {where.run_id}, choose Clear Task Instance at {name}, with "
-        "Downstream switched on"
+        f"on the page of the DAG {where.dag_id}, run {where.run_id}, choose Clear Task Instance at "
+        f"{where.trigger_name}, with Downstream switched on"
     )
-    if conn_id is None or trigger is None:
+    if conn_id is None or where.trigger is None:
         raise AirflowFailException(f"{why}. Clear manually: {remedy}")
     try:
         with AirflowApiHook(conn_id) as api:
-            given_up = _clear_trigger(api, where, trigger, f"Cairn: checkpoint {checkpoint} was overtaken; {note}")
+            given_up = _clear_trigger(api, where, where.trigger, note)
     except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
         raise AirflowFailException(f"{why}, and that cannot be arranged: {error}. Mend that, and {remedy}") from None
     if given_up:
@@ -139,5 +136,6 @@ class GroupTasks:
             AirflowFailException: only a person can make it run; the text says what to clear.
             AirflowApiError: the API cannot be reached; asking again may help.
         """
-        where = Where(ti.dag_id, str(ti.run_id))
-        _trigger_again(where, self.trigger(), self.conn_id, progress.checkpoint, "the checkpoint is waited for")
+        where = Where(ti.dag_id, str(ti.run_id), trigger=self.trigger())
+        note = f"Cairn: checkpoint {progress.checkpoint} was overtaken; its next attempt is waited for"
+        _trigger_again(where, self.conn_id, overtaken_since(progress.checkpoint), note)

@@ -49,6 +49,15 @@ def failed(ended: Failed, next_step: str) -> str:
     return f"checkpoint {ended.checkpoint} failed · attempt {ended.attempt} · {cause} · {_one_line(next_step)}"
 
 
+def skipped(trigger: str) -> str:
+    """Say of a run that it was skipped, whatever had become of its checkpoint before.
+
+    Args:
+        trigger: the task that triggers, whose log has the reason.
+    """
+    return f"the run was skipped · the log of {trigger} says why"
+
+
 def failed_over(stage: str, why: str, pending: PendingDocument, *, final: bool) -> str:
     """Say of a run, and of the task that failed, which attempt follows.
 

@@ -309,7 +309,7 @@ def _audit(world: World, *epochs: str, died: bool = False) -> None:
     assert len(set(held)) == len(held), "none twice"
     assert held == [each.epoch for each in world.counting()] or coordinator.head().imports, "none lost"
     assert all(found.whole for found in coordinator.verify())
-    assert world.standing() == world.referred(), "no orphan"
+    assert world.standing() - world.lent() == world.referred(), "no orphan"
     _audit_target(world, died=died)
 
 

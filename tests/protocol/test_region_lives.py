@@ -156,7 +156,6 @@ class Life:
         answer = self.world.coordinator().begin(EPOCH, uid, claimant)
         self.note(before, expected)
         if isinstance(answer, UpstreamsNotReady):
-            assert answer.lost == ()
             self.clear(answer.restarted)
             self.state[uid] = "retry"
         elif isinstance(answer, StageAcknowledged):

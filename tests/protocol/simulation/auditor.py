@@ -367,7 +367,7 @@ class Auditor:
         """Nothing is left over once everything has ended and was cleaned (semantics C3, D4, W7)."""
         self.check(not self.head.pending, "something is pending at rest", self.head.pending)
         referred = self.referred()
-        failed = [self.head.resumable(epoch) for epoch in {ended.epoch for ended in self.head.history}]
+        failed = [self.head.unfinished(epoch) for epoch in {ended.epoch for ended in self.head.history}]
         # The epoch's next attempt is made from it, and the history forgets it in time (semantics D5).
         kept = {key for ended in failed if ended is not None for key in self._lent(ended)}
         kept |= grown_state.to_adopt(self.files, referred)

@@ -15,6 +15,7 @@ from functools import partial
 
 from airflow_cairn.checkpoint import Coordinator, RequestKind, RunFacts, Runtime, TriggerRequest
 from airflow_cairn.checkpoint.answers import (
+    AlreadyRead,
     EpochCompleted,
     InputRefused,
     Ready,
@@ -138,7 +139,7 @@ class Job:
         answer = coordinator.trigger(request, state_of)
         if isinstance(answer, EpochCompleted):
             self.auditor.completed(answer.epoch, answer.checkpoint)
-        elif isinstance(answer, InputRefused):
+        elif isinstance(answer, AlreadyRead | InputRefused):
             self.auditor.check(self.auditor.source, "refused without a source (T8)", answer)
             self.overtaken.add(request.epoch)
         elif isinstance(answer, Triggered):
@@ -324,7 +325,7 @@ class Job:
             if isinstance(answer, EpochCompleted):
                 counts = epoch in self.auditor.folded
                 self.auditor.check(counts, "said completed of what counts no more (R5, T9)", answer)
-            if isinstance(answer, EpochCompleted | InputRefused):
+            if isinstance(answer, AlreadyRead | EpochCompleted | InputRefused):
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again. What is
             # restored may have been damaged: then the attempt that follows has hooks of its own to be asked.

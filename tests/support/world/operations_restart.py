@@ -45,6 +45,15 @@ def _by_hand(world: World) -> Run:
     return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", claimant, cleared_by_user=True)
 
 
+def _by_hand_later(world: World) -> Run:
+    """Another run has completed since, and a cleaner has come by: all that had begun runs again."""
+    failed = _failing(world, NoRestart())
+    world.coordinator().fail(EPOCH, "routes", failed, "killed")
+    world.run_epoch("e3")
+    claimant = world.new_claimant()
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", claimant, cleared_by_user=True)
+
+
 def _declined_too_often(world: World) -> Run:
     """Who waits ends the attempt of a driver that declined, and the strategy allows no other."""
     _failing(world, FixedDelayRestart(1), tolerable=5)
@@ -58,5 +67,6 @@ RESTART_OPERATIONS = (
     Operation("restarts exhausted", _exhausted),
     Operation("restarts exhausted at the next start", _exhausted_at_the_next_start),
     Operation("cleared by hand", _by_hand),
+    Operation("cleared by hand after another run", _by_hand_later),
     Operation("declined too often", _declined_too_often),
 )

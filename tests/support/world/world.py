@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, RunFacts, Runtime, TriggerRequest
 from airflow_cairn.checkpoint.answers import (
+    AlreadyRead,
     Declined,
     EpochCompleted,
     Failed,
@@ -245,7 +246,7 @@ class World:
             answer = self.ask(epoch)
             if isinstance(answer, Declined):
                 continue  # its attempt has expired, and somebody waits
-            if isinstance(answer, InputRefused):
+            if isinstance(answer, AlreadyRead | InputRefused):
                 refused.append(epoch)
             else:
                 self.run_epoch(epoch)
@@ -458,10 +459,10 @@ class World:
         return found - self.referred()
 
     def lent(self) -> set[str]:
-        """What the next attempt of an epoch that goes on by itself is made from: the document, and who had begun."""
+        """What the next attempt of an epoch is made from: the document, and which tasks had begun."""
         head = self.coordinator().head()
         found = set()
-        for ended in filter(None, map(head.resumable, {each.epoch for each in head.history})):
+        for ended in filter(None, map(head.unfinished, {each.epoch for each in head.history})):
             found.add(layout.pending(ended.id, ended.token))
             document = self.coordinator().pending_document(ended)
             for uid, each in document.executions.items() if document else ():

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.answers import Progress, Waiting
-from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.hooks.clear_body import TaskRef
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.tasks.stage_states import check_awaited
+from airflow_cairn.triggers import CheckpointTrigger
 from tests.support.airflow_stage import Job, Ti, context
 from tests.unit.sensors.test_skipped_stages import RUN, SKIPPED, Run
 
@@ -105,3 +112,107 @@ def test_an_acknowledgement_that_came_meanwhile_counts() -> None:  # semantics C
     check(waiting, Waiting(1, 1, ("b",), ()))
     check(waiting, Waiting(1, 1, ("b",), ("c",)))
     check(waiting, Waiting(2, 2, (), ("b",)))
+
+
+class Flights:
+    """A run of stages in a line, as the DAG file has them by now."""
+
+    def __init__(self, job: Job, *uids: str, config: CheckpointConfig | None = None, **group: Any) -> None:
+        self.job = job
+        options = {
+            "reads_window": False,
+            "storage": job.storage,
+            "airflow_api_conn_id": None,
+            "config": config,
+            **group,
+        }
+        with DAG("flights", schedule=None) as self.dag, CheckpointedTaskGroup("epoch", **options):
+            line = [SparkEpochOperator(task_id=uid, application="x.py") for uid in uids]
+            for before, after in pairwise(line):
+                before >> after
+
+    def wait(self, *, event: dict[str, Any] | None = None, **states: str) -> Any:
+        """Run the task that waits, or go on with it when the trigger has woken it."""
+        task: Any = self.dag.get_task("epoch.wait_for_checkpoint").prepare_for_execution()
+        at = context(
+            Ti(run_id=RUN, task_id=task.task_id, task_states={(f"epoch.{t}", -1): s for t, s in states.items()})
+        )
+        return task.execute(at) if event is None else task.execute_complete(at, event, "2100-01-01T00:00:00+00:00")
+
+
+THREE = (StageSpec("one"), StageSpec("two", ("one",)), StageSpec("three", ("two",)))
+GONE = (
+    "checkpoint 1 cannot complete: the DAG file no longer has three, which this run's checkpoint expects. To go on "
+    f"without it, clear the task that triggers: on the page of the DAG flights, run {RUN}, choose Clear Task "
+    "Instance at epoch.one, with Downstream switched on, and Past, Future, Upstream, 'Clear only failed tasks' and "
+    "'Prevent rerun if task is running' switched off; the next attempt expects the stages that the file has now. Or "
+    "put three back into the file, then clear its task and those that have failed, with Downstream"
+)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+@pytest.mark.parametrize("woken", [False, True], ids=["it begins", "it was deferred by then"])
+def test_a_stage_that_the_dag_file_has_no_more_is_not_waited_for(
+    job: Job, deferrable: bool, woken: bool
+) -> None:  # semantics C1
+    """Airflow has removed its task; the checkpoint's timeout may be a day away."""
+    job.trigger(RUN, *THREE)
+    for uid in ("one", "two"):
+        job.acknowledge(job.begin(RUN, uid))
+    now = Flights(job, "one", "two", deferrable=deferrable)
+    with pytest.raises(AirflowFailException) as caught:
+        now.wait(event={"status": "again"} if woken else None, one=SUCCESS, two=SUCCESS)
+    assert str(caught.value).startswith(GONE)
+
+
+@pytest.mark.parametrize("rechecks", [True, False])
+def test_a_deferred_wait_of_a_group_looks_at_the_dag_file_now_and_then(
+    job: Job, monkeypatch: pytest.MonkeyPatch, rechecks: bool
+) -> None:
+    """The triggerer has no DAG file: only the task sees that a stage has gone while it was deferred."""
+    job.trigger(RUN, *THREE)
+    with pytest.raises(TaskDeferred) as caught:
+        Flights(job, "one", "two", "three").wait()
+    assert isinstance(caught.value.trigger, CheckpointTrigger)
+    _, arguments = caught.value.trigger.serialize()
+    assert arguments["rechecks"] is True
+    monkeypatch.setattr("airflow_cairn.triggers.checkpoint.RECHECK_INTERVAL", timedelta(0))
+    waits = CheckpointTrigger(**{**arguments, "rechecks": rechecks, "poll_interval": 0.01})
+
+    async def first() -> dict[str, Any]:
+        found: dict[str, Any] = (await asyncio.wait_for(anext(waits.run()), 30 if rechecks else 0.5)).payload
+        return found
+
+    if rechecks:
+        assert asyncio.run(first())["status"] == "again"
+        return
+    with pytest.raises(TimeoutError):
+        asyncio.run(first())
+
+
+@pytest.mark.parametrize("how", ["failed for good", "paused", "tolerated"])
+def test_a_run_that_was_skipped_is_not_failed_with_its_old_story(job: Job, how: str) -> None:  # semantics T8, S1, D5
+    """Its attempt failed, another run has read its day since, and then a person cleared the whole run."""
+    config = CheckpointConfig(tolerable_failed_checkpoints=3)
+
+    def trigger(run_id: str) -> None:
+        day = Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
+        job.coordinator.trigger(TriggerRequest(epoch_name(run_id), day, THREE, config))
+
+    trigger(RUN)
+    if how == "paused":
+        job.coordinator.pause()
+        job.coordinator.unpause()
+    else:
+        reason = Reason.JOB_FAILURE if how == "failed for good" else Reason.CHECKPOINT_EXPIRED
+        job.coordinator.abort(1, reason, "three: boom")
+    trigger("another")
+    for uid in ("one", "two", "three"):
+        job.acknowledge(job.begin("another", uid))
+    job.coordinator.complete(2)
+    flights = Flights(job, "one", "two", "three", config=config)
+    with pytest.raises(AirflowSkipException, match=r"so there is none; the log of epoch\.one says why"):
+        flights.wait(one=SKIPPED, two=SKIPPED, three=SKIPPED)
+    if how == "failed for good":
+        with pytest.raises(AirflowFailException, match="three: boom"):
+            flights.wait(one=SKIPPED, two=SUCCESS, three=FAILED)  # the author has skipped the first alone

@@ -93,6 +93,7 @@ def test_it_waits_in_the_triggerer(job: Job) -> None:
         "aws_conn_id": None,
         "poll_interval": 2.0,
         "asked": None,
+        "rechecks": False,
     }
     assert deferred.method_name == "execute_complete"
     assert timedelta(seconds=50) < deferred.timeout <= timedelta(seconds=60)

@@ -9,10 +9,10 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import (
+    AlreadyRead,
     EpochCompleted,
     Failed,
     FailedOver,
-    InputRefused,
     NothingToDo,
     Queued,
     StageAcknowledged,
@@ -334,5 +334,5 @@ def test_who_was_overtaken_makes_room_for_a_trigger_that_places_its_input_anew(w
     assert answer == Failed(3, 1, Reason.CHECKPOINT_SUBSUMED, why, tolerated=True)
     assert world.coordinator().begin("b", "clean", "try-2") == TriggerFirst(3)
     assert world.coordinator().go_on("b") == replace(answer, trigger_first=True)
-    assert isinstance(world.coordinator().trigger(world.request("b")), InputRefused), "another epoch has read its input"
+    assert isinstance(world.coordinator().trigger(world.request("b")), AlreadyRead), "another epoch has read its input"
     world.audit("z", "a")

@@ -8,16 +8,20 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint.answers import Failed, Queued, Triggered
-from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.answers import BeginAnswer, Failed, Queued, Submit, Triggered, UpstreamsNotReady
+from airflow_cairn.checkpoint.documents.attempt import Owner, StageSpec
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
-from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from tests.support.parsed_once import parsed_once
+from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 
 MANY = MAX_UNFINISHED + 6
+MANY_ATTEMPTS = 8
+"""So many for each of `MAX_UNFINISHED` epochs, and the history holds fewer."""
+LINE = (StageSpec("clean"), StageSpec("enrich", upstream=("clean",)))
 
 
 @pytest.fixture(autouse=True)
@@ -161,3 +165,55 @@ def test_all_that_may_be_pending_at_once_go_on_after_a_pause() -> None:  # seman
     assert len(documents(world)) == places
     for epoch in epochs:
         assert world.next_attempt(epoch).attempt == 2
+
+
+@pytest.mark.parametrize("later", [0, 1, MAX_UNFINISHED - 1, MAX_UNFINISHED, MAX_UNFINISHED + 3])
+@pytest.mark.parametrize("attempts", [1, MANY_ATTEMPTS], ids=["an attempt each", "many attempts each"])
+def test_a_cleared_stage_of_a_failed_run_goes_on_as_long_as_it_is_promised(
+    later: int, attempts: int
+) -> None:  # semantics F4, O1
+    """Its attempt failed for good, other runs have completed since, and cleaners have come by."""
+    world = World(stages=LINE)
+    world.run_epoch("first")
+    world.trigger("failed")
+    world.run_stage("failed", "clean")
+    claimant = world.submit("failed", "enrich").handover.claimant
+    world.coordinator().fail("failed", "enrich", claimant, "boom", final=True, curable=False)
+    for epoch in names(later):
+        for _ in range(attempts - 1):
+            world.trigger(epoch)
+            (entry,) = world.coordinator().head().pending
+            world.coordinator().abort(entry.id, Reason.JOB_FAILOVER_REGION, "one of many")
+        world.run_epoch(epoch)
+    world.coordinator().clean()
+
+    def begin() -> BeginAnswer:
+        return world.coordinator().begin("failed", "enrich", "the cleared try", cleared_by_user=True)
+
+    if later >= MAX_UNFINISHED and attempts == 1:
+        with pytest.raises(NotTriggeredError, match="the task that triggers"):
+            begin()
+        return
+    answer = begin()
+    if not later:
+        assert isinstance(answer, Submit), "clean has acknowledged on the same base"
+        return
+    assert isinstance(answer, UpstreamsNotReady), "another checkpoint has completed since, so clean runs again too"
+    assert [each.stage for each in answer.restarted] == ["clean"]
+    assert answer.restarted[0].claimant, "whoever clears it can compare"
+    world.run_epoch("failed")
+    assert world.folded()["enrich"] == ["first", *names(later), "failed"]
+
+
+def test_a_job_that_was_stopped_starts_its_epoch_over() -> None:  # semantics S1, R5
+    """Whether a cleaner has come by makes no difference."""
+    for cleaned in (False, True):
+        world = World(stages=LINE)
+        world.trigger("stopped")
+        world.run_stage("stopped", "clean")
+        shut_down(world.coordinator())
+        world.coordinator().resume()
+        if cleaned:
+            world.coordinator().clean()
+        with pytest.raises(NotTriggeredError, match="the task that triggers"):
+            world.coordinator().begin("stopped", "enrich", "cleared", cleared_by_user=True)

@@ -262,7 +262,6 @@ def test_a_stage_that_comes_first_learns_what_is_to_run_before_it(interrupted: W
     answer = world.coordinator().begin("a", "airports", "airports of a")
     assert isinstance(answer, UpstreamsNotReady)
     assert answer.restarted == (Restarted("clean", "clean of a"), Restarted("routes", "routes of a"))
-    assert answer.lost == ()
 
 
 @pytest.mark.parametrize("has", ["source", "hooks"])

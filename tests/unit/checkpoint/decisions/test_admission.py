@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Owner, Slice
 from airflow_cairn.checkpoint.documents.entries import PendingEntry, Stopped, WaitingRequest
 from airflow_cairn.checkpoint.documents.head import MAX_DECLINED, MAX_HISTORY, MAX_WAITING, Head
 from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
-from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, TIMEOUT, World
@@ -256,6 +256,9 @@ def test_a_later_try_does_not_bring_back_what_was_stopped(world: World) -> None:
         world.coordinator().begin("a", "clean", world.new_claimant())
     assert world.coordinator().head() == head
     world.coordinator().resume()
+    with pytest.raises(NotTriggeredError, match="the task that triggers"):  # its epoch starts over
+        world.coordinator().begin("a", "clean", world.new_claimant())
+    world.trigger("a")
     world.submit("a", "clean")
 
 

@@ -219,7 +219,7 @@ def test_a_source_takes_over_what_plain_intervals_have_read(job: Daily) -> None:
         request = replace(World.request(job, epoch), sources=(DataInterval(),), run=facts)
         return job.coordinator().trigger(request)
 
-    assert isinstance(asked("by_hand", 2, 3), InputRefused)
+    assert isinstance(asked("by_hand", 2, 3), AlreadyRead)
     answer = asked("d4", 3, 5)
     assert isinstance(answer, Triggered)
     assert (answer.pending.slice.start, answer.pending.slice.end) == (day(4), day(5)), "the rest"

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig, Runtime
-from airflow_cairn.checkpoint.answers import InputRefused, Triggered
+from airflow_cairn.checkpoint.answers import AlreadyRead, InputRefused, Triggered
 from airflow_cairn.checkpoint.attempts.opening import Opener, Opening
-from airflow_cairn.checkpoint.documents.attempt import Limits, Slice
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Limits, Owner, Slice
 from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     InvalidStateError,
@@ -24,20 +25,22 @@ from airflow_cairn.checkpoint.errors import (
     SourceError,
     SourceMovedError,
 )
-from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
 from airflow_cairn.checkpoint.sources import files as source_files
-from airflow_cairn.checkpoint.sources import seen_files
+from airflow_cairn.checkpoint.sources import placement, seen_files
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
 from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, Offsets
 from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.source_lists import INLINE_BYTES
 from airflow_cairn.storage import ObjectStat, ObjectStore, open_store
+from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.tasks.messages import already_read
 from tests.support.documented import documented
 from tests.support.kafka_stand_in import Topic
 from tests.support.memory_store import MemoryStore
-from tests.support.world.world import World
+from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import T, WrappedStore
 
 DAY_0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,14 +82,14 @@ def test_windows_that_touch_are_one() -> None:  # semantics T8
         (DataInterval("refuse"), ((0, 1),), (1, 2), (1, 2)),  # no gap
         (DataInterval(), ((0, 2),), (1, 3), (2, 3)),  # an overlap is trimmed
         (DataInterval(overlap="refuse"), ((0, 2),), (1, 3), "overlap='trim'"),
-        (DataInterval(), ((0, 2),), (0, 2), "has been read"),  # the same interval again
-        (DataInterval(), ((0, 2),), (0, 1), "has been read"),
+        (DataInterval(), ((0, 2),), (0, 2), "have read all of"),  # the same interval again
+        (DataInterval(), ((0, 2),), (0, 1), "have read all of"),
         (DataInterval(), ((5, 6),), (3, 4), (3, 4)),  # a backfill before all
         (DataInterval("keep"), ((1, 2),), (0, 3), "no one window"),
         (DataInterval(), (), (None, None), "no data interval"),
         (DataInterval(), ((0, 1),), (3, 3), (1, 3)),  # an interval of no length ends a window
         (DataInterval(), (), (3, 3), (None, 3)),
-        (DataInterval(), ((0, 3),), (3, 3), "has been read"),
+        (DataInterval(), ((0, 3),), (3, 3), "have read all of"),
         (DataInterval("keep"), ((0, 1),), (3, 3), "no length"),
     ],
 )
@@ -158,6 +161,10 @@ class Folder:
 
     def give_up(self, epoch: str) -> None:
         self.world.coordinator().abort(self.world.pending_id(epoch), Reason.JOB_FAILURE, "by hand")
+
+
+def read_since(what: str) -> str:
+    return f"checkpoints that completed since this epoch was fixed have read {what}"
 
 
 def files(slice_: Slice, world: World) -> list[str]:
@@ -240,9 +247,102 @@ def test_a_failed_epoch_that_a_newer_one_overtook_reads_nothing_twice(folder: Fo
     folder.put("b")
     assert folder.run("2") == ["a", "b"]
     answer = folder.trigger("1")
-    assert isinstance(answer, InputRefused)
-    assert "has read a" in answer.detail
+    assert answer == AlreadyRead("1", read_since("all 1 files that it was to read; the first is a"), 2, None, "files")
     assert folder.run("3") == []
+
+
+def test_what_another_epoch_has_read_in_part_is_named_and_what_is_left_is_read_by_the_next(folder: Folder) -> None:
+    folder.put("a", "b", "c")
+    folder.trigger("1")
+    folder.give_up("1")
+    folder.source = replace(folder.source, max_files=2)
+    assert folder.run("2") == ["a", "b"]
+    answer = folder.trigger("1")
+    assert isinstance(answer, InputRefused)
+    assert answer.detail == read_since(
+        "2 of the 3 files that it was to read; the first is a. Of the others the first is c; the next run reads them. "
+        "Mark this run as done instead of clearing it"
+    )
+    assert folder.run("3") == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("source", "first", "second", "read"),
+    [
+        (DataInterval(), run(0, 1), run(0, 2), "completed checkpoints have read all of"),
+        (Offsets(lambda position, _run: ((position or 0), (position or 0) + 1)), run(0, 1), run(1, 2), "up to 1"),
+        (
+            AssetEvents(),
+            run(0, 1, events=(AssetEvent("a", "s3://in", "2026-01-01T00:00:00+00:00"),)),
+            run(1, 2, events=(AssetEvent("a", "s3://in", "2026-01-01T00:00:00+00:00"),)),
+            "have read every event",
+        ),
+    ],
+    ids=["interval", "offsets", "events"],
+)
+@pytest.mark.parametrize("how", ["paused", "its trigger died before its swap", "failed"])
+def test_a_run_of_which_another_has_read_all_is_skipped(
+    world: World, source: Source, first: RunFacts, second: RunFacts, read: str, how: str
+) -> None:  # semantics T8, S1, T2
+    """The first has fixed what it reads; the second, of a person, comes before it, and reads that too."""
+
+    def ask(epoch: str, facts: RunFacts) -> Any:
+        kind = RequestKind.PERIODIC if epoch == "1" else RequestKind.MANUAL
+        asked = world.request(epoch, Owner("flights", epoch))
+        request = replace(asked, slice=Slice(), sources=(source,), run=facts, kind=kind)
+        return world.coordinator().trigger(request)
+
+    if how == "its trigger died before its swap":
+        found = placement.read(Slice(), (source,), first, {})
+        assert not isinstance(found, InputRefused)
+        world.coordinator()._heads.ensure()
+        world.files.create(layout.epoch_slice("1"), EpochDocument(JOB, "1", found[0]))
+    else:
+        assert isinstance(ask("1", first), Triggered)
+        world.coordinator().pause() if how == "paused" else world.coordinator().abort(1, Reason.JOB_FAILURE, "boom")
+    assert isinstance(ask("2", second), Triggered)
+    for stage in world.stages:
+        world.run_stage("2", stage.uid)
+    world.coordinator().complete(world.pending_id("2"))
+    world.coordinator().unpause()
+    answer = ask("1", first)
+    assert isinstance(answer, AlreadyRead), answer
+    assert (answer.checkpoint, answer.source) == (world.coordinator().head().latest_id(), source.name)
+    assert read in answer.window
+    assert "the run 1 is skipped" in already_read(JOB, parse_storage_uri("file:///x"), answer)
+    assert world.coordinator().head().waiting == ()
+
+
+def test_of_two_sources_one_with_something_left_fails_the_run(world: World) -> None:  # semantics T8
+    """It would be lost where the run was skipped."""
+    world.run_epoch("0")
+    both = (DataInterval(), Offsets(lambda position, _run: (1, 1)))
+    request = replace(world.request("1"), slice=Slice(), sources=both, run=run(0, 1))
+    assert isinstance(world.coordinator().trigger(request), Triggered)
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "boom")
+    with_one = replace(request, epoch="2", sources=both[:1], run=run(0, 1))
+    assert isinstance(world.coordinator().trigger(with_one), Triggered)
+    for stage in world.stages:
+        world.run_stage("2", stage.uid)
+    world.coordinator().complete(3)
+    answer = world.coordinator().trigger(request)
+    assert isinstance(answer, InputRefused)
+    assert answer.source == "interval"
+
+
+def test_a_rewound_run_is_not_skipped_because_the_position_is_another(world: World) -> None:  # semantics T8, R5
+    """Those before it have to run again first, and its author is to see that."""
+    world.count()
+    world.config = replace(world.config, retained=4)
+    for epoch in ("1", "2", "3"):
+        world.run_epoch(epoch)
+    world.coordinator().rewind(1)
+    answer = world.ask("3")
+    assert isinstance(answer, InputRefused)
+    assert answer.all_read
+    for epoch in ("2", "3"):
+        world.run_epoch(epoch)
+    world.audit("1", "2", "3")
 
 
 def test_a_source_that_is_taken_out_is_refused_with_its_name(folder: Folder) -> None:  # semantics R3, T8
@@ -488,9 +588,16 @@ def test_an_event_is_read_once() -> None:
     second = source.read(RunFacts("2", events=(event("b"), event("c"))), position)
     assert isinstance(second, Reading)
     assert [each["id"] for each in second.part] == ["c"]
-    assert isinstance(source.read(RunFacts("3", events=(event("a"),)), position), Refusal)
-    assert isinstance(source.read(RunFacts("4", run_type="manual"), position), Refusal)
-    assert isinstance(source.advance(position, first.part), Refusal)
+    for all_of_it in (source.read(RunFacts("3", events=(event("a"),)), position), source.advance(position, first.part)):
+        assert isinstance(all_of_it, Refusal)
+        assert all_of_it.all_read
+    manual = source.read(RunFacts("4", run_type="manual"), position)
+    assert isinstance(manual, Refusal)
+    assert not manual.all_read
+    some = source.advance(position, [{"id": "b"}, {"id": "d"}])
+    assert isinstance(some, Refusal)
+    assert not some.all_read
+    assert "have read 1 of its events, the first is b; 1 are left, the first is d" in some.text
 
 
 def test_offsets_ask_the_function_and_go_on_where_it_ended() -> None:
@@ -498,7 +605,11 @@ def test_offsets_ask_the_function_and_go_on_where_it_ended() -> None:
     first = source.read(RunFacts("1"), None)
     assert isinstance(first, Reading)
     assert source.advance(None, first.part) == 5
-    assert isinstance(source.advance(5, first.part), Refusal)
+    for position, all_read in ((5, True), (7, True), (None, False)):
+        refusal = source.advance(position, {"from": 0, "read": 5, "to": 5})
+        assert isinstance(refusal, Refusal)
+        assert refusal.all_read is all_read
+        assert f"from 0, where this one was to begin, and the position is {position} now" in refusal.text
 
 
 def test_offsets_of_partitions_go_on_where_they_ended(

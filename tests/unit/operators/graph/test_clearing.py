@@ -239,11 +239,45 @@ def test_an_upstream_that_acknowledges_meanwhile(pipeline: Pipeline, api: ApiSta
     assert handover.attempt == 2
 
 
-def test_an_upstream_that_no_task_has(pipeline: Pipeline, api: ApiStandIn) -> None:
-    """The DAG has changed since."""
+@pytest.mark.parametrize("conn_id", ["cairn_airflow_api", None])
+def test_an_upstream_that_the_dag_file_has_no_more(job: Job, connections: Define, conn_id: str | None) -> None:
+    """Its next try says so at once, and names tasks only that the DAG has (F1)."""
+    pipeline = Pipeline(job, airflow_api_conn_id=conn_id)
     pipeline.tasks["a"].uid = "renamed"
-    with pytest.raises(AirflowFailException, match="at b_task, the task of stage a, with Downstream"):
+    with ApiStandIn(pipeline.airflow) as api:
+        connect(connections, api)
+        with pytest.raises(AirflowFailException) as caught:
+            pipeline.next_try("b")
+    assert api.asked == []
+    assert str(caught.value) == (
+        "checkpoint 2 · attempt 2: a, which stage b reads from, must run again first: the DAG file no longer has a, "
+        "which this run's checkpoint expects. To go on without it, clear the task that triggers: on the page of the "
+        "DAG flights, run manual__r1, choose Clear Task Instance at the task that triggers the checkpoint, with "
+        "Downstream switched on, and Past, Future, Upstream, 'Clear only failed tasks' and 'Prevent rerun if task is "
+        "running' switched off; the next attempt expects the stages that the file has now. Or put a back into the "
+        "file, then clear its task and those that have failed, with Downstream"
+    )
+
+
+def test_a_callback_names_no_stage_that_the_dag_file_has_no_more(pipeline: Pipeline, said: Said) -> None:
+    pipeline.tasks["a"].uid = "renamed"
+    pipeline.fail("b")
+    assert "the DAG file no longer has a" in said.text
+    assert "a_task" not in said.text
+
+
+@pytest.mark.parametrize("content", [None, b'{"half'], ids=["deleted", "broken"])
+def test_a_stage_whose_handover_is_lost_is_cleared(
+    pipeline: Pipeline, api: ApiStandIn, said: Said, content: bytes | None
+) -> None:  # semantics F5
+    """Which try held it is not known; that its task has ended well without the new execution is."""
+    (handover,) = (pipeline.job.folder / "flights").glob("chk-*/handover/a/*.json")
+    handover.unlink() if content is None else handover.write_bytes(content)
+    pipeline.fail("b")
+    with pytest.raises(AirflowRescheduleException):
         pipeline.next_try("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+    assert "cleared, to run again: a" in said.text
 
 
 def test_the_stages_of_the_job(pipeline: Pipeline, tmp_path: Path) -> None:

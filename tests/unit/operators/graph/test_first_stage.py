@@ -15,7 +15,7 @@ from airflow_cairn.operators.graph.first_stage import (
     trigger_before,
     triggers_alone,
 )
-from airflow_cairn.operators.graph.run_tasks import trigger_of
+from airflow_cairn.operators.graph.run_tasks import where_of
 from airflow_cairn.operators.graph.stages import instances_of
 from tests.support.airflow_fixtures import DagFile
 
@@ -49,7 +49,7 @@ def test_the_one_stage_that_a_group_begins_with(dag_file: DagFile, outside: str)
     assert (trigger_before(a), trigger_before(b)) == (trigger, None)
     assert task_that_triggers(trigger).task_id == "epoch.a"
     # Stages and the task that waits have it run again where the epoch was overtaken.
-    assert trigger_of(b) == task_that_triggers(trigger)
+    assert where_of(b, "flights", "r1").trigger == task_that_triggers(trigger)
     assert dag.get_task("epoch.wait_for_checkpoint").runs_again.trigger() == task_that_triggers(trigger)
     # The scheduler decides by what is stored of the DAG.
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
@@ -88,7 +88,7 @@ def test_an_instance_of_a_mapped_stage_knows_what_it_may_do(dag_file: DagFile) -
     dag, trigger = parsed(dag_file, f"{MAPPED} >> [a, b]")
     for instance in instances_of(dag.get_task("epoch.m")):
         assert trigger_before(instance.operator) is trigger
-    assert trigger_of(dag.get_task("epoch.a")) == TaskRef("epoch.m", 0)
+    assert where_of(dag.get_task("epoch.a"), "flights", "r1").trigger == TaskRef("epoch.m", 0)
 
 
 @pytest.mark.parametrize(

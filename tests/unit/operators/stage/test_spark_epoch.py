@@ -153,8 +153,11 @@ def test_a_stage_below_one_that_declined_starts_no_driver(job: Job, submitted: S
     stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
     job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages))
     job.decline(job.begin(RUN, "clean"), "ValueError: bad row")
+    with DAG("flights", schedule=None):
+        stage(job, task_id="clean")
+        routes = stage(job)
     with pytest.raises(CheckpointFailedError, match=r"nothing was submitted: clean, .*ValueError: bad row") as failed:
-        stage(job).execute(context(Ti(run_id=RUN)))
+        routes.execute(context(Ti(run_id=RUN)))
     assert not submitted
     assert failed.value.fields["attempt"] == 1
 
@@ -252,8 +255,10 @@ def test_a_stage_that_was_left_out_starts_no_driver(job: Job, submitted: Submitt
 
 
 def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
-    with pytest.raises(InvalidConfigError, match="the task that triggers the checkpoint"):
-        stage(job).execute(context(Ti(run_id=RUN)))
+    with DAG("flights", schedule=None):
+        task = stage(job)
+    with pytest.raises(AirflowFailException, match="Clear Task Instance at the task that triggers the checkpoint"):
+        task.execute(context(Ti(run_id=RUN)))
     assert not submitted
 
 

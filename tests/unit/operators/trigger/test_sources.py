@@ -162,8 +162,6 @@ def interval(run_id: str, start: int, end: int, run_type: str = "scheduled") -> 
             Run("a", "asset_triggered"),
             r"\(asset_triggered\) has no data interval.*another source",
         ),
-        (DataInterval(), interval("same", 5, 6), r"-05.* to .*-06.* has been read.*Mark the task as skipped"),
-        (DataInterval(), interval("old", 5, 6, "backfill"), r"has been read by completed checkpoints"),
         (DataInterval("refuse"), interval("gap", 8, 9), r"nothing has read .*-06.* to .*-08.*run a backfill for it"),
         (DataInterval(overlap="refuse"), interval("o", 5, 7), r"left are .*-06.* to .*-07.*overlap='trim'"),
         (DataInterval("keep"), interval("hole", 4, 7), r"no one window: run a backfill for each of .*-04.*-06"),
@@ -182,6 +180,15 @@ def test_a_run_that_may_read_nothing_is_refused_with_what_to_do(
         trigger(job, source, run)
     assert refused.value.fields["source"] == source.name
     assert refused.value.fields["epoch"] == run.run_id
+    assert job.coordinator.head().pending == ()
+
+
+@pytest.mark.parametrize("run", [interval("same", 5, 6), interval("old", 5, 6, "backfill")], ids=lambda run: run.run_id)
+def test_a_run_that_has_nothing_left_to_read_is_skipped(job: Job, run: Run) -> None:  # semantics T8
+    trigger(job, DataInterval(), interval("first", 5, 6))
+    finish(job, "first")
+    with pytest.raises(AirflowSkipException, match=r"is skipped, for its source 'interval' .* all of .*-05.* to .*-06"):
+        trigger(job, DataInterval(), run)
     assert job.coordinator.head().pending == ()
 
 
