@@ -1,0 +1,473 @@
+"""Somebody who may write the store edits each field of each document; all paths that the roles touch are watched (W10).
+
+A machine is a folder: `lake` is the storage, with the jobs `flights` and `other`, and `kept` the target that the DAG,
+the commands and the person name. `victim` belongs to others: it is a copy of `kept`, so that every name in it fits. In
+`kept` lies a savepoint of a job of the same name in another storage, and a symlink that leads to `victim`. Whatever a
+document of the job says, only `lake` and `kept` are opened, and the job's own folder and savepoints alone change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator, system_runtime
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.servers.record import ANYWHERE
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.cli.main import main
+from airflow_cairn.operators import DisposeSavepointOperator, SavepointOperator, StageSpec, TriggerCheckpointOperator
+from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.storage import UnavailableError, ensure_probed, open_store
+from airflow_cairn.storage.port import ObjectStore
+from airflow_cairn.storage.s3.store import S3Store
+from airflow_cairn.triggers.checkpoint import CheckpointTrigger
+from airflow_cairn.triggers.savepoint import SavepointTrigger
+from tests.support.airflow_stage import Ti, context
+from tests.support.world.savepoints import asked
+from tests.support.world.world import CONFIG, STAGES, World
+from tests.support.wrapped_stores import Fault, FaultyStore
+from tests.unit.plugin.page.stand_in import Page, StandIn, dag_of
+from tests.unit.plugin.page.test_operations import form_of
+from tests.unit.plugin.page.test_pages import ONE
+
+HEAD = "head.json"
+HOUR = timedelta(hours=1)
+MINE = "savepoint-mine"
+"""A savepoint that its owner keeps and that the job may be started from."""
+THEIRS = "savepoint-theirs"
+"""One of a job of the same name in another storage, with the request id of one of ours."""
+LINK = "savepoint-link"
+OF_SAVEPOINTS = ("savepoints", "imports", "importing", "savepoint_target")
+"""Fields of the head that say where something lies outside of the job: all roles meet each edit of them."""
+PARTS = 8
+SERIES = "nightly/"
+"""How the request ids begin of savepoints of which the DAG keeps one."""
+
+
+@dataclass
+class Machine:
+    """The folders of one machine, and who acts there."""
+
+    root: Path
+    before: dict[Path, bytes] = field(default_factory=dict)
+    """What belongs to others, as it was made."""
+    page: Page | None = None
+    ours: tuple[str, ...] = ()
+    """The folders of savepoints in the target that its record leads the job to, rightly."""
+
+    @property
+    def template(self) -> Path:
+        """As it is made; it lies elsewhere, because its documents name the root."""
+        return self.root.with_name("template")
+
+    def renew(self) -> None:
+        """Make all as it was that may have changed."""
+        if not self.root.exists():
+            shutil.copytree(self.template, self.root, symlinks=True)
+            return
+        kept = self.root / "kept"
+        for path in (self.root / "lake/flights", *(path for path in kept.iterdir() if not path.is_symlink())):
+            if path.name not in (MINE, THEIRS):
+                shutil.rmtree(path)
+        for path in ("lake/flights", *(f"kept/{name}" for name in self.ours)):
+            shutil.copytree(self.template / path, self.root / path)
+
+    @property
+    def storage(self) -> str:
+        return f"file://{self.root / 'lake'}"
+
+    @property
+    def target(self) -> str:
+        return f"file://{self.root / 'kept'}"
+
+    @property
+    def job(self) -> dict[str, Any]:
+        return {"storage": self.storage, "job": "flights"}
+
+    def coordinator(self) -> Coordinator:
+        return Coordinator(open_store(self.storage), "flights")
+
+    def others(self) -> dict[Path, bytes]:
+        """What belongs to others: all but the job's folder, and the folders of the savepoints that it may change."""
+        ours = {self.root / "lake/flights", *(self.root / "kept" / name for name in self.ours)}
+        files = (path for path in self.root.rglob("*") if path.is_file() and not path.is_symlink())
+        return {path: path.read_bytes() for path in files if not ours & set(path.parents)}
+
+    def harm(self) -> list[str]:
+        """Say what has changed of that since it was made; a new savepoint's folder may have come."""
+        before, now, made = self.before, self.others(), self.root / "kept"
+        changed = [f"changed: {path}" for path, data in before.items() if now.get(path) != data]
+        new = (path for path in now.keys() - before.keys() if made not in path.parents)
+        beside = {path.relative_to(made).parts[0] for path in before if made in path.parents}
+        added = (path for path in now.keys() - before.keys() if made in path.parents)
+        return changed + [f"new: {path}" for path in (*new, *_within(added, made, beside))]
+
+
+def _within(paths: Iterable[Path], folder: Path, names: set[str]) -> Iterator[Path]:
+    return (path for path in paths if path.relative_to(folder).parts[0] in names)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """A machine on which nobody has edited anything."""
+    machine = Machine(tmp_path_factory.mktemp("hostile") / "machine")
+    kept = machine.root / "kept"
+    ensure_probed(open_store(machine.storage), nonce="of-this-test")
+    config = replace(CONFIG, savepoint_target=machine.target, timeout=12 * HOUR)
+    world = World(open_store(machine.storage), config)
+    world.clock.now_ms = system_runtime().now_ms() - 3 * HOUR // timedelta(milliseconds=1)
+    world.appends = True
+    world.hook()
+    world.run_epoch("e1")
+    coordinator = world.coordinator()
+    with suppress(UnavailableError):
+        half = FaultyStore(open_store(machine.target), 3, Fault.FAILS)
+        coordinator.savepoint(asked("page-failed", machine.target, actor="ada"), lambda _: half)
+    world.clock.advance(HOUR)
+    failed = coordinator.look_for_savepoint("page-failed")
+    assert failed is not None
+    assert failed.status is Status.FAILED
+    made = [coordinator.savepoint(asked(f"{SERIES}{n}", machine.target), open_store) for n in range(3)]
+    shutil.copytree(kept / made[0].folder, kept / MINE)
+    coordinator.start_from(open_store(machine.target).below(MINE))
+    Coordinator(open_store(machine.storage), "other").start_from(open_store(machine.target).below(MINE))
+    world.run_epoch("e2")
+    page = coordinator.open_savepoint(asked("page-x", machine.target, timeout=12 * HOUR, actor="ada"), open_store)
+    world.run_stages("e3")
+    ServerRegister(JobFiles(world.store, "flights"), system_runtime()).claim(None, ANYWHERE, "of_this_test")
+    machine.ours = (failed.folder, page.folder, *(each.folder for each in made))
+    shutil.copytree(kept / made[1].folder, kept / THEIRS)
+    request = kept / THEIRS / "_request"
+    request.write_text(request.read_text().replace("/lake", "/another"))
+    shutil.copytree(kept, machine.root / "victim")
+    (kept / LINK).symlink_to(machine.root / "victim" / made[0].folder)
+    machine.before = machine.others()
+    machine.root.rename(machine.template)
+    return machine
+
+
+# What is watched.
+
+
+@dataclass
+class Watch:
+    """The paths that this process touches on a machine."""
+
+    root: str
+    named: tuple[str, ...]
+    """What a store may be rooted at."""
+    found: list[str] = field(default_factory=list)
+
+    def see(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[0], str):
+            if args[0].startswith("/"):
+                self._opened(args[0])
+            elif ("/" in args[0] or ".." in args[0]) and isinstance(args[2], int) and not args[2] & os.O_NOFOLLOW:
+                self.found.append(f"open {args[0]}")
+        elif event in {"os.mkdir", "os.remove", "os.rmdir", "os.rename", "os.link"}:
+            *paths, fds = _paths_of(event, args)
+            for path, fd in zip(paths, fds, strict=True):
+                self._changed(event, path if fd == -1 else os.path.join(os.readlink(f"/proc/self/fd/{fd}"), path))
+
+    def _opened(self, path: str) -> None:
+        above = any(f"{each}/".startswith(f"{path}/") for each in self.named)
+        if path.startswith(f"{self.root}/") and not above:
+            self.found.append(f"open {path}")
+
+    def _changed(self, event: str, path: str) -> None:
+        if path.startswith(f"{self.root}/") and not any(path.startswith(f"{each}/") for each in self.named):
+            self.found.append(f"{event} {path}")
+
+
+def _paths_of(event: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if event in {"os.rename", "os.link"}:
+        return args[0], args[1], (args[2], args[3])
+    return args[0], (args[2] if event == "os.mkdir" else args[1],)
+
+
+_watching: list[Watch] = []
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    for watch in _watching:
+        watch.see(event, args)
+
+
+sys.addaudithook(_hook)
+
+
+@contextmanager
+def watched(machine: Machine) -> Iterator[Watch]:
+    """Watch what this process opens, makes, deletes and renames in the block; no bucket is named there."""
+    watch = Watch(str(machine.root), (str(machine.root / "lake"), str(machine.root / "kept")))
+
+    def opened(_store: S3Store, uri: object, *_: object, **__: object) -> None:
+        watch.found.append(f"open {uri}")
+        raise UnavailableError("nobody has named it")
+
+    _watching.append(watch)
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(S3Store, "__init__", opened)
+            yield watch
+    finally:
+        _watching.remove(watch)
+
+
+# Who acts. Each deed may fail: what a document says may be refused, and mostly is.
+
+Deed = Callable[[], object]
+
+
+def _worker(machine: Machine) -> list[Deed]:
+    """Tasks of the job's DAG, and of those that take its savepoints and throw the old ones away."""
+    of_run, next_run = context(Ti(run_id="e3", task_id="wait")), context(Ti(run_id="e4", task_id="trigger"))
+    specs = [StageSpec(each.uid, each.upstream) for each in STAGES]
+    take = SavepointOperator(task_id="again", target=machine.target, request_id=f"{SERIES}2", parallel=1, **machine.job)
+    wait = CheckpointSensor(task_id="wait", savepoint_target=machine.target, deferrable=False, **machine.job)
+    old = DisposeSavepointOperator(task_id="old", keep=1, series=SERIES, target=machine.target, **machine.job)
+    trigger = TriggerCheckpointOperator(
+        task_id="trigger",
+        stages=specs,
+        config=replace(CONFIG, allow_non_restored_state=True),
+        restore_from=f"{machine.target}/{MINE}",
+        reads_window=False,
+        deferrable=False,
+        **machine.job,
+    )
+    return [
+        lambda: take.execute(of_run),
+        lambda: machine.coordinator().begin("e3", "clean", "another try"),
+        lambda: wait.poke(of_run),
+        lambda: machine.coordinator().go_on_with_savepoint("page-failed", machine.target, open_store),
+        lambda: old.execute(of_run),
+        lambda: trigger.execute(next_run),
+        lambda: machine.coordinator().begin("e4", "clean", "a try"),
+        lambda: machine.coordinator().fail("e4", "clean", "a try", "killed"),
+        lambda: machine.coordinator().restore_latest(),
+        lambda: machine.coordinator().clean(),
+    ]
+
+
+def _triggerer(machine: Machine) -> list[Deed]:
+    """What waits in the triggerer, one look each."""
+    savepoint = SavepointTrigger(machine.storage, "flights", "e3", f"{SERIES}2")
+    checkpoint = CheckpointTrigger(machine.storage, "flights", "e3")
+    return [
+        lambda: savepoint._waits_or_asks(machine.coordinator()),
+        lambda: checkpoint._go_on(machine.coordinator(), None),
+    ]
+
+
+def _page_of(machine: Machine) -> Page:
+    class Server(StandIn):
+        def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
+            return open_store(storage)
+
+    server = Server([dag_of("flights", (machine.storage, "flights"), target=machine.target)], {})
+    return Page(server, SharedReads(fresh_s=0, patience_s=300))
+
+
+def _api_server(machine: Machine) -> list[Deed]:
+    """People who look at everything, press *Go on* and have savepoints thrown away."""
+    page = machine.page = machine.page or _page_of(machine)
+
+    def confirm(path: str) -> None:
+        answer = page.get(path)
+        if answer.status_code == 200:
+            page.post(path, form_of(answer))
+
+    operations = [partial(page.post, f"{ONE}/operations/{each}", "") for each in ("x", "failed")]
+    looks = [partial(page.get, f"{ONE}{look}") for look in ("", "/savepoints", "/operations/x", "/doctor")]
+    disposals = [partial(confirm, f"{ONE}/interventions/dispose?checkpoint={number}") for number in range(1, 6)]
+    return [*looks, *operations, *disposals]
+
+
+def _person(machine: Machine) -> list[Deed]:
+    """Commands of a person who names the storage, the target, or a savepoint in it."""
+    mine = f"{machine.target}/{MINE}"
+    commands = (
+        ["jobs"],
+        ["checkpoints", "flights"],
+        ["savepoints", "flights"],
+        ["show", "flights", "7"],
+        ["servers", "flights"],
+        ["verify", "flights", "--deep"],
+        ["doctor", "flights", "--read-only"],
+        ["state", "flights", "routes", "totals"],
+        ["savepoint", "flights", machine.target, "--request-id", "page-failed"],
+        ["dispose", f"{machine.target}/{machine.ours[-1]}", "--yes"],
+        ["dispose", f"{machine.target}/{LINK}", "--yes", "--force"],
+        ["clean", "flights"],
+        ["resume", "flights", "--from", mine, "--yes"],
+        ["resume", "flights", "--from", mine, "--yes", "--again"],
+    )
+    return [partial(main, [*words, "--storage", machine.storage]) for words in commands]
+
+
+Role = Callable[[Machine], list[Deed]]
+ROLES: tuple[Role, ...] = (_worker, _triggerer, _api_server, _person)
+
+
+def act(machine: Machine, roles: Sequence[Role] = ROLES) -> list[str]:
+    """Let everybody act, one after the other, and give what they have touched that is not theirs."""
+    with watched(machine) as watch, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        for role in roles:
+            for deed in role(machine):
+                with suppress(Exception, SystemExit):
+                    deed()
+    return [*watch.found, *machine.harm()]
+
+
+# What is edited.
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One value of one document."""
+
+    key: str
+    line: int
+    path: tuple[str | int, ...]
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}:{self.line} {'.'.join(map(str, self.path))} = {json.dumps(self.value)}"
+
+    def write(self, machine: Machine) -> None:
+        """Write it, and have the head name the document as it is now: checksums find damage, not malice."""
+        file = machine.root / "lake/flights" / self.key
+        lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+        place = lines[self.line]
+        for step in self.path[:-1]:
+            place = place.setdefault(step, {}) if isinstance(place, dict) else place[step]
+        place[self.path[-1]] = self.value
+        data = b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
+        file.write_bytes(data)
+        if self.key != HEAD:
+            head = machine.root / "lake/flights" / HEAD
+            document = json.loads(head.read_bytes())
+            for ref in _refs(document, self.key):
+                ref |= {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            head.write_text(json.dumps(document))
+
+
+def _refs(value: Any, key: str) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        if value.get("key") == key and "sha256" in value:
+            yield value
+        for each in value.values():
+            yield from _refs(each, key)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _refs(each, key)
+
+
+def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield the place of each value of a document that holds no other; of a list its last element stands for all.
+
+    But of savepoints one that failed, one of a series and one that is to be made.
+    """
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from _leaves(each, (*path, name))
+    elif isinstance(value, list) and value:
+        for index in (0, 1, len(value) - 1) if path == ("savepoints",) else (len(value) - 1,):
+            yield from _leaves(value[index], (*path, index))
+    else:
+        yield path, value
+
+
+def _whole(value: Any) -> Any:
+    """Give a document as JSON with every field of it, those too that are left out where they say nothing."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: _whole(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: _whole(each) for name, each in value.items()}
+    return [_whole(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+def _values(machine: Machine, path: tuple[str | int, ...], value: Any) -> list[Any]:
+    """Give what somebody may write in the place of a value."""
+    victim = machine.root / "victim"
+    places = [f"file://{victim}", f"{victim}/{machine.ours[2]}", f"../../victim/{machine.ours[2]}", "s3://victim/x"]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1]
+    if isinstance(value, str) and path[-1] == "status":
+        return [each for each in Status if each != value]
+    if isinstance(value, str) and path[0] in OF_SAVEPOINTS:
+        return [places[0], places[2], THEIRS, LINK]
+    if isinstance(value, str):
+        return places[2:3]
+    # Nothing is there: what could be there is of a type that the document alone does not tell.
+    return [places[0]]
+
+
+def edits(machine: Machine) -> list[Edit]:
+    """Give every edit: of each field of the head, and of each kind of line in the newest document of each kind."""
+    folder, newest = machine.template / "lake/flights", dict[str, str]()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != HEAD):
+        with suppress(ValueError, TypeError, KeyError):  # what a driver has written is no document
+            newest[json.loads(file.read_bytes().splitlines()[0])["kind"]] = str(file.relative_to(folder))
+    head = _whole(JobFiles(open_store(f"file://{folder.parent}"), "flights").read(Head, HEAD)[0])
+    found = [(HEAD, 0, path, value) for path, value in _leaves(head)]
+    for key in newest.values():
+        lines = [json.loads(line) for line in (folder / key).read_bytes().splitlines()]
+        for number in {line.get("kind"): number for number, line in enumerate(lines)}.values():
+            found += [(key, number, path, value) for path, value in _leaves(lines[number])]
+    return [
+        Edit(key, line, path, each)
+        for key, line, path, value in found
+        if path[-1] not in ("kind", "format")
+        for each in _values(machine, path, value)
+    ]
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_value_of_a_document_leads_out_of_the_job(machine: Machine, part: int) -> None:  # semantics W5, W10, P1, P3
+    led: dict[str, list[str]] = {}
+    mine = edits(machine)[part::PARTS]
+    for number, edit in enumerate(mine):
+        machine.renew()
+        edit.write(machine)
+        first = number % len(ROLES)
+        # Whose turn comes first changes what the others find.
+        roles = (*ROLES[first:], *ROLES[:first])
+        if touched := act(machine, roles if edit.path[0] in OF_SAVEPOINTS else roles[:1]):
+            led[str(edit)] = touched
+            shutil.rmtree(machine.root)  # others have been harmed, and are made anew
+    assert led == {}
+    assert len(mine) >= 40
+
+
+def test_all_that_they_do_is_theirs_and_done(machine: Machine) -> None:
+    """Where nobody has edited anything, so that what is watched above is what is done."""
+    machine.renew()
+    assert act(machine) == []
+    head = machine.coordinator().head()
+    assert [(each.request, each.status) for each in head.savepoints] == [
+        ("page-x", Status.COMPLETED),
+        ("page-failed", Status.COMPLETED),
+    ]
+    assert head.completed[-1].epoch.startswith("savepoint.import-")
