@@ -87,8 +87,8 @@ class Machine:
         for path in (self.root / "lake/flights", *(path for path in kept.iterdir() if not path.is_symlink())):
             if path.name not in (MINE, THEIRS):
                 shutil.rmtree(path)
-        for path in ("lake/flights", *(f"kept/{name}" for name in self.ours)):
-            shutil.copytree(self.template / path, self.root / path)
+        for below in ("lake/flights", *(f"kept/{name}" for name in self.ours)):
+            shutil.copytree(self.template / below, self.root / below)
 
     @property
     def storage(self) -> str:
