@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from ...storage.iso8601 import moment_of
+from ...storage.names import shorten
 from ...storage.str_enum import StrEnum
+from ..errors import InvalidStateError
 from .fields import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .read_windows import NOTHING_READ, ReadWindows
 from .strict_json import SPARSE, Json
@@ -35,6 +40,40 @@ class Slice:
     """Whether a source has chosen the window; else it is the run's, and a job with sources may have read otherwise."""
     again: bool = field(default=False, metadata=SPARSE)
     """Whether the window is read although the job has read some of it, as the run's conf has asked."""
+
+    def dates(self, zone: str) -> tuple[str, str]:
+        """Give the window as dates of a time zone, `2026-01-01`: the first day in it, and the first day after it.
+
+        Args:
+            zone: its IANA name, such as `Europe/Berlin`; that of the schedule.
+
+        Raises:
+            InvalidStateError: there is no such zone or no window, or a bound is not where a day of the zone begins.
+        """
+        return _date_of("start", self.start, zone), _date_of("end", self.end, zone)
+
+
+def _date_of(name: str, text: str | None, zone: str) -> str:
+    try:
+        at = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        raise InvalidStateError(
+            "this is no time zone that Python knows here: write one such as 'Europe/Berlin'; where a machine has no "
+            "time zones, install the package tzdata there",
+            zone=shorten(zone),
+        ) from error
+    if text is None:
+        raise InvalidStateError(f"the slice has no {name}, so it has no dates")
+    moment = moment_of(text)
+    day = moment.astimezone(at).date()
+    # A day may begin at 01:00, where the clock is put on at midnight; what lies before it is another day all the same.
+    if (moment - timedelta(microseconds=1)).astimezone(at).date() == day:
+        raise InvalidStateError(
+            f"the slice does not consist of whole days in {zone}: its {name} is no beginning of a day there. Give the "
+            "time zone of the schedule, or compare moments with slice.start and slice.end",
+            **{name: text},
+        )
+    return day.isoformat()
 
 
 @dataclass(frozen=True, slots=True)

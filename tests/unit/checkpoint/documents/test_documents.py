@@ -348,3 +348,38 @@ def test_a_job_that_leaves_nobody_out_has_the_documents_that_it_always_had() -> 
     assert "inputs" not in to_json(BacklogEpoch("a", Slice()))
     assert "owes" not in to_json(StageLine("clean", EXAMPLES[Handover].upstream["clean"], 1))
     assert "in_flight" not in to_json(Trailer(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "end", "dates"),
+    [
+        ("UTC", "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00", ("2026-01-01", "2026-01-02")),
+        # The clock is put on, and back: days of 23 and 25 hours.
+        ("Europe/Berlin", "2026-03-28T23:00:00+00:00", "2026-03-29T22:00:00+00:00", ("2026-03-29", "2026-03-30")),
+        ("Europe/Berlin", "2026-10-24T22:00:00+00:00", "2026-10-25T23:00:00+00:00", ("2026-10-25", "2026-10-26")),
+        ("Europe/Berlin", "2026-10-25T00:00:00+02:00", "2026-11-01T00:00:00+01:00", ("2026-10-25", "2026-11-01")),
+        ("America/New_York", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z", ("2026-03-08", "2026-03-09")),
+        ("Asia/Kolkata", "2025-12-31T18:30:00+00:00", "2026-01-01T18:30:00+00:00", ("2026-01-01", "2026-01-02")),
+        # At midnight itself: the day begins at 01:00, and 00:00 comes twice.
+        ("Asia/Beirut", "2024-03-30T22:00:00+00:00", "2024-03-31T21:00:00+00:00", ("2024-03-31", "2024-04-01")),
+        ("America/Havana", "2024-11-03T04:00:00+00:00", "2024-11-04T05:00:00+00:00", ("2024-11-03", "2024-11-04")),
+    ],
+)
+def test_the_dates_of_a_slice(zone: str, start: str, end: str, dates: tuple[str, str]) -> None:  # semantics T8
+    assert Slice(start, end).dates(zone) == dates
+
+
+@pytest.mark.parametrize(
+    ("slice_", "zone", "why"),
+    [
+        (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "Europe/Berlin", "not consist of whole days"),
+        (Slice("2026-01-01T00:00:00+00:00", "2026-01-01T06:00:00+00:00"), "UTC", "its end is no beginning of a day"),
+        (Slice("2024-11-03T05:00:00+00:00", "2024-11-04T05:00:00+00:00"), "America/Havana", "its start is no"),
+        (Slice(None, "2026-01-02T00:00:00+00:00"), "UTC", "the slice has no start"),
+        (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "Europe/Berln", "this is no time zone"),
+        (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "../etc/passwd", "this is no time zone"),
+    ],
+)
+def test_a_slice_that_has_no_dates_there(slice_: Slice, zone: str, why: str) -> None:  # semantics T8
+    with pytest.raises(InvalidStateError, match=why):
+        slice_.dates(zone)
