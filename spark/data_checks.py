@@ -16,6 +16,7 @@ from ..checkpoint.secrets.names import names_a_secret
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
 from ..storage.printable import printable
+from .stored.outputs import as_text, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -120,13 +121,13 @@ def _rows(df: DataFrame, condition: Column | str) -> str | None:
     number = broken.count()
     if not number:
         return None
-    examples = "; ".join(_example(row) for row in broken.limit(_EXAMPLES).collect())
+    examples = "; ".join(_example(row) for row in as_text(broken.limit(_EXAMPLES)).collect())
     return f"{number} {'row breaks' if number == 1 else 'rows break'}{EXAMPLES}{examples}"
 
 
 def _example(row: Row) -> str:
     """Write a row for people; what a secret's name stands over is masked."""
-    pairs = (f"{name}={MASK if names_a_secret(name) else _cut(value)}" for name, value in row.asDict().items())
+    pairs = (f"{name}={MASK if names_a_secret(name) else _cut(text_of(value))}" for name, value in row.asDict().items())
     return printable(masked(f"({', '.join(pairs)})"))
 
 

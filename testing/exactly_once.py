@@ -24,7 +24,7 @@ from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.store.job_files import JobFiles
 from ..spark.epoch import Epoch
 from ..spark.kinds import raw_files, small_state
-from ..spark.stored.outputs import Stored, frame, of_checkpoint
+from ..spark.stored.outputs import Stored, as_text, frame, of_checkpoint, text_of
 from ..storage.local.store import LocalStore
 from .local_job import LocalJob
 from .mortal_store import KilledError, MortalStore
@@ -164,7 +164,9 @@ def _rows(spark: SparkSession, files: JobFiles, stored: Stored) -> list[str]:
         return [f"{file.handle.path.rpartition('/')[2]} {file.handle.checksum}" for file in stored.files]
     if stored.output.schema is None:
         return [repr(small_state.read(files, stored))]
-    return [str(row) for row in frame(spark, files, stored).collect()]
+    df = frame(spark, files, stored)
+    rows = ([text_of(value) for value in row] for row in as_text(df).collect())
+    return [", ".join(f"{name}={value!r}" for name, value in zip(df.columns, row, strict=True)) for row in rows]
 
 
 def _compare(expected: Mapping[str, Counter[str]], found: Mapping[str, Counter[str]], where: str) -> None:

@@ -5,12 +5,12 @@ The keys of all runs are in memory, which are a part of the state; its rows are 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..documents.acknowledgement import StateHandle
 from .budget import ReadBudget
+from .values import same
 
 DELETED = "_cairn_deleted"
 """As `spark/stored/runs.py` writes it; nothing of Spark's side is imported here."""
@@ -54,14 +54,3 @@ def merged(
 
 def _key(row: dict[str, Any], key: Sequence[str]) -> Any:
     return tuple(same(row[column]) for column in key)
-
-
-def same(value: Any) -> Any:
-    """Give what is equal for values that Spark holds equal."""
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0  # so that -0.0 is 0.0
-    if isinstance(value, dict):
-        return tuple((name, same(inner)) for name, inner in value.items())
-    if isinstance(value, list):
-        return tuple(map(same, value))
-    return value

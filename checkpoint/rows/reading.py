@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
 from typing import Any, Literal
 
 from ...storage.errors import DocumentError
@@ -21,6 +18,7 @@ from ..store.job_files import JobFiles
 from ..validation import did_you_mean
 from .budget import ReadBudget
 from .merged import merged
+from .values import Column, Kind, shown
 
 RowsKind = Literal["state", "table"]
 
@@ -98,15 +96,15 @@ def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str, ki
     )
 
 
-def columns_of(output: Output) -> list[str]:
-    """Give the names of the author's columns.
+def columns_of(output: Output) -> dict[str, Kind]:
+    """Give the author's columns, and their types as the JSON of Spark's schema has them.
 
     Raises:
         DocumentError: there is no schema.
     """
     if output.schema is None:
         raise DocumentError(f"the {output.kind} has no schema", output=output.id, folder=output.folder)
-    return [each["name"] for each in plain_schema(output.schema)["fields"]]
+    return {each["name"]: each["type"] for each in plain_schema(output.schema)["fields"]}
 
 
 def rows_of(
@@ -117,7 +115,7 @@ def rows_of(
     names: Sequence[str] | None = None,
     budget: ReadBudget | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows in the order in which the state is read, as JSON has them.
+    """Yield the rows in the order in which the state is read, each value as `values.shown` gives it.
 
     Args:
         parquet: pyarrow's reader.
@@ -132,7 +130,8 @@ def rows_of(
         InvalidConfigError: only Spark can merge what this state consists of.
         DocumentError: a file is broken.
     """
-    names = columns_of(found.output) if names is None else names
+    kinds = columns_of(found.output)
+    names = list(kinds) if names is None else names
     handles = [handle for _, handle in sorted(found.files, key=lambda file: (file[0], file[1].path))]
     size = _MANY if any(handle.run for handle in handles) else at_once
 
@@ -147,9 +146,19 @@ def rows_of(
     def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         try:
             # Else the columns' parts of a row group are read whole, and that may be a hundred megabytes for a few rows.
-            file = parquet.ParquetFile(_Remote(files, handle, budget), pre_buffer=False, buffer_size=_READ_BYTES)
+            file = parquet.ParquetFile(
+                _Remote(files, handle, budget),
+                pre_buffer=False,
+                buffer_size=_READ_BYTES,
+                coerce_int96_timestamp_unit="us",
+            )
+            int96 = any(file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema)))
+            footer = file.metadata.metadata or {}
+            read_as = {name: Column(kinds.get(name, "boolean"), footer, int96=int96) for name in columns}
             for batch in file.iter_batches(batch_size=size, columns=list(columns)):
-                yield from batch.to_pylist()
+                there = [name for name in columns if name in batch.schema.names]
+                read_in = [read_as[name].values(batch.column(name)) for name in there]
+                yield from (dict(zip(there, row, strict=True)) for row in zip(*read_in, strict=True))
         except (ValueError, KeyError, NotImplementedError, OSError) as error:
             # pyarrow's own errors are such: an ArrowInvalid is a ValueError.
             raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
@@ -157,26 +166,9 @@ def rows_of(
     rows_ = merged(handles, names, found.output.key, read, budget)
     if found.output.kind == "table":
         # A column that was added to it is not in the files before that.
-        yield from ({name: _plain(row.get(name)) for name in names} for row in rows_)
+        yield from ({name: shown(row.get(name), kinds[name]) for name in names} for row in rows_)
     else:
-        yield from ({name: _plain(row[name]) for name in names} for row in rows_)
-
-
-def _plain(value: Any) -> Any:
-    """Give a value as JSON has it; what that cannot say becomes text."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, Sequence):
-        return [_plain(inner) for inner in value]
-    return str(value)
+        yield from ({name: shown(row[name], kinds[name]) for name in names} for row in rows_)
 
 
 class _Remote(io.RawIOBase):

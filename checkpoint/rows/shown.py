@@ -19,6 +19,7 @@ from ..secrets.names import names_a_secret
 from ..store.job_files import JobFiles
 from .budget import ReadBudget, TooMuchToReadError
 from .reading import RowsKind, columns_of, find_state, pyarrow_parquet, rows_of
+from .values import readable
 
 ROWS = 20
 COLUMNS = 50
@@ -85,12 +86,12 @@ def first_rows(
     """
     parquet = pyarrow_parquet("this page")
     found = find_state(files, head.retained(checkpoint), stage, name, kind)
-    names = columns_of(found.output)
+    names = [*columns_of(found.output)]
     columns = names[:COLUMNS]
     wanted = [each for each in names if each in columns or each in found.output.key]
     budget = ReadBudget(READ_BYTES, KEYS)
     there, read_in_part = _within(rows_of(parquet, files, found, ROWS + 1, wanted, budget))
-    rows = tuple(tuple(_shown(each, row[each]) for each in columns) for row in there[:ROWS])
+    rows = tuple(tuple(_shown(each, readable(row[each])) for each in columns) for row in there[:ROWS])
     more = len(names) - len(columns)
     return FirstRows(checkpoint, stage, name, kind, tuple(columns), more, rows, len(there) > ROWS, read_in_part)
 

@@ -18,8 +18,8 @@ from typing import Any
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.head import Head
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.rows.merged import same
 from ...checkpoint.rows.reading import StoredState, find_state, pyarrow_parquet, rows_of
+from ...checkpoint.rows.values import readable, same
 from . import text
 
 Row = dict[str, Any]
@@ -69,7 +69,10 @@ def diff(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         "to": options.new,
         "key": list(state.output.key),
         **counts,
-        "rows": [{"change": what, "before": before, "after": after} for what, before, after in found.shown],
+        "rows": [
+            {"change": what, "before": readable(before), "after": readable(after)}
+            for what, before, after in found.shown
+        ],
         "more": sum(counts.values()) > len(found.shown),
     }
     return list(_lines(document)), document
@@ -147,8 +150,7 @@ def _note(found: _Difference, what: str, before: Row | None, after: Row | None, 
 
 
 def _key(row: Row, key: tuple[str, ...]) -> bytes:
-    """Digest a key; those that Spark holds equal have one digest."""
-    return _digest([same(row[name]) for name in key])
+    return _digest([row[name] for name in key])
 
 
 def _values(row: Row, key: tuple[str, ...]) -> bytes:
@@ -156,7 +158,8 @@ def _values(row: Row, key: tuple[str, ...]) -> bytes:
 
 
 def _digest(value: Any) -> bytes:
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+    """Digest a row or a part of it; those that Spark holds equal have one digest."""
+    return hashlib.blake2b(json.dumps(same(value)).encode(), digest_size=16).digest()
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:

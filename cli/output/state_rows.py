@@ -13,6 +13,7 @@ from ...checkpoint.documents.entries import CompletedEntry
 from ...checkpoint.documents.head import Head
 from ...checkpoint.errors import NoCheckpointError
 from ...checkpoint.rows.reading import StoredState, columns_of, find_state, pyarrow_parquet, rows_of
+from ...checkpoint.rows.values import readable
 from . import text
 
 HEAD = 20
@@ -43,8 +44,8 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
 
     # A newer checkpoint may complete meanwhile, and the one that is read be cleaned: then it looks again.
     checkpoint, found, there = coordinator.observe(look)
-    shown, more = there[: options.head], len(there) > options.head
-    output, names = found.output, columns_of(found.output)
+    shown, more = readable(there[: options.head]), len(there) > options.head
+    output, names = found.output, [*columns_of(found.output)]
     document = {
         "job": coordinator.job,
         "checkpoint": checkpoint,

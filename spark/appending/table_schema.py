@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
 from ..stored.key_groups import quoted
+from ..stored.outputs import same_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +50,7 @@ def grown(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
         wider = _wider(field.dataType, found)
         if wider is None:
             problems.append(f"the column {field.name!r} is of the type {found.simpleString()}")
-        elif not reads_narrower and wider.simpleString() != field.dataType.simpleString():
+        elif not reads_narrower and not same_type(wider, field.dataType):
             problems.append(
                 f"the column {field.name!r} is of the wider type {found.simpleString()}, as which Spark "
                 f"{df.sparkSession.version} cannot read the table's files; Spark {READS_NARROWER} can"
@@ -78,9 +79,9 @@ def _wider(before: DataType, new: DataType) -> DataType | None:
     """Give the type that holds both; None where there is none that old files can be read as."""
     from pyspark.sql.types import DecimalType
 
-    names = before.simpleString(), new.simpleString()
-    if names[0] == names[1]:
+    if same_type(before, new):
         return new  # they may differ in what may be null inside: Spark reads that from files, and casts it only one way
+    names = before.simpleString(), new.simpleString()
     if isinstance(before, DecimalType) and isinstance(new, DecimalType):
         scale = max(before.scale, new.scale)
         precision = max(before.precision - before.scale, new.precision - new.scale) + scale

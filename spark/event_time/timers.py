@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidStateError
 from ..stored import key_groups, runs
+from ..stored.outputs import same_type
 from . import moments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 PREFIX = "_cairn_timers."
 """Timers are stored as the state of this name and theirs."""
@@ -171,14 +171,9 @@ def check_same(name: str, stored_key: Sequence[str], stored: Sequence[str], key:
 def _check_types(what: str, known: DataFrame, given: DataFrame) -> None:
     for field in given.schema:
         before = known.schema[field.name].dataType
-        if not _same(before, field.dataType):
+        if not same_type(before, field.dataType):
             raise InvalidStateError(
                 f"the column {field.name!r} of {what} has another type than the timers that are set. Cast it",
                 type=field.dataType.simpleString(),
                 set_with=before.simpleString(),
             )
-
-
-def _same(one: DataType, other: DataType) -> bool:
-    # The text of a type does not say what may be null.
-    return one.simpleString() == other.simpleString()

@@ -16,6 +16,12 @@ def is_remote(spark: SparkSession) -> bool:
     return not hasattr(spark, "_jsparkSession")
 
 
+def identity_of(spark: SparkSession) -> Any:
+    """Give what is equal for two Python objects of one session: PySpark makes another one each time it is asked."""
+    found: Any = spark
+    return found.session_id if is_remote(spark) else found._jsparkSession
+
+
 def conf_of(spark: SparkSession, *keys: str) -> dict[str, str | None]:
     """Look up several settings of a session: over Spark Connect by one request, which takes a millisecond or more.
 
@@ -24,7 +30,7 @@ def conf_of(spark: SparkSession, *keys: str) -> dict[str, str | None]:
         *keys: of the settings.
 
     Returns:
-        By key what is set, or Spark's own default; None where there is neither.
+        By key what is set; None where nothing is, so that Spark's own default counts.
     """
     if not is_remote(spark):
         return {key: spark.conf.get(key, None) for key in keys}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
-from ..stored.outputs import Stored, kind_of, schema_of
+from ..stored.outputs import Stored, same_type, schema_of
 from ..stored.runs import Touched
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def touched(stored: Stored, keys: DataFrame) -> Touched:
                 key=", ".join(output.key),
                 columns=", ".join(keys.columns),
             )
-        if kind_of(keys.schema, column) != kind_of(schema, column):
+        if not same_type(keys.schema[column].dataType, schema[column].dataType):
             raise InvalidStateError(
                 f"the column {column!r} of keys is of another type than that of {output.id}. Cast it",
                 found=keys.schema[column].dataType.simpleString(),

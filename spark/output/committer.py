@@ -6,14 +6,15 @@ Version 2 publishes task by task: a task that dies while it does so leaves files
 
 All of it is chosen for each write of ours and nothing has to be set at submit, as measured on Spark 4: the commit
 protocol is a session setting (set for the time of the write), the committers are options of the write. So a user's own
-writes keep whatever they were given, and a user's settings do not reach ours.
+writes keep whatever they were given, and a user's settings do not reach ours. The same goes for the settings that say
+how Spark writes timestamps and dates.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -23,7 +24,7 @@ from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError
 from ..execution.missing_packages import S3A_PACKAGES
-from ..execution.transport import conf_of, is_remote
+from ..execution.transport import conf_of, identity_of, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,15 @@ _CLASSIC_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapRedu
 _CLASSIC_COMMITTER = "org.apache.parquet.hadoop.ParquetOutputCommitter"
 _CLOUD_PROTOCOL = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
 _CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
+
+_FORMAT = {
+    # Spark's default, INT96, is nanoseconds to plain readers, who show the year 9999 as 1816. Spark reads both.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # LEGACY writes days of the Julian calendar, by which only Spark finds the right date before 1582. EXCEPTION, the
+    # default of Spark 3, refuses such dates.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+"""Settings of the session by which Spark writes values that every reader takes as Spark does (semantics W12)."""
 
 _LOADER = "org.apache.spark.util.Utils"
 
@@ -85,36 +95,58 @@ def choose(spark: SparkSession, url: str) -> Committer:
     return CLASSIC
 
 
+@dataclass(slots=True)
+class _Set:
+    """What a session was before Cairn set it, and how many writes still need what it is set to."""
+
+    before: dict[str, str | None]
+    writes: int = 0
+
+
+_sessions: dict[Any, _Set] = {}
+"""The sessions by which Cairn writes just now. All writers of a process share it: two may write by one session."""
+_lock = Lock()
+
+
 class InForce:
     """Sets one session for writes by one committer, while there are any; several threads may write at once."""
 
     def __init__(self, spark: SparkSession, committer: Committer) -> None:
         self._spark = spark
+        self._key = identity_of(spark)
         self.committer = committer
-        self._lock = Lock()
-        self._writes = 0
-        self._before = ""
 
     @contextmanager
     def write(self) -> Iterator[dict[str, str]]:
         """Give the options of a write; before the first the session is set, after the last it is as it was."""
-        with self._lock:
-            if not self._writes:
-                self._before = self._spark.conf.get(PROTOCOL) or _CLASSIC_PROTOCOL
-                self._set(self.committer.protocol)
-            self._writes += 1
+        with _lock:
+            if self._key not in _sessions:
+                _sessions[self._key] = _Set(self._set())
+            _sessions[self._key].writes += 1
         try:
             yield self.committer.options
         finally:
-            with self._lock:
-                self._writes -= 1
-                if not self._writes:
-                    # Set and not unset: that would also forget what was given at submit.
-                    self._set(self._before)
+            with _lock:
+                _sessions[self._key].writes -= 1
+                if not _sessions[self._key].writes:
+                    self._restore(_sessions.pop(self._key).before)
 
-    def _set(self, protocol: str) -> None:
-        if self._before != self.committer.protocol:
-            self._spark.conf.set(PROTOCOL, protocol)
+    def _set(self) -> dict[str, str | None]:
+        wanted = {PROTOCOL: self.committer.protocol, **_FORMAT}
+        found = conf_of(self._spark, *wanted)
+        in_force = {**found, PROTOCOL: found[PROTOCOL] or _CLASSIC_PROTOCOL}
+        before = {key: found[key] for key in wanted if in_force[key] != wanted[key]}
+        for key in before:
+            self._spark.conf.set(key, wanted[key])
+        return before
+
+    def _restore(self, before: Mapping[str, str | None]) -> None:
+        for key, value in before.items():
+            if value is None:
+                self._spark.conf.unset(key)
+            else:
+                # Set and not unset: that would also forget what was given at submit.
+                self._spark.conf.set(key, value)
 
 
 def verify_magic(files: JobFiles, success_key: str) -> None:

@@ -21,7 +21,7 @@ from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed, needs_the_base
 from ..stored.merges import merged as merge_rows
-from ..stored.outputs import Stored, frame, kind_of, rows_of_files, schema_of, touch_base
+from ..stored.outputs import Stored, as_text, frame, rows_of_files, same_type, schema_of, text_of, touch_base
 from .columns import columns_of, names_of
 from .writer import Planned, Writer
 from .writer import schema_of as schema_json
@@ -109,14 +109,14 @@ def checked(
     assert expected is not None, "it is the state's, or that of the first rows"
     if deletes is not None:
         deletes = deletes.select(*map(key_groups.quoted, columns))
-        kinds = [(column, kind_of(deletes.schema, column), kind_of(expected, column)) for column in columns]
-        for column, found, wanted in kinds:
-            if found != wanted:
+        for column in columns:
+            found, wanted = deletes.schema[column].dataType, expected[column].dataType
+            if not same_type(found, wanted):
                 raise InvalidStateError(
                     f"the key column {column!r} of the deletes of {output_id} is of another type than that of the "
                     "state. Cast it",
-                    found=found,
-                    expected=wanted,
+                    found=found.simpleString(),
+                    expected=wanted.simpleString(),
                 )
     return Update(name, changed, deletes, columns, before)
 
@@ -189,7 +189,7 @@ def _check_key(output: Output, key: tuple[str, ...]) -> None:
 def _in_order(output_id: str, df: DataFrame, expected: StructType) -> DataFrame:
     """Give the columns in the order of the state."""
     if sorted(df.columns) != sorted(expected.names) or any(
-        kind_of(df.schema, column) != kind_of(expected, column) for column in expected.names
+        not same_type(df.schema[column].dataType, expected[column].dataType) for column in expected.names
     ):
         raise InvalidStateError(
             f"the rows have other columns than {output_id}, and a state keeps its columns and their types. Give those, "
@@ -343,13 +343,13 @@ def _twice(update: Update) -> InvalidStateError:
 
     rows = runs.rows_of(update.changed, update.deletes)
     keys = runs.only_keys(rows, update.key)
-    twice = keys.groupBy(*keys.columns).count().where(F.col("count") > 1).first()
+    twice = as_text(keys.groupBy(*keys.columns).count().where(F.col("count") > 1)).first()
     # None where the rows are others each time that Spark computes them.
-    values = () if twice is None else tuple(twice)[:-1]
+    *values, times = ("unknown",) if twice is None else map(text_of, twice)
     shown = ", ".join(f"{column}={value!r}" for column, value in zip(update.key, values, strict=False))
     return InvalidStateError(
         f"a key is more than once in one update of state.{update.name}, so which of its rows counts would be left to "
         "chance. Give each key one row, and do not delete what you give",
         key=shown[:_SHOWN] or "not found again",
-        times="unknown" if twice is None else twice["count"],
+        times=times,
     )

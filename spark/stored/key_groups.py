@@ -12,7 +12,7 @@ than the cut of the files depends on it: a reader goes by the stored column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...checkpoint.decisions.state_assignment import KEY_GROUPS, key_groups_of
 from ...checkpoint.documents.acknowledgement import Output
@@ -36,6 +36,14 @@ OWN = "_cairn_"
 """What Cairn's own columns begin with."""
 KEY = "_cairn_key_"
 """What a key column is called, with its place, while rows of one state are merged."""
+_WITHOUT_ORDER = {
+    "map": "a map",
+    "variant": "a variant",
+    "interval": "a calendar interval",
+    "geometry": "a geometry",
+    "geography": "a geography",
+}
+"""By the name of a type of Spark that has no order, and is no key."""
 
 
 def number_of(handover: Handover, restored: Iterable[Output]) -> int:
@@ -102,8 +110,9 @@ def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
         unfit = _unfit(df.schema[column].dataType)
         if unfit:
             raise InvalidStateError(
-                f"the key column {column!r} of {output_id} is or holds {unfit}, whose hash may differ between equal "
-                "values. Key it by something else, for strings by collation_key(…), or write the state without a key",
+                f"the key column {column!r} of {output_id} is or holds {unfit}, by which Spark does not group and "
+                "order rows, or of which equal values may differ. Key it by something else, for strings by "
+                "collation_key(…), or write the state without a key",
                 type=df.schema[column].dataType.simpleString(),
             )
 
@@ -205,18 +214,26 @@ def _aim(partitions: int, key_groups: int) -> Column:
 def _unfit(kind: DataType) -> str | None:
     from pyspark.sql import types as T
 
-    inner: Iterable[Any] = ()
-    if isinstance(kind, T.MapType):
-        return "a map"
-    if isinstance(kind, getattr(T, "VariantType", ())):  # Spark 3.5 has none
-        return "a variant"
+    found = without_order(kind)
+    if found is not None:
+        return found
     if isinstance(kind, T.StringType) and kind != T.StringType():
         return "a string with a collation"
+    return next(filter(None, map(_unfit, _inside(kind))), None)
+
+
+def without_order(kind: DataType) -> str | None:
+    """Name what a type is, or holds at any depth, that Spark neither orders nor takes for a key; None: nothing."""
+    found = _WITHOUT_ORDER.get(kind.typeName())
+    return found or next(filter(None, map(without_order, _inside(kind))), None)
+
+
+def _inside(kind: DataType) -> Iterable[DataType]:
+    from pyspark.sql import types as T
+
     if isinstance(kind, T.ArrayType):
-        inner = (kind.elementType,)
-    elif isinstance(kind, T.StructType):
-        inner = (each.dataType for each in kind)
-    return next(filter(None, map(_unfit, inner)), None)
+        return (kind.elementType,)
+    return [each.dataType for each in kind] if isinstance(kind, T.StructType) else ()
 
 
 def quoted(column: str) -> str:

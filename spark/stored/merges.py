@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
 from .array_merges import BITS, EXACT, does_not_fit, element_merge, fitted, merged_arrays
 from .array_merges import TYPES as ELEMENT_TYPES
-from .key_groups import KEY, OWN, quoted, renamed
+from .key_groups import KEY, OWN, quoted, renamed, without_order
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -88,7 +88,7 @@ def _check_one(name: str, column: str, how: str, kind: DataType, merge: Mapping[
             merges=", ".join((*_TYPES, "first_by(…)", "last_by(…)", *(f"each({one})" for one in ELEMENT_TYPES))),
         )
     takes, found = (ELEMENT_TYPES[each], _element_of(kind)) if each else (_TYPES[how], kind.typeName())
-    if (takes and found not in takes) or (not takes and found in ("map", "variant")):
+    if (takes and found not in takes) or (not takes and without_order(kind)):
         raise InvalidStateError(
             f"the merge {how!r} does not take the column {column!r} of state.{name}",
             type=kind.simpleString(),

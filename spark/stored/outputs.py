@@ -24,7 +24,7 @@ from .local_state import LocalState, run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 log = logging.getLogger("airflow_cairn")
 
@@ -279,9 +279,33 @@ def touch_base(local: LocalState, stored: Stored) -> None:
     local.touch(stored.output.id, [file.handle for file in stored.files if not file.handle.run])
 
 
-def kind_of(schema: StructType, column: str) -> Any:
-    """Give a column's type, as JSON, whatever in it may be null."""
-    return _nullable(schema[column].dataType.jsonValue())
+def same_type(one: DataType, other: DataType) -> bool:
+    """Tell whether two types have the same values: what may be null, and comments, do not count, at any depth."""
+    return bool(_bare(one) == _bare(other))
+
+
+def _bare(kind: DataType) -> Any:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return T.StructType, [(each.name, _bare(each.dataType)) for each in kind]
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType, _bare(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return T.MapType, _bare(kind.keyType), _bare(kind.valueType)
+    return kind
+
+
+def as_text(df: DataFrame) -> DataFrame:
+    """Give each column as the bytes of Spark's text of it, for `text_of`: Python has no type for some values."""
+    from pyspark.sql import functions as F
+
+    return df.select(*(F.col(key_groups.quoted(name)).cast("string").cast("binary").alias(name) for name in df.columns))
+
+
+def text_of(value: Any) -> str | None:
+    """Give a value of `as_text`; of a text that is no UTF-8 each wrong byte stands with a backslash."""
+    return None if value is None else bytes(value).decode(errors="backslashreplace")
 
 
 def _nullable(kind: Any) -> Any:

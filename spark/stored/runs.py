@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from . import key_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 DELETED = "_cairn_deleted"
 """The stored column of a run that marks a key as deleted."""
@@ -59,8 +60,8 @@ _DIGITS = 10
 _NEWER = "_cairn_newer"
 """The number of a run, where it is compared with another."""
 _WHOLE_NUMBERS = frozenset({"byte", "short", "integer", "long"})
-_RANGED = ("byte", "short", "integer", "long", "string", "date")
-"""Types of a key column whose least and greatest value narrow what is read."""
+_DATES = (date(1582, 10, 15), date(9999, 12, 31))
+"""The dates that are the same in Python, in the calendar of Java's filters, and in Spark."""
 
 
 def own_columns() -> list[StructField]:
@@ -249,19 +250,18 @@ class Touched:
             # How many keys there are is not known. Each once, where it is the rows of the state that are sent around.
             self._wanted = only_keys(keys, key).distinct() if self._are_few else only_keys(keys, key)
             return
-        first = keys.schema[key[0]].dataType
-        lead = F.col(key_groups.quoted(key[0]))
+        lead, told = F.col(key_groups.quoted(key[0])), _Bounds(keys.schema[key[0]].dataType)
         row = keys.agg(
             F.count(F.lit(1)).alias("rows"),
             F.count(lead).alias("leads"),
-            F.min(lead if first.typeName() in _RANGED else F.lit(None)).alias("least"),
-            F.max(lead if first.typeName() in _RANGED else F.lit(None)).alias("greatest"),
+            told.column(F.min(lead)).alias("least"),
+            told.column(F.max(lead)).alias("greatest"),
             F.collect_set(key_groups.group_of(key, groups)).alias("groups"),
         ).first()
         assert row is not None, "an aggregate without groups has one row"
         self._groups = sorted(row["groups"]) if len(row["groups"]) <= groups // 2 else None
-        bounded = row["rows"] and row["rows"] == row["leads"]
-        self._range = (row["least"], row["greatest"]) if bounded else None
+        if row["rows"] and row["rows"] == row["leads"]:
+            self._range = told.values(row["least"], row["greatest"])
         wanted = only_keys(keys, key)
         self._wanted = F.broadcast(wanted) if row["rows"] <= _BROADCAST_KEYS else wanted
 
@@ -271,7 +271,7 @@ class Touched:
 
         if self._groups is not None:
             df = df.where(df[key_groups.COLUMN].isin(self._groups))
-        if self._range is not None and self._range[0] is not None:
+        if self._range is not None:
             df = df.where(df[key_groups.quoted(self._key[0])].between(*self._range))
         if self._are_few:
             # Spark reads them while it computes the keys; a semi-join would wait for the keys.
@@ -280,3 +280,42 @@ class Touched:
             own = {column: F.col(f"{key_groups.KEY}{at}").alias(column) for at, column in enumerate(self._key)}
             return found.select(*(own.get(column, F.col(key_groups.quoted(column))) for column in df.columns))
         return df.join(self._wanted, same_key(self._key), "left_semi")
+
+
+class _Bounds:
+    """Brings the least and the greatest value of a key column to Python, by which a state's files are filtered.
+
+    Spark hands filters to Parquet by way of Java's texts and dates. So only what comes through both as it was is a
+    bound; of all else the files are read as if there were none, and Spark compares the keys.
+
+    Args:
+        kind: the column's type.
+    """
+
+    def __init__(self, kind: DataType) -> None:
+        self._kind = kind.typeName()
+
+    def column(self, bound: Column) -> Column:
+        """Give what comes to Python in place of a bound."""
+        from pyspark.sql import functions as F
+
+        if self._kind == "string":
+            return bound.cast("binary")
+        if self._kind == "date":
+            return F.unix_date(bound)
+        return bound if self._kind in _WHOLE_NUMBERS else F.lit(None)
+
+    def values(self, *found: Any) -> tuple[Any, Any] | None:
+        """Give the bounds; None where they narrow nothing."""
+        try:
+            least, greatest = map(self._value, found)
+        except (OverflowError, UnicodeDecodeError):
+            return None
+        if least is None or (self._kind == "date" and not _DATES[0] <= least <= greatest <= _DATES[1]):
+            return None
+        return least, greatest
+
+    def _value(self, found: Any) -> Any:
+        if self._kind == "string":
+            return bytes(found).decode()
+        return date(1970, 1, 1) + timedelta(days=found) if self._kind == "date" else found

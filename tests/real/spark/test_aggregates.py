@@ -281,6 +281,15 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
             ),
             (narrow, "route", {**merge, "n": "bool_or"}, "'bool_or' does not take the column 'n'.*takes=`boolean`"),
             (good, "route", {**merge, "m": "max"}, "'max' does not take the column 'm'"),
+            *(
+                (
+                    narrow.selectExpr("route", f"array({each}) AS n"),
+                    "route",
+                    {**merge, "n": "min"},
+                    "'min' does not take the",
+                )
+                for each in ("map(1, 2)", "named_struct('v', parse_json('1'))", "make_interval(1)")
+            ),
             (good, "route", {**merge, "m": "first_by(at)"}, "to be merged by 'min'"),
             (good, "route", {**merge, "m": "last_by(nowhere)"}, "to be merged by 'max'"),
         ):

@@ -314,11 +314,13 @@ def test_what_stage_and_state_do_not_have_is_refused(spark: SparkSession, at: At
 @pytest.mark.spark
 def test_keys_that_cannot_be_told_apart_by_hash_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     frame = spark.sql(
-        "SELECT map(1, 2) AS m, array(named_struct('v', parse_json('1'))) AS v, 'a' COLLATE UTF8_LCASE AS c, 1 AS k"
+        "SELECT map(1, 2) AS m, array(named_struct('v', parse_json('1'))) AS v, 'a' COLLATE UTF8_LCASE AS c, 1 AS k, "
+        "named_struct('i', make_interval(1, 2)) AS i"
     )
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
-        for key, what in (("m", "a map"), ("v", "a variant"), ("c", "a string with a collation")):
+        unfit = {"m": "a map", "v": "a variant", "c": "a string with a collation", "i": "a calendar interval"}
+        for key, what in unfit.items():
             with pytest.raises(
                 InvalidStateError, match=rf"the key column '{key}' of state.bad-{key} is or holds {what}"
             ):

@@ -7,7 +7,6 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,35 @@ from tests.support.wrapped_stores import WrappedStore
 from tests.unit.cli.test_json import documented, paths
 
 STAGE = "clean"
-SCHEMA = json.dumps(
-    {"type": "struct", "fields": [{"name": n, "type": "string", "nullable": True, "metadata": {}} for n in ("k", "v")]}
-)
+
+
+def fields(**kinds: Any) -> dict[str, Any]:
+    """Give the JSON of a struct of Spark with these fields."""
+    found = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return {"type": "struct", "fields": found}
+
+
+SCHEMA = json.dumps(fields(k="string", v="string"))
+
+
+def kind_of(found: pa.DataType) -> Any:
+    """Give the type of Spark that a column of this type of Arrow is written of."""
+    if pa.types.is_struct(found):
+        return fields(**{each.name: kind_of(each.type) for each in found})
+    if pa.types.is_list(found):
+        return {"type": "array", "elementType": kind_of(found.value_type), "containsNull": True}
+    if pa.types.is_decimal(found):
+        return f"decimal({found.precision},{found.scale})"
+    names = {"int64": "long", "bool": "boolean", "timestamp[us, tz=UTC]": "timestamp", "null": "string"}
+    return names.get(str(found), str(found))
+
+
+def schema_of(data: bytes) -> str:
+    """Give the schema that Spark has for the rows of a file."""
+    found = pq.read_schema(io.BytesIO(data))
+    return json.dumps(
+        fields(**{each.name: kind_of(each.type) for each in found if not each.name.startswith("_cairn_")})
+    )
 
 
 def parquet(columns: dict[str, list[Any]]) -> bytes:
@@ -50,8 +75,11 @@ def job() -> World:
     return World(MemoryStore(), CONFIG, (StageSpec(STAGE),))
 
 
-def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = (), schema: str = SCHEMA, **more: Any) -> None:
+def keep(
+    world: World, epoch: str, *parts: bytes, runs: Sequence[int] = (), schema: str | None = None, **more: Any
+) -> None:
     """Run an epoch whose first stage leaves a state of these files, one a subtask; of these runs."""
+    schema = schema or (schema_of(parts[0]) if parts and parts[0].startswith(b"PAR1") else SCHEMA)
     world.trigger(epoch)
     at = world.submit(epoch, STAGE).handover
     folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "state.totals")
@@ -80,8 +108,8 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
     keep(
         world,
         "b",
-        parquet({"k": [Decimal("1.50"), None, Decimal(2)], "v": [datetime(2026, 1, 2, 3, tzinfo=UTC), None, None]}),
-        parquet({"k": [date(2026, 1, 1)], "v": ["x" * 99]}),
+        parquet({"k": [Decimal("1.50"), None, Decimal(2)], "v": ["1", None, None]}),
+        parquet({"k": [Decimal("0.00")], "v": ["x" * 99]}),
     )
     return jobs.dump(world.memory, tmp_path_factory.mktemp("store"))
 
@@ -98,11 +126,11 @@ def test_the_newest_state_is_a_table(storage: str, capsys: pytest.CaptureFixture
     assert lines[1].startswith(f"files: {storage}/{JOB}/chk-0000000002/state/clean/")
     assert [line.split() for line in lines[3:]] == [
         ["k", "v"],
-        ["-" * 10, "-" * 40],
-        ["1.50", "2026-01-02T03:00:00+00:00"],
+        ["-" * 4, "-" * 40],
+        ["1.50", "1"],
         ["null", "null"],
         ["2.00", "null"],
-        ["2026-01-01", "x" * 20 + "…" + "x" * 19],
+        ["0.00", "x" * 20 + "…" + "x" * 19],
     ]
 
 

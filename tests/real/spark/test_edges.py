@@ -1,0 +1,223 @@
+"""Values at the edges of each type come out of Cairn as they went in: by Spark, plain readers and `cairn`."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.cli.main import main
+from airflow_cairn.spark import state, table
+from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored.outputs import as_text, text_of
+from tests.real.spark.edges import BEYOND, EDGES, VALUES
+from tests.real.spark.pipeline import Pipeline
+from tests.support.documented import marked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+PAGE = "reference/tables.md"
+KINDS = {kind: f"t{number}" for number, kind in enumerate(VALUES)}
+"""By type, the name of its table and its state."""
+SITE = {
+    "spark.sql.parquet.outputTimestampType": "INT96",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+}
+"""What a site may have for readers of its own."""
+
+
+@pytest.fixture
+def site(spark: SparkSession) -> Iterator[None]:
+    """Set the session as that site does; a test leaves it so."""
+    for key, value in SITE.items():
+        spark.conf.set(key, value)
+    yield
+    left = {key: spark.conf.get(key) for key in SITE}
+    for key in SITE:
+        spark.conf.unset(key)
+    assert left == SITE
+
+
+def rows_of(spark: SparkSession, kind: str, without: Collection[str] = ()) -> DataFrame:
+    """Give the values of a type: each in `v`, with its number in `n`."""
+    wanted = (value for value in VALUES[kind] if value not in without)
+    selects = (f"SELECT {number} AS n, {value} AS v" for number, value in enumerate(wanted))
+    return spark.sql(" UNION ALL ".join(selects)).coalesce(1)
+
+
+def raw(column: Any) -> list[Any]:
+    """Give the values of an Arrow column as numbers and bytes, which Python has all of."""
+
+    def of(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([(field.name, of(field.type)) for field in kind])
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return pa.list_(of(kind.value_type))
+        if pa.types.is_map(kind):
+            return pa.map_(of(kind.key_type), of(kind.item_type))
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+            return pa.binary()
+        return {"date32[day]": pa.int32()}.get(str(kind), pa.int64() if pa.types.is_timestamp(kind) else kind)
+
+    micros = {True: pa.timestamp("us"), False: column.type}[pa.types.is_timestamp(column.type)]
+    found = column.cast(micros).cast(of(column.type)).to_pylist()
+    return [repr(each) for each in found]  # NaN is not NaN
+
+
+def by_spark(df: DataFrame) -> list[Any]:
+    """Give the values as Spark hands them out without Parquet, in their order."""
+    return raw(df.orderBy("n").toArrow()["v"].combine_chunks())
+
+
+def _by_pyarrow(pipeline: Pipeline, name: str) -> Any:
+    scope: dict[str, Any] = {"storage": pipeline.storage, "job": "flights", "name": name}
+    exec(marked(PAGE, "pyarrow"), scope)
+    return scope["league"].sort_by("n")
+
+
+def _by_pandas(pipeline: Pipeline, name: str) -> Any:
+    table = _by_pyarrow(pipeline, name)
+    kind = table.schema.field("v").type
+    found = pa.array(table.to_pandas()["v"], kind if pa.types.is_map(kind) else None)
+    # On the way back a NaN would be null.
+    return pa.table({"v": found.fill_null(float("nan")) if pa.types.is_floating(found.type) else found})
+
+
+def _files(pipeline: Pipeline, name: str) -> str:
+    folder = pipeline.coordinator.head().completed[-1].tables[name]
+    return f"{pipeline.storage.removeprefix('file://')}/flights/{folder}*.parquet"
+
+
+READERS: dict[str, Callable[[Pipeline, str], Any]] = {
+    "pyarrow": _by_pyarrow,
+    "pandas": _by_pandas,
+    "polars": lambda pipeline, name: polars.from_arrow(_by_pyarrow(pipeline, name)).to_arrow(),  # type: ignore[union-attr]
+    "polars alone": lambda pipeline, name: polars.read_parquet(_files(pipeline, name)).sort("n").to_arrow(),
+    "duckdb": lambda pipeline, name: (
+        duckdb.connect().sql(f"FROM read_parquet('{_files(pipeline, name)}') ORDER BY n").to_arrow_table()
+    ),
+}
+
+
+@pytest.fixture
+def published(spark: SparkSession, pipeline: Pipeline, site: None) -> Pipeline:
+    """Publish each type: `t3` with all of its values, `t3-plain` with those that each reader can give."""
+    pipeline.trigger("one")
+    with pipeline.epoch("one") as epoch:
+        for kind, name in KINDS.items():
+            epoch.publish(name, rows_of(spark, kind))
+            epoch.publish(f"{name}-plain", rows_of(spark, kind, BEYOND))
+    pipeline.complete("one")
+    return pipeline
+
+
+def test_each_reader_on_the_page_gives_each_value(spark: SparkSession, published: Pipeline) -> None:  # semantics W12
+    for kind, name in KINDS.items():
+        whole, plain = rows_of(spark, kind), rows_of(spark, kind, BEYOND)
+        if not kind.startswith("interval"):  # which Arrow has no type for in Python
+            assert raw(_by_pyarrow(published, name)["v"].combine_chunks()) == by_spark(whole), kind
+            for reader, read in READERS.items():
+                found = read(published, f"{name}-plain")["v"].combine_chunks()
+                assert raw(found) == by_spark(plain), (kind, reader)
+        as_text = "CAST(v AS STRING)"
+        read_back = table(spark, published.storage, "flights", name).orderBy("n").selectExpr(as_text).collect()
+        assert read_back == whole.orderBy("n").selectExpr(as_text).collect(), kind
+
+
+def as_cairn(text: str | None, kind: str) -> Any:
+    """Give Spark's text of a value as `cairn state` shows that."""
+    if kind in ("float", "double"):
+        return {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get(str(text)) or float(str(text))
+    if kind.startswith("timestamp"):
+        return f"{text}".replace(" ", "T") + ("+00:00" if kind == "timestamp" else "")
+    if kind[:3] in ("dec", "dat", "str"):
+        return text
+    return text == "true" if kind == "boolean" else int(str(text))
+
+
+FLAT = [kind for kind in EDGES if "<" not in kind and kind != "binary" and not kind.startswith("interval")]
+
+
+def test_values_go_past_python_as_spark_means_them(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics W12, K1
+    """As keys that are looked up and updated, by runs of both kinds of timestamps, and shown without Spark."""
+    monkeypatch.setattr(runs, "SCANNED_BYTES", -1)
+    monkeypatch.setattr(once, "WHOLE_BYTES", -1)
+    pipeline.config = replace(pipeline.config, retained=2)
+    names = {kind: KINDS[kind] for kind in EDGES}
+    for run_id in ("one", "two"):
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            for kind, name in names.items():
+                epoch.update(name, rows_of(spark, kind), key="v")
+        pipeline.complete(run_id)
+    pipeline.trigger("three")
+    with pipeline.epoch("three") as epoch:
+        for kind, name in names.items():
+            found = epoch.state(name, keys=rows_of(spark, kind))
+            assert found is not None
+            assert found.count() == len(EDGES[kind]), kind
+    for kind, name in names.items():
+        common = ["flights", "routes", name, "--json", "--storage", pipeline.storage]
+        assert main(["state", *common]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert len(rows) == len(EDGES[kind]), kind
+        assert main(["diff", *common, "--from", "1", "--to", "2"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["added"], said["removed"], said["changed"]) == (0, 0, 0), kind
+        if kind in FLAT:
+            texts = as_text(rows_of(spark, kind).orderBy("n").select("v")).collect()
+            shown = [row["v"] for row in sorted(rows, key=lambda row: row["n"])]
+            expected = [as_cairn(text_of(text[0]), kind) for text in texts]
+            if kind == "float":  # in Python it has more digits
+                expected = [
+                    each if isinstance(each, str) else struct.unpack("f", struct.pack("f", each))[0]
+                    for each in expected
+                ]
+            assert shown == expected, kind
+
+
+def test_a_key_twice_and_a_broken_row_are_named_by_each_value(spark: SparkSession, pipeline: Pipeline) -> None:
+    # semantics W12
+    pipeline.trigger("one")
+    with pipeline.epoch("one") as epoch:
+        for kind, name in KINDS.items():
+            rows = rows_of(spark, kind)
+            assert epoch.check(f"none of {kind}", "n < 0", rows, warn=True) is False
+            if kind in EDGES:
+                with pytest.raises(InvalidStateError, match="a key is more than once in one update"):
+                    epoch.update(name, rows.union(rows), key="v")
+
+
+def test_a_comment_is_no_part_of_a_type(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
+    from pyspark.sql import types as T
+
+    def rows(city: str, comment: str) -> DataFrame:
+        inner = T.StructType([T.StructField("city", T.StringType(), True, {"comment": comment} if comment else {})])
+        of = T.StructType([T.StructField("n", T.LongType()), T.StructField("at", inner)])
+        return spark.createDataFrame([(1, (city,))], of)
+
+    for number, comment in enumerate(("", "where to send it", "")):
+        pipeline.trigger(f"run {number}")
+        with pipeline.epoch(f"run {number}") as epoch:
+            given = rows(f"c{number}", comment)
+            epoch.update("places", given, key="at", deletes=rows("gone", "another") if number else None)
+            epoch.aggregate("sums", given, key="at", merge={"n": "sum"})
+            epoch.append("log", given)
+            if number:
+                assert epoch.state("places", keys=rows("c0", "more")).count() == 1  # type: ignore[union-attr]
+        pipeline.complete(f"run {number}")
+    assert state(spark, pipeline.storage, "flights", "routes", "places").count() == 3
