@@ -103,7 +103,7 @@ def _files(pipeline: Pipeline, name: str) -> str:
 READERS: dict[str, Callable[[Pipeline, str], Any]] = {
     "pyarrow": _by_pyarrow,
     "pandas": _by_pandas,
-    "polars": lambda pipeline, name: polars.from_arrow(_by_pyarrow(pipeline, name)).to_arrow(),  # type: ignore[union-attr]
+    "polars": lambda pipeline, name: polars.from_arrow(_by_pyarrow(pipeline, name)).to_arrow(),
     "polars alone": lambda pipeline, name: polars.read_parquet(_files(pipeline, name)).sort("n").to_arrow(),
     "duckdb": lambda pipeline, name: (
         duckdb.connect().sql(f"FROM read_parquet('{_files(pipeline, name)}') ORDER BY n").to_arrow_table()
