@@ -283,7 +283,7 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
             (good, "route", {**merge, "m": "max"}, "'max' does not take the column 'm'"),
             *(
                 (
-                    narrow.selectExpr("route", f"array({each}) AS n"),
+                    narrow.selectExpr("* EXCEPT (n)", f"array({each}) AS n"),
                     "route",
                     {**merge, "n": "min"},
                     "'min' does not take the",
