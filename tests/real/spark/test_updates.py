@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument
@@ -520,28 +519,3 @@ def test_a_state_without_a_key_cannot_be_updated(spark: SparkSession, pipeline: 
         with pytest.raises(InvalidStateError, match="was written without a key, so its rows cannot be found by keys"):
             epoch.state("totals", keys=keys(spark, "a"))
     pipeline.complete("r2")
-
-
-def test_a_comment_is_no_part_of_a_type(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics K5
-    """At any depth, of a key as of a value: it comes and goes when a catalog's table is edited."""
-    monkeypatch.setattr(once, "WHOLE_BYTES", -1)
-
-    def customers(number: int, comment: str) -> DataFrame:
-        about = {"comment": comment} if comment else {}
-        place = StructType([StructField("city", StringType(), True, about)])
-        columns = [StructField("id", place, True, about), StructField("homes", ArrayType(place), True, about)]
-        return spark.createDataFrame([((f"c{number}",), [("Oslo",)])], StructType(columns))
-
-    for run, comment in (("r1", ""), ("r2", "where to send it"), ("r3", "")):
-        pipeline.trigger(run)
-        with pipeline.epoch(run) as epoch:
-            number = int(run[1:])
-            if number > 1:
-                asked = customers(number - 1, comment)
-                assert epoch.state("customers", keys=asked.select("id")).count() == 1
-            gone = customers(number - 2, comment).select("id") if number > 2 else None
-            epoch.update("customers", customers(number, comment), key="id", deletes=gone)
-        pipeline.complete(run)
-    assert state(spark, pipeline.storage, pipeline.job, "routes", "customers").count() == 2
