@@ -24,7 +24,7 @@ def doctor(
     options: argparse.Namespace,
     on_progress: Callable[[FilesProgress], None] = lambda _: None,
 ) -> Examination:
-    """Make every check that was asked for.
+    """Make every check that was asked for; what looks like a secret is masked.
 
     Args:
         store: the storage; None: only this machine.
@@ -62,7 +62,7 @@ def doctor(
         found.run("pyspark", check_installed)
     else:
         found.add(_worker(options, s3=store is not None and store.uri.startswith("s3:")))
-    return found
+    return found.masked()
 
 
 def _of_worker(options: argparse.Namespace) -> bool:

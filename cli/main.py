@@ -86,7 +86,7 @@ def _once(outcome: Outcome, typed: Typed) -> int:
 
 
 def _failed(why: str, follows: str) -> int:
-    print(f"{alarming('cairn:', sys.stderr)} {printable(why)}", file=sys.stderr)
+    print(f"{alarming('cairn:', sys.stderr)} {printable(masked(why))}", file=sys.stderr)
     _say_next(follows)
     return FAILED
 

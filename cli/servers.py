@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..checkpoint import Coordinator
+from ..checkpoint.secrets.masking import masked
 from ..checkpoint.views.servers import ServerRow
 from ..checkpoint.views.servers import servers as servers_of
 from ..checkpoint.views.wording import moment
@@ -38,7 +39,7 @@ def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[
             # As for heads: a broken document, or a folder that is no job's.
             if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
                 raise
-            problems[job] = str(error)
+            problems[job] = masked(str(error))
     lines = text.table(_HEADINGS, [_cells(row) for row in rows]) if rows else ["no Spark servers"]
     for name, problem in problems.items():
         lines += text.paragraph(f"{name}: its record of servers cannot be read: {problem}", text.width())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
 
+from ..checkpoint.secrets.masking import masked
 from ..checkpoint.views.wording import moment
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.printable import printable
@@ -78,7 +79,7 @@ class Watch:
                 if outcome is None or error.kind is not ErrorKind.UNAVAILABLE:
                     raise
                 if not trouble:
-                    trouble = f"cairn: {error}; asking again"
+                    trouble = f"cairn: {masked(str(error))}; asking again"
                     complain(trouble)
             if outcome.over:
                 return

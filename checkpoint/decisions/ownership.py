@@ -62,6 +62,31 @@ def described(owner: JobOwner) -> str:
     return f"DAG {owner.dag_id} of {of}"
 
 
+def check_owner(head: Head, asks: JobOwner, refused: str, way_out: str, storage: str = "") -> None:
+    """Refuse another owner than the recorded one (semantics W8).
+
+    Args:
+        head: the version decided on.
+        asks: who asks.
+        refused: what is refused, and why; the sentence begins with both owners.
+        way_out: what to do where that is a mistake.
+        storage: where the job lies, for the command to type; empty where the reader knows.
+
+    Raises:
+        JobOwnedError: the job belongs to another DAG or deployment.
+    """
+    if head.owner in (None, asks):
+        return
+    assert head.owner is not None
+    more = f" --deployment '{asks.deployment}'" if asks.deployment else ""
+    more += f" --storage {storage}" if storage else ""
+    raise JobOwnedError(
+        f"the job belongs to {described(head.owner)}, and {described(asks)} {refused}. {way_out}; or, if the job has "
+        f"moved here and the other DAG no longer runs, type: cairn adopt {head.job} --dag {asks.dag_id}{more}",
+        job=head.job,
+    )
+
+
 def take_ownership(head: Head, owner: Owner | None) -> Head:
     """Record the owner of a job that has none, and refuse another one (semantics W8).
 
@@ -75,18 +100,11 @@ def take_ownership(head: Head, owner: Owner | None) -> Head:
     if owner is None:
         return head
     asks = JobOwner(owner.dag_id, owner.deployment)
-    if head.owner is None:
-        return replace(head, owner=asks)
-    if head.owner != asks:
-        deployment = f" --deployment '{asks.deployment}'" if asks.deployment else ""
-        raise JobOwnedError(
-            f"the job belongs to {described(head.owner)}, and {described(asks)} has asked for a checkpoint. Two owners "
-            "would end each other's checkpoints, so nothing was changed. Give this DAG a job name of its own; or, if "
-            "the job has moved here and the other DAG no longer runs, type: "
-            f"cairn adopt {head.job} --dag {asks.dag_id}{deployment}",
-            job=head.job,
-        )
-    return head
+    refused = (
+        "has asked for a checkpoint. Two owners would end each other's checkpoints, so nothing was changed"
+    )
+    check_owner(head, asks, refused, "Give this DAG a job name of its own")
+    return replace(head, owner=asks)
 
 
 def is_over(state: RunState, owner: Owner, asks: Owner | None) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from ...storage.errors import CairnError, ForbiddenError
 from ...storage.str_enum import StrEnum
 from ..documents.strict_json import Json
+from ..secrets.masking import masked
 
 RIGHT_MISSING = "right-missing"
 """The finding of a right that these credentials do not have; later checks may need it too."""
@@ -78,6 +79,21 @@ class Examination:
         self.passed += other.passed
         self.skipped |= other.skipped
         self.hints += other.hints
+
+    def masked(self) -> Examination:
+        """Give the same for people to see, errors first: what looks like a secret is masked."""
+        findings = [
+            replace(
+                each,
+                subject=masked(each.subject),
+                what=masked(each.what),
+                why=masked(each.why),
+                mend=masked(each.mend),
+            )
+            for each in self.sorted()
+        ]
+        skipped = {name: masked(reason) for name, reason in self.skipped.items()}
+        return Examination(findings, self.passed, skipped, [masked(hint) for hint in self.hints])
 
     def as_json(self) -> dict[str, Json]:
         """Give it as plain JSON values, errors first."""

@@ -8,7 +8,6 @@ from ...storage.port import ObjectStore
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..runtime import Runtime
-from ..secrets.masking import masked
 from .examine import examine_storage
 from .findings import Examination, Severity
 
@@ -40,15 +39,4 @@ def examine_job(store: ObjectStore, job: str, runtime: Runtime) -> ExaminedJob:
         found = examine_storage(store, runtime, job, write=False)
     except NoCheckpointError as error:
         raise NoCheckpointError("the job has no checkpoint yet, so there is nothing to examine", job=job) from error
-    findings = [
-        replace(
-            each,
-            subject=masked(each.subject),
-            what=masked(each.what),
-            why=masked(each.why),
-            mend=masked(each.mend),
-        )
-        for each in found.sorted()
-    ]
-    skipped = {name: masked(reason) for name, reason in found.skipped.items()}
-    return ExaminedJob(runtime.now_ms(), Examination(findings, found.passed, skipped))
+    return ExaminedJob(runtime.now_ms(), replace(found.masked(), hints=[]))

@@ -87,13 +87,12 @@ class Overview:
         """The newest restore."""
         return self.stats.restores[-1] if self.stats.restores else None
 
-    def as_json(self, *, storage: str, now_ms: int, dag_id: str | None = None) -> dict[str, Json]:
+    def as_json(self, *, storage: str, now_ms: int) -> dict[str, Json]:
         """Give it as plain JSON values.
 
         Args:
             storage: the job's, for the commands to type.
             now_ms: the time, milliseconds since 1970 UTC.
-            dag_id: the DAG that is to make its checkpoints.
         """
         completed, failed = self.latest_completed, self.latest_failed
         return {
@@ -107,7 +106,7 @@ class Overview:
             "latest_failed": failed.as_json() if failed else None,
             "latest_savepoint": savepoint_json(self.latest_savepoint) if self.latest_savepoint else None,
             "latest_restore": asdict(self.latest_restore) if self.latest_restore else None,
-            "alarms": [asdict(each) for each in alarms(self, storage, now_ms, dag_id)],
+            "alarms": [asdict(each) for each in alarms(self, storage, now_ms)],
         }
 
 
@@ -126,16 +125,15 @@ def overview(coordinator: Coordinator) -> Overview:
     )
 
 
-def alarms(found: Overview, storage: str, now_ms: int, dag_id: str | None = None) -> tuple[Alarm, ...]:
+def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
     """Say what a person should know, the most urgent first; pure.
 
     Args:
         found: the job.
         storage: where it lies, for the commands to type.
         now_ms: the time, milliseconds since 1970 UTC.
-        dag_id: the DAG that is to make its checkpoints; None where that is not the question.
     """
-    said = [*_of_owner(found, storage, dag_id), *_of_job(found, storage), *_of_failed(found, storage)]
+    said = [*_of_job(found, storage), *_of_failed(found, storage)]
     said += [alarm for each in found.pending for alarm in _of_pending(each, now_ms)]
     return tuple(sorted(said, key=lambda alarm: ("error", "warning", "note").index(alarm.level)))
 
@@ -149,16 +147,6 @@ def _pending(coordinator: Coordinator, entry: PendingEntry) -> Iterator[PendingC
 
 def _latest_savepoint(head: Head) -> SavepointEntry | None:
     return max(head.savepoints, key=lambda entry: entry.id, default=None)
-
-
-def _of_owner(found: Overview, storage: str, dag_id: str | None) -> Iterator[Alarm]:
-    if dag_id is None or found.owner is None or found.owner.dag_id == dag_id:
-        return
-    yield Alarm(
-        "error",
-        f"The DAG `{found.owner.dag_id}` owns this job, so runs of `{dag_id}` are refused.",
-        f"To let `{dag_id}` own it, type `cairn adopt {found.job} --dag {dag_id} --storage {storage}`.",
-    )
 
 
 def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:

@@ -14,29 +14,13 @@ from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name, run_id_of
 from ...checkpoint.savepoints.savepoint_request import drain_run
 from ...hooks.airflow_api import AirflowApiError, AirflowApiHook
-from .of_runs import check_starts, under_way
+from .of_runs import under_way
 from .plan import InterventionRefusedError, Means
 
 
 def last_epoch(request: str) -> str:
     """Give the epoch that is to be a job's last one: the same request has the same."""
     return epoch_name(drain_run(request))
-
-
-def check(head: Head, api: AirflowApiHook, dag_id: str) -> None:
-    """See that Airflow would start a last run of the job.
-
-    Raises:
-        InterventionRefusedError: it would not.
-        AirflowApiError: Airflow did not answer, or refuses the person.
-    """
-    if not _owns(head, dag_id):
-        owner = head.owner.dag_id if head.owner is not None else ""
-        raise InterventionRefusedError(
-            f"The job belongs to the DAG {owner}, and only a run of that DAG can be its last one. Stop it on the page "
-            "of that DAG."
-        )
-    check_starts(api, dag_id)
 
 
 def effects(head: Head, dag_id: str) -> Iterator[str]:
@@ -102,7 +86,7 @@ def go_on(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None
         CairnError: a store refused, or did not answer.
     """
     now = coordinator.look_for_savepoint(entry.request)
-    if now is None or not (now.drains and now.waits) or not _owns(coordinator.head(), means.dag_id):
+    if now is None or not (now.drains and now.waits):
         return
     run_id = run_id_of(entry.epoch)
     try:
@@ -113,10 +97,6 @@ def go_on(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None
     except AirflowApiError as error:
         # Who asks may have fewer rights than who stopped the job: that is no reason to give the stop up.
         raise InterventionRefusedError(f"The last run has not been made: {error.message}.") from error
-
-
-def _owns(head: Head, dag_id: str) -> bool:
-    return head.owner is None or head.owner.dag_id == dag_id
 
 
 def _was_refused(error: AirflowApiError) -> bool:

@@ -15,6 +15,7 @@ from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ...checkpoint.views import wording
 from ...hooks.airflow_api import AirflowApiHook
+from ...tasks.reports.notes import as_code
 from .plan import InterventionRefusedError, Plan, Region, RunKind, changed, sentence
 
 NAMED = 20
@@ -138,7 +139,7 @@ def clear(api: AirflowApiHook, dag_id: str, agreed: Plan, actor: str) -> None:
         InterventionRefusedError: somebody else has cleared it since.
         AirflowApiError: Airflow did not answer, or refuses the person; the tasks may have been cleared.
     """
-    note = f"{_note(agreed.stage)}, asked for by {actor}"
+    note = f"{_note(agreed.stage)}, asked for by {as_code(actor)}"
     if not api.clear_failed(dag_id, agreed.run_id, list(agreed.tasks), note, dry_run=False):
         raise changed()
 

@@ -20,6 +20,7 @@ from ...checkpoint.savepoints.savepoint_uri import open_entry
 from ...checkpoint.views import wording
 from ...tasks import metrics
 from . import of_last_run
+from .of_runs import check_starts
 from .plan import InterventionRefusedError, Means, Plan, changed
 
 REQUEST = "page-"
@@ -56,7 +57,7 @@ def plan_drain(coordinator: Coordinator, means: Means) -> Plan:
         AirflowApiError: Airflow did not answer, or refuses the person.
     """
     head = _taken_in(coordinator, means.target, stops=True, drains=True)
-    of_last_run.check(head, means.api, means.dag_id)
+    check_starts(means.api, means.dag_id)
     said = (
         *of_last_run.effects(head, means.dag_id),
         _copied(means.target),

@@ -69,7 +69,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         # At once: each waits eight seconds at most, and a proxy not much longer.
         found, (servers, problem) = await asyncio.gather(jobs.reader.overview(job), servers_of(job))
         now = now_ms()
-        said, schedule = alarms(found, job.storage, now, job.dag_id), await jobs.schedule(job.dag_id)
+        said, schedule = alarms(found, job.storage, now), await jobs.schedule(job.dag_id)
         shown: dict[str, Any] = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
         shown |= {"servers": servers, "servers_problem": problem}
         return html(request, "overview.html", job=job, tab="overview", **shown)

@@ -11,7 +11,8 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from ...checkpoint import Coordinator, system_runtime
-from ...checkpoint.documents.entries import SavepointEntry
+from ...checkpoint.decisions.ownership import check_owner
+from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.health.of_one_job import ExaminedJob, examine_job
 from ...checkpoint.rows.reading import RowsKind
@@ -26,6 +27,7 @@ from ...checkpoint.views.servers import ServerRow, servers
 from ...checkpoint.views.state_list import CheckpointStates, states
 from ...storage.port import ObjectStore
 from ...tasks import metrics
+from ...tasks.deployment import deployment
 from .declared_jobs import DeclaredJob
 from .operations import Operation, look
 from .problems import NotYetDoneError, RowsNotShownError
@@ -61,7 +63,10 @@ class _OpenJob:
 
 
 class JobReader:
-    """What the page reads of jobs.
+    """What the page reads of jobs, and does to them, each through the DAG that owns the job (semantics W8).
+
+    A user's rights are asked for the DAG in the address, and any DAG may declare any job. So the owner is compared
+    whenever a job is looked at or changed.
 
     Args:
         open_store: opens a storage by a connection.
@@ -214,6 +219,7 @@ class JobReader:
         def run() -> V:
             opened = self._open(key)
             with opened.lock:
+                _check_owner(opened.coordinator, job)
                 return act(opened.coordinator)
 
         try:
@@ -248,12 +254,13 @@ class JobReader:
                 beats = pulse(opened.coordinator)
                 if before is not None and before.pulse == beats:
                     return before
+                _check_owner(opened.coordinator, job)
                 if not apart:
                     return _Seen(look(opened.coordinator), beats)
             own = Coordinator(opened.coordinator.files.store, job.job, after_swap=metrics.report)
             return _Seen(look(own), beats)
 
-        return (await self._shared.get(job.storage, (key, what), read)).value
+        return (await self._shared.get(job.storage, (job.dag_id, key, what), read)).value
 
     def _open(self, key: tuple[str, str | None, str]) -> _OpenJob:
         with self._lock:
@@ -268,6 +275,16 @@ class JobReader:
             if len(self._jobs) > JOBS:
                 self._jobs.popitem(last=False)
         return known
+
+
+def _check_owner(coordinator: Coordinator, job: DeclaredJob) -> None:
+    check_owner(
+        coordinator.head(),
+        JobOwner(job.dag_id, deployment()),
+        "neither sees nor changes it",
+        "Open the page of the DAG that owns it",
+        job.storage,
+    )
 
 
 def _rows(coordinator: Coordinator, checkpoint: int, stage: str, name: str, kind: RowsKind) -> FirstRows:

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from ...checkpoint.errors import JobOwnedError
 from ...checkpoint.secrets.masking import masked
 from ...hooks.airflow_api import AirflowApiError, AirflowApiRefusedError
 from ...storage.errors import CairnError, ErrorKind
@@ -55,6 +56,7 @@ _NO_RIGHT = Problem(
     "A job is shown to those who may read the runs of its DAG, and changed by those who may edit them.",
     "Ask an administrator of this Airflow for the right to read, or to edit, DAG runs.",
 )
+_OWNED = Problem(403, "Another DAG owns this job")
 _FOREIGN = Problem(
     403,
     "Nothing was done",
@@ -125,6 +127,8 @@ def problem_of(error: Exception) -> Problem:
             return _FOREIGN
         case AirflowNotFoundException():
             return _with(_OF_KIND[ErrorKind.INVALID], str(error))
+        case JobOwnedError():
+            return _with(_OWNED, error.message)
         case CairnError() if error.kind in _OF_KIND:
             return _with(_OF_KIND[error.kind], str(error))
     log.error("A page of Cairn could not be made", exc_info=error)

@@ -62,7 +62,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     @made.get(one, summary="A job at a glance", dependencies=may_read)
     async def overview(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
         found, schedule = await jobs.reader.overview(job), await jobs.schedule(job.dag_id)
-        said = found.as_json(storage=job.storage, now_ms=now_ms(), dag_id=job.dag_id)
+        said = found.as_json(storage=job.storage, now_ms=now_ms())
         return document(job, {**said, "schedule": asdict(schedule) if schedule else None})
 
     @made.get(f"{one}/checkpoints", summary="Its checkpoints, newest first", dependencies=may_read)

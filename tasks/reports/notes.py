@@ -2,11 +2,15 @@
 
 A note may hold what a person has written. Cairn changes one line of it, which begins with `Cairn` and the job's name,
 and keeps every other. A note is a courtesy: what goes wrong with it is one line in the log, and fails nothing.
+
+Airflow shows notes as Markdown, where an image is fetched and an address becomes a link. A cause quotes input, so it
+stands as code: nothing in it means anything.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -27,6 +31,7 @@ MAX_CAUSE = 300
 TIMEOUT_S = 10.0
 """For each step of a request: login, question and change are sent once each."""
 
+_BLANK_LINES = re.compile(r"\n{3,}")
 _SHORTEST = 60
 """Characters below which a line is left out, rather than cut."""
 
@@ -45,7 +50,7 @@ def failed(ended: Failed, next_step: str) -> str:
         ended: its newest attempt.
         next_step: what a person does next.
     """
-    cause = _one_line(f"{ended.reason}: {ended.detail}")
+    cause = f"{ended.reason}: {as_code(ended.detail)}" if ended.detail else str(ended.reason)
     return f"checkpoint {ended.checkpoint} failed · attempt {ended.attempt} · {cause} · {_one_line(next_step)}"
 
 
@@ -68,7 +73,7 @@ def failed_over(stage: str, why: str, pending: PendingDocument, *, final: bool) 
         final: whether Airflow does not try the task again by itself.
     """
     restored = f"restores checkpoint {pending.restore.checkpoint}" if pending.restore else "starts empty"
-    cause = f" ({_one_line(why)})" if why else ""
+    cause = f" ({as_code(why)})" if why else ""
     begins = "begins once its task is cleared" if final else "begins with its next try"
     follows = f"checkpoint {pending.checkpoint} · attempt {pending.attempt} {begins}"
     return f"`{stage}` failed{cause} · {follows} · {restored}"
@@ -81,7 +86,8 @@ def rewound(checkpoint: int, actor: str) -> str:
         checkpoint: the one that the job went back to.
         actor: who wanted it.
     """
-    return f"undone: {actor} took the job back to checkpoint {checkpoint} · clear this run to read its input again"
+    undone = f"undone: {as_code(actor)} took the job back to checkpoint {checkpoint}"
+    return f"{undone} · clear this run to read its input again"
 
 
 def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> None:
@@ -132,18 +138,25 @@ def merged(note: str, job: str, said: str) -> str:
             a mere beginning.
     """
     mark = f"Cairn: {job}: "
-    kept = [line for line in note.splitlines() if not line.startswith(mark)]
-    while kept and not kept[-1].strip():
-        kept.pop()
-    line = mark + _one_line(said, MAX_NOTE)
-    room = MAX_NOTE - len("\n".join([*kept, ""]))
-    if len(line) > room:
-        if room < _SHORTEST:
-            return note
-        line = line[: room - 1] + "…"
-    return "\n".join([*kept, line])
+    kept = "\n".join(line for line in note.splitlines() if not line.startswith(mark))
+    # A paragraph of its own: a mark of Markdown that a person has left open ends with theirs.
+    kept = _BLANK_LINES.sub("\n\n", kept).strip("\n") + "\n\n" if kept.strip() else ""
+    line, room = mark + said, MAX_NOTE - len(kept)
+    return note if room < min(_SHORTEST, len(line)) else kept + _one_line(line, room)
+
+
+def as_code(text: str) -> str:
+    """Give a text that Cairn has not written, as one line of a note in which nothing is Markdown."""
+    line = _one_line(text.replace("`", "'"))
+    return f"`{line}`"
 
 
 def _one_line(text: str, longest: int = MAX_CAUSE) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    if len(line) <= longest:
+        return line
+    cut = line[: longest - 1]
+    if cut.count("`") % 2:  # code that is cut ends all the same: else what is left of it would be read as Markdown
+        cut = line[: longest - 2]
+        return f"{cut}…`" if cut.count("`") % 2 else f"{cut}…"
+    return f"{cut}…"

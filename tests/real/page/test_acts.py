@@ -175,7 +175,7 @@ class People:
     def cleared(self, run: str) -> bool:
         """Tell whether that task is to run again, with a word of who wants it."""
         task = self.airflow.api.task(DAG, run, f"epoch.{STAGE}")
-        return task.state is None and f"asked for by {USERNAME}" in (task.raw["note"] or "")
+        return task.state is None and f"asked for by `{USERNAME}`" in (task.raw["note"] or "")
 
     def ended(self, address: str) -> dict[str, Any]:
         """Wait until an operation has ended, and see that it has not failed."""

@@ -132,6 +132,31 @@ def test_damage_is_followed_by_who_explains_it(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == f"next: cairn doctor flights --storage {world.store.uri}\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "--storage", "s3://lake/a", "--endpoint-url", "http://127.0.0.1:1/?password={canary}"),
+        ("jobs", "--storage", "s3://lake/a", "--endpoint-url", "http://ana:{canary}@127.0.0.1:1"),
+        ("jobs", "--storage", "s3://lake/a", "--endpoint-url", "ftp://ana:{canary}@127.0.0.1:1"),
+        ("doctor", "--read-only", "--storage", "s3://lake/a", "--endpoint-url", "http://ana:{canary}@127.0.0.1:1"),
+        ("jobs", "--storage", "s3://ana:{canary}@lake/a"),
+        ("jobs", "--storage", "https://ana:{canary}@lake/a"),
+        ("https://ana:{canary}@lake/a",),
+        ("jobs", "--storage", "s3://lake/a", "--interval", "https://ana:{canary}@lake/a"),
+        ("jobs", "--password={canary}"),
+    ],
+)
+def test_no_line_repeats_a_secret(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    canary = "canary0123456789abcdef"
+    try:
+        assert main([word.format(canary=canary) for word in words]) != 0
+    except SystemExit as ended:
+        assert ended.code == 2
+    out, err = capsys.readouterr()
+    assert "next: " in err
+    assert canary not in out + err
+
+
 def test_a_secret_is_not_repeated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     canary = "canary-0123456789abcdef"
     words = ["doctor", "--read-only", "--conf", f"spark.hadoop.fs.s3a.secret.key={canary}"]

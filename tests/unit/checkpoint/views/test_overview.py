@@ -111,18 +111,6 @@ def test_a_job_that_is_shut_down_comes_with_the_command(busy: World) -> None:
     assert f"cairn resume {JOB} --storage {LAKE}" in alarm.way_out
 
 
-def test_a_job_of_another_dag_comes_with_the_command(busy: World) -> None:  # semantics W8
-    busy.coordinator().ownership.adopt("flights_old", abort_pending=True)
-    found = overview(busy.coordinator())
-    assert not [alarm for alarm in alarms(found, LAKE, 0, "flights_old") if "owns this job" in alarm.text]
-    first, *_ = alarms(found, LAKE, 0, "flights")
-    assert (first.level, first.text) == (
-        "error",
-        "The DAG `flights_old` owns this job, so runs of `flights` are refused.",
-    )
-    assert f"cairn adopt {JOB} --dag flights --storage {LAKE}" in first.way_out
-
-
 def test_requests_that_wait_are_counted(busy: World) -> None:
     busy.coordinator().trigger(replace(busy.request("d"), owner=Owner("flights", "d")))
     assert Alarm("note", "1 request waits for a free place.") in said(busy)

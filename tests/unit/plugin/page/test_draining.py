@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import system_runtime
-from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
@@ -131,12 +130,6 @@ def test_what_airflow_would_not_start_is_not_begun(idle: World) -> None:
     assert (answer.status_code, "The DAG is paused, so a run of it would not start" in answer.text) == (409, True)
     assert page.get(STOP).status_code == 200, "a stop makes no run"
     assert page.get(DRAIN, user=VIEWER).status_code == 403
-
-
-def test_only_the_dag_that_owns_the_job_has_its_last_run(idle: World) -> None:
-    idle.coordinator().trigger(idle.request("b", Owner("elsewhere", "b")))
-    answer = polled(one_job(idle.memory)).get(DRAIN)
-    assert (answer.status_code, "The job belongs to the DAG elsewhere" in answer.text) == (409, True)
 
 
 def test_where_airflow_refuses_the_run_the_job_goes_on(idle: World) -> None:  # semantics P2

@@ -80,8 +80,8 @@ def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # sem
     ((user, dag_id, event, facts),) = server.logged
     assert (user, dag_id, event, facts["job"], facts["checkpoint"]) == ("admin", "flights", "cairn.rewind", JOB, 1)
     assert "went back" in words(page.get(f"{ONE}/failovers").text), "what was remembered of the job is read anew"
-    undone = "undone: admin took the job back to checkpoint 1 · clear this run to read its input again"
-    assert server.airflow.notes == {"b": f"Ana: looked at\nCairn: {JOB}: {undone}"}
+    undone = "undone: `admin` took the job back to checkpoint 1 · clear this run to read its input again"
+    assert server.airflow.notes == {"b": f"Ana: looked at\n\nCairn: {JOB}: {undone}"}
 
 
 def test_nobody_who_looks_at_the_job_waits_for_the_notes(busy: World) -> None:

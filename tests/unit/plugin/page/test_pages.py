@@ -383,13 +383,6 @@ def test_the_configuration_is_that_of_the_dag(busy: World) -> None:
     assert "owner none is recorded yet" in seen
 
 
-def test_another_owner_is_named(busy: World) -> None:
-    busy.coordinator().ownership.adopt("flights_old", abort_pending=True)
-    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/configuration").text)
-    assert "Another DAG owns this job." in seen
-    assert "cairn adopt flights --dag flights --storage s3://lake/cairn" in seen
-
-
 def test_a_job_that_has_not_run_says_so() -> None:
     page = Page(one_job(MemoryStore()))
     assert "no checkpoint yet" in words(page.get("/dags/flights").text)

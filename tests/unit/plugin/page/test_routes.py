@@ -121,6 +121,35 @@ def test_a_look_changes_nothing(busy: World) -> None:  # semantics W10
     assert {key: busy.memory.get(key).data for key in busy.memory.all_keys()} == before
 
 
+@pytest.mark.parametrize(
+    ("dag_id", "deployment", "asks"),
+    [("flights", "", "other"), ("flights", "https://staging.example.com", "flights")],
+)
+def test_a_job_is_seen_and_changed_through_its_owner_alone(
+    page: Page, busy: World, dag_id: str, deployment: str, asks: str
+) -> None:  # semantics W8
+    """Rights are asked for the DAG in the address, and any DAG may declare any job"""
+    busy.coordinator().ownership.adopt(dag_id, deployment, abort_pending=True)
+    before = busy.coordinator().head()
+    declared = ("/configuration", f"/api/v1/dags/{asks}/jobs", "/api/v1/dags", "/static/cairn.css")
+    of_job = [path for path in routed(page, "GET", dag_id=asks) if f"/dags/{asks}" in path]
+    seen = [path for path in of_job if not path.endswith(declared) or not path.startswith("/api/")]
+    assert len(seen) >= 20
+    for path in seen:
+        answer = page.get(f"{path}?checkpoint=1&stage=routes&name=totals")
+        assert answer.status_code == 403, path
+        assert f"cairn adopt flights --dag {asks} --storage {STORAGE}" in answer.text, path
+    body = '{"agreed": "' + "0" * 32 + '", "checkpoint": 1}'
+    for path in routed(page, "POST", dag_id=asks):
+        sent = body if path.startswith("/api/") else "confirmed=x&operation=y"
+        kind = "application/json" if path.startswith("/api/") else "application/x-www-form-urlencoded"
+        answer = page.post(f"{path}?checkpoint=1", sent, content_type=kind)
+        assert (answer.status_code, "cairn adopt" in answer.text) == (403, True), path
+    assert busy.coordinator().head() == before
+    if not deployment:
+        assert page.get(f"/dags/{dag_id}").status_code == 200
+
+
 def test_below_a_base_path_all_links_lie_below_it(busy: World) -> None:
     page = Page(one_job(busy.memory), base="/team/airflow")
     for path in ("/", "/dags/flights", "/dags/flights/jobs/epoch0.trigger/history", "/dags/none"):

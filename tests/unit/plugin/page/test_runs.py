@@ -141,7 +141,7 @@ def test_a_region_runs_again(busy: World) -> None:  # semantics F1
     assert [each["dry_run"] for each in looks] == [True, True]
     assert (cleared["dry_run"], cleared["only_failed"], cleared["include_downstream"]) == (False, True, True)
     assert (cleared["dag_run_id"], cleared["task_ids"]) == ("c", ["epoch.routes"])
-    assert cleared["note"] == "Cairn: the region of `routes` runs again, asked for by admin"
+    assert cleared["note"] == "Cairn: the region of `routes` runs again, asked for by `admin`"
     assert [each[2] for each in server.logged] == ["cairn.clear"]
 
 

@@ -50,8 +50,9 @@ def ask(page: Page, path: str, times: int) -> list[int]:
 @pytest.mark.parametrize(
     ("path", "a_look"),
     [
-        # The head, and two kinds of markers in the folders of two attempts; on the overview the record of servers too.
-        ("/dags/flights", 6),
+        # The head, and two kinds of markers in the folders of two attempts; on the overview the record of servers
+        # too, and the head again before it: who owns the job.
+        ("/dags/flights", 7),
         ("/dags/flights/jobs/epoch0.trigger/history", 5),
     ],
 )

@@ -11,11 +11,14 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint import RegionalCheckpoints
+from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.config import CheckpointConfig
+from airflow_cairn.checkpoint.documents.attempt import Limits, PendingDocument, Slice
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.hooks.clear_body import MAX_NOTE
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.tasks.reports.notes import merged
+from airflow_cairn.tasks.reports.notes import failed, failed_over, merged, rewound
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import ApiStandIn, OneRun
@@ -60,7 +63,7 @@ def test_a_completed_epoch(job: Job, run: OneRun, api: ApiStandIn) -> None:
     for _ in range(2):
         waiting(job).execute(at())
     said = "Cairn: flights: checkpoint 2 completed · attempt 1 · restored from checkpoint 1"
-    assert run.notes == {"": f"Ana: the feed was late\n{said}"}
+    assert run.notes == {"": f"Ana: the feed was late\n\n{said}"}
     assert run.noted == ["/api/v2/dags/flights/dagRuns/manual__r1?update_mask=note"], "once"
 
 
@@ -128,11 +131,12 @@ def test_a_group_that_uses_no_api(job: Job, run: OneRun, api: ApiStandIn) -> Non
     [
         ("", "Cairn: a: new"),
         ("Cairn: a: old", "Cairn: a: new"),
-        ("Ana: look\n\nCairn: a: old\nand here", "Ana: look\n\nand here\nCairn: a: new"),
-        ("Cairn: b: its own", "Cairn: b: its own\nCairn: a: new"),
+        ("Ana: look\n\nCairn: a: old\nand here", "Ana: look\n\nand here\n\nCairn: a: new"),
+        ("Ana: look\nCairn: a: old", "Ana: look\n\nCairn: a: new"),
+        ("Cairn: a: old\n\nCairn: b: its own", "Cairn: b: its own\n\nCairn: a: new"),
         ("x" * MAX_NOTE, "x" * MAX_NOTE),
     ],
-    ids=["none", "one of ours", "a person's", "another job's", "no room"],
+    ids=["none", "one of ours", "a person's", "a person's, by an earlier version", "another job's", "no room"],
 )
 def test_only_the_line_of_the_job_changes(before: str, after: str) -> None:
     assert merged(before, "a", "new") == after
@@ -140,4 +144,29 @@ def test_only_the_line_of_the_job_changes(before: str, after: str) -> None:
 
 def test_a_long_line_is_cut() -> None:
     note = merged("x" * 800, "a", "y " * 300)
-    assert (len(note), note[:801], note[-1]) == (MAX_NOTE, "x" * 800 + "\n", "…")
+    assert (len(note), note[:802], note[-1]) == (MAX_NOTE, "x" * 800 + "\n\n", "…")
+
+
+PENDING = PendingDocument("flights", 8, "0b", "e", 2, Slice(), (), {}, Limits(1, 1))
+HOSTILE = "![x](https://evil.example/p.png) <img src=x> [a](https://evil.example) www.evil.example ``y` " * 8
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        failed(Failed(7, 1, Reason.CHECKPOINT_DECLINED, HOSTILE), "Clear `routes`."),
+        failed_over("routes", HOSTILE, PENDING, final=False),
+        rewound(3, HOSTILE),
+    ],
+    ids=["failed", "failed over", "rewound"],
+)
+@pytest.mark.parametrize("before", ["", "Ana: an `open mark", "x" * 700, "x" * 880, "x" * 930])
+def test_a_cause_that_quotes_input_is_no_markdown(said: str, before: str) -> None:
+    """Airflow renders notes: an image would be fetched, an address become a link"""
+    note = merged(before, "flights", said)
+    assert len(note) <= MAX_NOTE
+    paragraph = note.removeprefix(before)
+    assert paragraph.startswith("\n\n") or not before
+    assert paragraph.count("`") % 2 == 0
+    plain = "".join(paragraph.split("`")[::2])
+    assert not [mark for mark in ("![", "](", "<img", "https://", "www.") if mark in plain], plain
