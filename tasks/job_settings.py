@@ -47,6 +47,8 @@ class CheckpointScope:
     """The server that Cairn runs for the stages; None: each goes where its connection says."""
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The connections that `default_args` name around the group, by the names of the arguments."""
+    not_secret: tuple[str, ...] = ()
+    """Names of settings of the stages that hold no secret, as the author says."""
     pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)
     """Edges that `Pipelined` marks, by the ids of their tasks; it grows while the DAG is built (semantics F1)."""
 

@@ -100,9 +100,7 @@ def take_ownership(head: Head, owner: Owner | None) -> Head:
     if owner is None:
         return head
     asks = JobOwner(owner.dag_id, owner.deployment)
-    refused = (
-        "has asked for a checkpoint. Two owners would end each other's checkpoints, so nothing was changed"
-    )
+    refused = "has asked for a checkpoint. Two owners would end each other's checkpoints, so nothing was changed"
     check_owner(head, asks, refused, "Give this DAG a job name of its own")
     return replace(head, owner=asks)
 

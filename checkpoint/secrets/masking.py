@@ -25,7 +25,8 @@ _USER = re.compile(r"(://)(?:[^\s/@:]{0,300}:(?!\d+/)[^\s\"'<>]{0,300}|[^\s/@]{1
 """Of a URL; a password may hold slashes and at signs, a port is followed by a slash."""
 _NAME = re.compile(
     # name=…, name: …, "name": …, name => …; an option begins with dashes
-    r"""(?<![\w.])(?<!\w-)(?P<name>[A-Za-z_][\w.-]*(?:\ key(?:\ id)?)?)\\*["']?\s*(?P<sign>=>?|:)\s*\[?\s*""",
+    r"""(?<![\w.-])(?:[^\WA-Za-z_]|[.-])*(?P<name>[A-Za-z_][\w.-]*(?:\ key(?:\ id)?)?)\\*["']?"""
+    r"""\s*(?P<sign>=>?|:)\s*\[?\s*""",
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"""(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)["']?,?(?P<sign>\s+)(?![-"',])""")

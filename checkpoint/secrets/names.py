@@ -42,13 +42,26 @@ _HARMLESS = frozenset(
     }
 )
 _KNOWN_HARMLESS = re.compile(
-    r"\Aspark\.kerberos\.renewal\.credentials\Z|\Aspark\.kubernetes\.(?:driver|executor)\.(?:secrets|secretKeyRef)\.",
+    r"\Aspark\.kerberos\.renewal\.credentials\Z|\Aspark\.kubernetes\.(?:driver|executor)\.(?:secrets|secretKeyRef)\."
+    r"|\Aspark\.kubernetes\.(?:container\.image\.pullSecrets|kerberos\.tokenSecret\.itemKey)\Z"
+    r"|(?:\A|\.)GOOGLE_APPLICATION_CREDENTIALS\Z",
     re.IGNORECASE,
 )
+_REFERS = frozenset({"backend", "endpoint", "env", "id", "ids", "less", "model", "uri", "url"})
+"""The last word of a name whose value may be no secret, but where one is kept: the value decides."""
+_ITSELF = frozenset({("key", "id"), ("key", "ids"), ("webhook", "url")})
+_LONGEST_REFERENCE = 200
+_SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]{0,20}://")
+_BETWEEN_WORDS = re.compile(r"[-/._:@,]+")
+_READABLE = re.compile(r"(?:(?:[A-Z]?[a-z]{1,16}|[A-Z]{1,16}){1,4}\d{0,4}|\d{1,4})?\Z")
+_NO_VOWEL = re.compile(r"[b-df-hj-np-tv-xz]{6}", re.IGNORECASE)
 _PLAIN = re.compile(
-    r"\A(?:[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|none|null|arn:aws[\w-]*:\S+)?\Z", re.IGNORECASE
+    # Nothing, a number, perhaps with a unit of time or size, a truth value, the ARN of something that AWS keeps
+    r"\A(?:[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+|\s?(?:[mu]?s|m|min|h|d|b|[kmgtp]b?))?"
+    r"|true|false|none|null|arn:aws[\w-]*:\S+)?\Z",
+    re.IGNORECASE,
 )
-_NOT_BY_PARTS = re.compile(r"\A(?:tokeni[sz]|secretar|prox(?:y|ies)\Z)")
+_NOT_BY_PARTS = re.compile(r"\A(?:tokeni[sz]|secretar|prox(?:y|ies))")
 """Words that hold one of Airflow's names, or are one: of a proxy's URL only a password is secret; that has a shape."""
 
 
@@ -75,6 +88,21 @@ def names_a_secret(name: str, hides: Callable[[str], bool] | None = None) -> boo
     return hides is not None and hides(asked)
 
 
+def refers_to_a_secret(name: str, value: object) -> bool:
+    """Tell whether a value only says where a secret is kept, although its name means one: `--secret-id prod/db`.
+
+    A reference is short and made of words; a secret is not. Under a name that is a secret's own (`--password`) no value
+    is a reference: people choose words there, too.
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not words or words[-1] not in _REFERS or tuple(words[-2:]) in _ITSELF:
+        return False
+    text = str(value).strip()
+    if len(text) > _LONGEST_REFERENCE or _NO_VOWEL.search(text):
+        return False
+    return all(_READABLE.match(word) for word in _BETWEEN_WORDS.split(_SCHEME.sub("", text)))
+
+
 def _of_a_key(words: Sequence[str]) -> bool:
     return any(
         two in ("key", "keys") and (one in _OF_A_KEY or (one in _MAYBE_OF_A_KEY and three not in _ABOUT_A_KEY))
@@ -85,6 +113,7 @@ def _of_a_key(words: Sequence[str]) -> bool:
 def is_plain(value: object) -> bool:
     """Tell whether a value is too plain to be a secret, whatever its name.
 
-    That is nothing, a truth value, a number (`--max-tokens 512`), or the ARN of something that AWS keeps.
+    That is nothing, a truth value, a number (`--max-tokens 512`) or an amount (`30s`), or the ARN of something that AWS
+    keeps.
     """
     return value is None or isinstance(value, (bool, int, float)) or bool(_PLAIN.match(str(value).strip()))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from .names import is_plain, names_a_secret
+from .names import is_plain, names_a_secret, refers_to_a_secret
 
 SHAPES = (
     ("an AWS access key id", re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{12,}(?![a-z])")),
     ("a URL with a password", re.compile(r"(?P<keep>(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]*://)[^/\s@:]*:[^/\s@]+(?=@)")),
-    ("a URL with a password", re.compile(r"(?P<keep>jdbc:oracle:\w+:)[^/\s@]+/[^\s@]+(?=@)", re.IGNORECASE)),
+    (
+        "a URL with a password",
+        re.compile(r"(?P<keep>jdbc:oracle:\w{1,20}:)[^/\s@]{1,300}/[^\s@]{1,300}(?=@)", re.IGNORECASE),
+    ),
     (
         "a URL with a password",
         re.compile(
@@ -54,24 +57,25 @@ SHAPES = (
 """What it is, and how to find it; where there is a group `keep`, that part of it is no secret."""
 AWS_SECRET = re.compile(r"(?<![\w/+:.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
 _PAIR = re.compile(
-    # name=value, -Dname=value; "name": "value" however often it was quoted; `name: value` at the start of a line
-    r"""(?:-D)?(?P<plain>[A-Za-z_][\w.-]*)=(?P<plain_value>{value})"""
-    r"""|\\*["'](?P<quoted>[A-Za-z_][\w.-]*)\\*["']\s*[:=]\s*\[?\s*(?P<quoted_value>{value})"""
-    r"""|^\s*(?P<line>[A-Za-z_][\w.-]*):\s+(?P<line_value>{value})""".replace(
+    # name=value, -Dname=value; "name": "value" however often it was quoted; `name: value` at the start of a line.
+    # Each begins where nothing of its kind stands before it, so that a long word is looked at once.
+    r"""(?<![\w.-])(?:[^\WA-Za-z_]|[.-])*(?:(?<=-)D)?(?P<plain>[A-Za-z_][\w.-]*)=(?P<plain_value>{value})"""
+    r"""|(?<!\\)\\*["'](?P<quoted>[A-Za-z_][\w.-]*)\\*["']\s*+[:=]\s*+\[?+\s*+(?P<quoted_value>{value})"""
+    r"""|^[^\S\n]*+(?P<line>[A-Za-z_][\w.-]*):\s++(?P<line_value>{value})""".replace(
         "{value}", r"""\\*["']?(?:\{\{|[^\s"',;&(){}\[\]\\]+)"""
     ),
     re.MULTILINE,
 )
-_TEMPLATE = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
-_CONNECTION_SECRET = re.compile(
-    r"\bconn\b.*\b(?:password|get_password|extra|extra_dejson|get_uri|as_json)\b", re.DOTALL
-)
+_OPENING = re.compile(r"\{[{%]")
+_CLOSING = re.compile(r"[%}]\}")
+_CONNECTION = re.compile(r"\bconn\b")
+_SECRET_OF_CONNECTION = re.compile(r"\b(?:password|get_password|extra|extra_dejson|get_uri|as_json)\b")
 _VARIABLE = re.compile(r"\bvar\b")
 _NAME_IN_TEMPLATE = re.compile(r"[\w.-]+")
 
 
 def secret_in(text: str, names: Callable[[str], bool] = names_a_secret) -> str | None:
-    """Find a secret in a text.
+    """Find a secret in a text; it takes as long as the text is.
 
     Args:
         text: a value as its author wrote it, or as it was rendered.
@@ -85,18 +89,28 @@ def secret_in(text: str, names: Callable[[str], bool] = names_a_secret) -> str |
             return what
     if any(is_aws_secret(match[0]) for match in AWS_SECRET.finditer(text)):
         return "what looks like an AWS secret access key"
-    for template in _TEMPLATE.finditer(text):
-        if _CONNECTION_SECRET.search(template[1]):
+    for template in _templates(text):
+        if (found := _CONNECTION.search(template)) and _SECRET_OF_CONNECTION.search(template, found.end()):
             return "a template that fetches a connection's secret"
-        if _VARIABLE.search(template[1]) and any(map(names, _NAME_IN_TEMPLATE.findall(template[1]))):
+        if _VARIABLE.search(template) and any(map(names, _NAME_IN_TEMPLATE.findall(template))):
             return "a template that fetches a secret variable"
     for pair in _PAIR.finditer(text):
-        found = pair.groupdict()
         for kind in ("plain", "quoted", "line"):
-            name, value = found[kind], found[f"{kind}_value"]
-            if name is not None and names(name) and not is_plain(value.strip("\\\"'")):
+            name = pair[kind]
+            if name is None or not names(name):
+                continue
+            value = pair[f"{kind}_value"].strip("\\\"'")
+            if not is_plain(value) and not refers_to_a_secret(name, value):
                 return f"a secret, as {name}"
     return None
+
+
+def _templates(text: str) -> Iterator[str]:
+    """Yield what stands inside of each template."""
+    at = 0
+    while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
+        yield text[opening.end() : closing.start()]
+        at = closing.end()
 
 
 def is_aws_secret(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from inspect import Parameter, signature
@@ -40,7 +40,7 @@ from ..graph.run_tasks import where_of
 from ..graph.topology import show_exchanges
 from ..graph.uncovered_spark import warn_of_uncovered_spark
 from ..stage.overtaken_epoch import GroupTasks
-from ..stage.submit_options import check_author_settings
+from ..stage.submit_options import check_author_settings, checked_not_secret
 from ..trigger.job_options import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
 from .checks import check_last, check_outlets, check_reads, check_uids, stages_in
@@ -117,6 +117,7 @@ class CheckpointedTaskGroup(TaskGroup):
             its turn; more than 0.
         airflow_api_conn_id: the connection to Airflow's own API, used where a failure has other tasks run again; None
             to clear those manually.
+        not_secret: names of settings of the stages, or of the session's conf, that are refused as secrets and are none.
         **kwargs: what every task group takes.
 
     Raises:
@@ -154,6 +155,7 @@ class CheckpointedTaskGroup(TaskGroup):
         deferrable: bool = True,
         poll_interval: timedelta | float = 2.0,
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+        not_secret: Collection[str] = (),
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, group=group_id)
@@ -173,8 +175,9 @@ class CheckpointedTaskGroup(TaskGroup):
             self._outlets = check_outlets(outlets)
             self._table_outlets = check_table_outlets(table_outlets, self._outlets)
         check_session(session, group=self.group_id)
+        none = checked_not_secret(not_secret, str(self.group_id))
         if session is not None:
-            check_author_settings(f"{self.group_id} (session)", conf=session.conf)
+            check_author_settings(f"{self.group_id} (session)", conf=session.conf, not_secret=none)
         defaults = self._defaults()
         if conn_id is None:
             conn_id = defaults.get("conn_id") or SPARK_CONN_ID
@@ -197,6 +200,7 @@ class CheckpointedTaskGroup(TaskGroup):
             checked,
             airflow_api_conn_id,
             session,
+            not_secret=none,
             defaults={name: defaults[name] for name in ("aws_conn_id", "conn_id") if name in defaults},
         )
         self._check_only_one()

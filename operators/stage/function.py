@@ -71,7 +71,7 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
     def _check_arguments(self) -> None:
         """Refuse secrets: the arguments stand in the rendered fields, and in the application's file."""
         bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
-        check_author_settings(self.task_id, op_kwargs=bound.arguments)
+        check_author_settings(self.task_id, op_kwargs=bound.arguments, not_secret=self.not_secret)
 
 
 def _let_epoch_be_missing(function: Callable[..., Any]) -> None:

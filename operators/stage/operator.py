@@ -47,7 +47,7 @@ from .extras import Extras, extras_of, say_what_is_restored
 from .outcome import StageFailedError, StageIncurableError, StageRun, failed_prefix, left_out
 from .over_connect import check_options, client_of, run_client, run_on_shared
 from .overtaken_epoch import come_back_if_overtaken
-from .submit_options import LISTS, MAPPINGS, TEXTS, check_author_settings, check_forms
+from .submit_options import LISTS, MAPPINGS, TEXTS, check_author_settings, check_forms, checked_not_secret
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -88,6 +88,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         airflow_api_conn_id: the connection to Airflow's own API, used where a failover has other tasks run again; None
             to clear manually. Inside a group the group's.
         name: the application's name in Spark (templated); job and uid by default.
+        not_secret: names of settings that are refused as secrets and are none; inside a group the group's count too.
         **kwargs: everything else that `SparkSubmitOperator` takes.
 
     Raises:
@@ -116,6 +117,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         conn_id: str | None = None,
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
         name: str | None = None,
+        not_secret: Collection[str] = (),
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
@@ -144,6 +146,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 "no application is given: name the Python file or jar that opens the epoch, application='routes.py'",
                 task=self.task_id,
             )
+        self.not_secret = (*(scope.not_secret if scope else ()), *checked_not_secret(not_secret, self.task_id))
         self._check_author_settings(rendered=False)
         self.session = scope.session if scope is not None and conn_id is None else None
         if self.session is not None:
@@ -364,6 +367,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             env_vars=self.env_vars,
             application_args=self.application_args,
             texts={name: options[name] for name in (*TEXTS, "post_submit_commands")},
+            not_secret=self.not_secret,
         )
 
     def _dag_id_if_any(self) -> str | None:

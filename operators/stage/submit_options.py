@@ -5,6 +5,7 @@ breaks the command once the epoch has begun. So the form is checked here, and ag
 
 Everything that a Spark task is given is shown: on the command line of spark-submit, in the Spark UI, in the event log,
 in Airflow's rendered fields. So a secret is refused by its place, by its shape, and as a template that would fetch one.
+Where that is wrong, the author names the setting in `not_secret`, as each refusal says.
 Which names stand for a secret is asked of Airflow's own masker too, so the names that a site adds to it
 (`[core] sensitive_var_conn_names`) count here. No message repeats a value.
 """
@@ -12,14 +13,14 @@ Which names stand for a secret is asked of Airflow's own masker too, so the name
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from airflow.sdk import XComArg
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
 
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.secrets.names import is_plain, names_a_secret
+from ...checkpoint.secrets.names import is_plain, names_a_secret, refers_to_a_secret
 from ...checkpoint.secrets.shapes import secret_in
 from ...spark.handover.conf import PREFIX
 from ...spark.output.committer import ALGORITHM
@@ -106,6 +107,7 @@ def check_author_settings(
     application_args: object = None,
     op_kwargs: object = None,
     texts: Mapping[str, object] | None = None,
+    not_secret: Collection[str] = (),
 ) -> None:
     """Refuse secrets and reserved keys in what the author wrote; called at parse and again on the rendered values.
 
@@ -116,6 +118,7 @@ def check_author_settings(
         application_args: the application's arguments, looked into if it is a sequence.
         op_kwargs: a function's arguments by name, looked into if it is a mapping.
         texts: further arguments by name, whose values are looked into.
+        not_secret: settings that hold no secret, as their author says: keys, options and names of arguments.
 
     Raises:
         InvalidConfigError: naming parameter and key, never the value.
@@ -125,15 +128,32 @@ def check_author_settings(
             for key, value in settings.items():
                 if parameter == "conf":
                     _check_reserved(task, str(key), value)
-                _check_setting(task, parameter, str(key), value)
+                if key not in not_secret:
+                    _check_setting(task, parameter, str(key), value)
     if isinstance(application_args, Sequence) and not isinstance(application_args, str):
         for name, value in _options(application_args):
-            _check_setting(task, "application_args", name, value)
+            if name not in not_secret:
+                _check_setting(task, "application_args", name, value)
     elif isinstance(application_args, str):
-        _check_text(task, "application_args", "application_args", application_args)
+        texts = {**(texts or {}), "application_args": application_args}
     for name, value in (texts or {}).items():
-        if value is not None:
+        if value is not None and name not in not_secret:
             _check_text(task, name, name, value)
+
+
+def checked_not_secret(names: object, task: str) -> tuple[str, ...]:
+    """Give the settings that an author says are no secrets; an option without its dashes.
+
+    Raises:
+        InvalidConfigError: it is no list of names.
+    """
+    if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
+        raise InvalidConfigError(
+            "not_secret lists the names of settings that hold no secret: not_secret=['spark.token.kind', '--token']",
+            task=task,
+            found=type(names).__name__,
+        )
+    return tuple(each if each.startswith("[") else each.lstrip("-") for each in names)
 
 
 def _check_reserved(task: str, key: str, value: object) -> None:
@@ -155,8 +175,10 @@ def _check_reserved(task: str, key: str, value: object) -> None:
 def _check_setting(task: str, parameter: str, key: str, value: object) -> None:
     if is_plain(value):
         return
-    if _names_a_secret(key):
-        raise InvalidConfigError(f"{parameter} {key} holds a secret: {_CURE}", task=task, parameter=parameter, key=key)
+    if _names_a_secret(key) and not refers_to_a_secret(key, value):
+        raise InvalidConfigError(
+            f"{parameter} {key} holds a secret: {_CURE}. {_way_out(key)}", task=task, parameter=parameter, key=key
+        )
     _check_text(task, parameter, key, value)
 
 
@@ -165,7 +187,13 @@ def _check_text(task: str, parameter: str, key: str, value: object) -> None:
     found = secret_in(str(value), _names_a_secret)
     if found is not None:
         where = parameter if key == parameter else f"{parameter} {key}"
-        raise InvalidConfigError(f"{where} holds {found}: {_CURE}", task=task, parameter=parameter, key=key)
+        raise InvalidConfigError(
+            f"{where} holds {found}: {_CURE}. {_way_out(key)}", task=task, parameter=parameter, key=key
+        )
+
+
+def _way_out(key: str) -> str:
+    return f"If it is no secret, say so: not_secret=[{key!r}]"
 
 
 def _names_a_secret(name: str) -> bool:

@@ -7,11 +7,13 @@ import string
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, _secrets_masker
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.secrets.shapes import secret_in
-from airflow_cairn.operators.stage.submit_options import check_author_settings
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.operators.stage.submit_options import check_author_settings, checked_not_secret
 
 CANARY = "canary-0123456789"
 
@@ -204,6 +206,21 @@ def test_the_committer_that_shows_half_of_a_task(value: object) -> None:
         {"conf": {"spark.hadoop.fs.s3a.proxy.host": "proxy", "spark.io.crypto.cipher.transformation": "AES/CTR"}},
         {"conf": {"spark.kubernetes.authenticate.driver.serviceAccountName": "spark"}},
         {"application_args": ["--partition-key", "day", "--sort-key=origin", "--join-keys", "a,b", "--key", "origin"]},
+        {"conf": {"spark.kubernetes.container.image.pullSecrets": "regcred"}},
+        {
+            "conf": {
+                "spark.kubernetes.kerberos.tokenSecret.name": "t",
+                "spark.kubernetes.kerberos.tokenSecret.itemKey": "x",
+            }
+        },
+        {"conf": {"spark.hadoop.hadoop.proxyuser.airflow.hosts": "*", "hadoop.proxyuser.hive.groups": "etl,ops"}},
+        {"conf": {"spark.security.credentials.retryWait": "1h", "spark.executorEnv.TOKEN_TTL": "30 min"}},
+        {"conf": {"spark.executorEnv.GOOGLE_APPLICATION_CREDENTIALS": "/var/secrets/key.json"}},
+        {"application_args": ["--secret-id", "prod/db", "--secret-id=projects/etl-2/secrets/db/versions/3"]},
+        {"application_args": ["--api-key-env", "DB_API_KEY", "--token-url", "https://id.example.com/oauth2/token"]},
+        {"application_args": ["--authorization-model", "authz/model-v1.json", "--password-less", "in/day.parquet"]},
+        {"env_vars": {"SECRETS_BACKEND": "airflow.providers.amazon.aws.secrets.secrets_manager.SecretsManagerBackend"}},
+        {"conf": {"spark.driver.extraJavaOptions": "-Dapi.key.env=DB_API_KEY -Dsecret.id=prod/db"}},
         {"texts": {"repositories": "https://repo.example.com/x", "jars": None}},
         {"conf": None, "env_vars": None, "application_args": None},
     ],
@@ -223,3 +240,95 @@ def test_each_name_that_airflow_masks_counts() -> None:
     """But for a proxy and a service account, whose names are no secrets; a proxy's password has a shape"""
     for name in DEFAULT_SENSITIVE_FIELDS - {"proxy", "proxies", "service_account"}:
         assert f"env_vars {name} holds a secret" in refusal(env_vars={name: CANARY})
+
+
+SECRETS = (
+    CANARY,
+    "84896a0c-1347-aa90-a4f6-aca8b7558780",
+    "kJ8sQ2mZx1PvT7aW",
+    "qzxkvbnmwrtplkjh",
+    "d41d8cd98f00b204e9800998ecf8427e",
+    "aGVsbG8gd29ybGQhIQ==",
+    "KRUGS4ZANFZSAYJA",
+    "p@ss/w0rd!",
+    "https://x.example.com/services/T024BE7LD/x8Kq",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("name", ["secret-id", "api-key-env", "token-url", "SECRETS_BACKEND", "authorization-model"])
+def test_a_name_that_may_refer_is_judged_by_its_value(name: str, secret: str) -> None:
+    for settings in (
+        {"application_args": [f"--{name}", secret]},
+        {"env_vars": {name: secret}},
+        {"conf": {name: secret}},
+    ):
+        assert secret not in refusal(**settings)
+    assert f"holds a secret, as {name}" in refusal(conf={"spark.mine": f"-Xmx1g -D{name}={secret}"})
+
+
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "API_KEY_IDS", "TEAMS_WEBHOOK_URL", "DB_PASSWORD", "token"])
+def test_a_word_is_a_secret_under_a_secrets_own_name(name: str) -> None:
+    assert f"env_vars {name} holds a secret" in refusal(env_vars={name: "prod/db"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"conf": {"spark.mine.token": CANARY}}, "spark.mine.token"),
+        ({"env_vars": {"DB_PASSWORD": CANARY}}, "DB_PASSWORD"),
+        ({"application_args": ["--db-token", CANARY]}, "--db-token"),
+        ({"application_args": ["--db-token", CANARY]}, "db-token"),
+        ({"application_args": ["in", f"password={CANARY}"]}, "[1]"),
+        ({"application_args": f"in password={CANARY}"}, "application_args"),
+        ({"op_kwargs": {"token": CANARY}}, "token"),
+        ({"texts": {"jars": f"https://me:{CANARY}@x/a.jar"}}, "jars"),
+    ],
+)
+def test_each_refusal_says_how_to_say_that_it_is_no_secret(settings: dict[str, Any], name: str) -> None:
+    text = refusal(**settings)
+    said = checked_not_secret([name], "routes")
+    assert f"If it is no secret, say so: not_secret=[{said[0]!r}]" in text
+    check_author_settings("routes", **settings, not_secret=said)
+    assert refusal(**settings, not_secret=["another"]) == text
+
+
+def test_what_an_author_says_is_no_secret_counts_in_group_and_stage() -> None:
+    with (
+        DAG("flights", schedule=None),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage="s3://lake/a", not_secret=["spark.a.token"]),
+    ):
+        conf = {"spark.a.token": CANARY, "spark.b.token": CANARY}
+        stage = SparkEpochOperator(task_id="routes", application="x.py", conf=conf, not_secret=["spark.b.token"])
+        assert stage.not_secret == ("spark.a.token", "spark.b.token")
+        with pytest.raises(InvalidConfigError, match=r"conf spark\.b\.token holds a secret"):
+            SparkEpochOperator(task_id="clean", application="x.py", conf=conf)
+        with pytest.raises(InvalidConfigError, match="not_secret lists the names of settings"):
+            SparkEpochOperator(task_id="other", application="x.py", not_secret="spark.b.token")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "0f",
+        "_",
+        "x.",
+        "x=",
+        "a-",
+        "--a",
+        "eyJ",
+        "'",
+        '\\"',
+        "\\",
+        "\n",
+        "{{",
+        "{{ conn ",
+        "{{ var ",
+        "jdbc:oracle:a",
+        "AKIA",
+    ],
+)
+def test_a_search_takes_as_long_as_the_text(piece: str) -> None:
+    """A megabyte; a pattern that looks at the rest of the text from each character would take an hour"""
+    assert secret_in(piece * (1_000_000 // len(piece))) in (None, "an AWS access key id")
