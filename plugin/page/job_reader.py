@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.decisions.ownership import check_owner
 from ...checkpoint.documents.entries import JobOwner, SavepointEntry
+from ...checkpoint.documents.head import Head
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.health.of_one_job import ExaminedJob, examine_job
 from ...checkpoint.rows.reading import RowsKind
@@ -107,9 +108,11 @@ class JobReader:
         def read(_before: JobRow | None) -> JobRow:
             opened = self._open(key)
             with opened.lock:
-                return checkpoint_list.job_row(opened.coordinator.head())
+                head = opened.coordinator.head()
+                _check_owner(head, job)
+                return checkpoint_list.job_row(head)
 
-        return await self._shared.get(job.storage, (key, "row"), read)
+        return await self._shared.get(job.storage, (job.dag_id, key, "row"), read)
 
     async def checkpoint(self, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
         """Give one checkpoint by stage and subtask.
@@ -219,7 +222,7 @@ class JobReader:
         def run() -> V:
             opened = self._open(key)
             with opened.lock:
-                _check_owner(opened.coordinator, job)
+                _check_owner(opened.coordinator.head(), job)
                 return act(opened.coordinator)
 
         try:
@@ -254,7 +257,7 @@ class JobReader:
                 beats = pulse(opened.coordinator)
                 if before is not None and before.pulse == beats:
                     return before
-                _check_owner(opened.coordinator, job)
+                _check_owner(opened.coordinator.head(), job)
                 if not apart:
                     return _Seen(look(opened.coordinator), beats)
             own = Coordinator(opened.coordinator.files.store, job.job, after_swap=metrics.report)
@@ -277,9 +280,9 @@ class JobReader:
         return known
 
 
-def _check_owner(coordinator: Coordinator, job: DeclaredJob) -> None:
+def _check_owner(head: Head, job: DeclaredJob) -> None:
     check_owner(
-        coordinator.head(),
+        head,
         JobOwner(job.dag_id, deployment()),
         "neither sees nor changes it",
         "Open the page of the DAG that owns it",

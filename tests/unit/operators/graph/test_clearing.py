@@ -92,9 +92,9 @@ def test_the_run_and_the_task_that_failed_have_a_note(pipeline: Pipeline, api: A
     pipeline.airflow.notes[""] = "Ana: watch this one"
     for _ in range(2):
         pipeline.fail("b", exception=ValueError("bad\nrow"))
-    failed = "Cairn: flights: `b` failed (ValueError: bad row)"
+    failed = "Cairn: flights: `b` failed (`ValueError: bad row`)"
     said = f"{failed} · checkpoint 2 · attempt 2 begins with its next try · starts empty"
-    assert pipeline.airflow.notes == {"": f"Ana: watch this one\n{said}", "b_task": said}
+    assert pipeline.airflow.notes == {"": f"Ana: watch this one\n\n{said}", "b_task": said}
     path = "/api/v2/dags/flights/dagRuns/manual__r1"
     assert pipeline.airflow.noted == [f"{path}?update_mask=note", f"{path}/taskInstances/b_task?update_mask=note"]
 
