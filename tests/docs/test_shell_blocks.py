@@ -48,6 +48,10 @@ OTHERS = {
         "real/airflow/test_demo.py",
         "airflow dags trigger",
     ),
+    "airflow backfill create --dag-id flights .*": (
+        "unit/checkpoint/sources/test_read_windows.py",
+        "airflow backfill create",
+    ),
     r"airflow dags trigger flights --run-id cairn_drain__\w+": ("unit/cli/test_stop.py", "airflow dags trigger DAG_ID"),
     "airflow connections add cairn_session .*": ("real/airflow/test_demo.py", "airflow connections add"),
     r"\$SPARK_HOME/sbin/start-connect-server\.sh .*": (

@@ -109,13 +109,13 @@ def test_an_attempt_is_given_up(busy: World) -> None:  # semantics D3
     assert GIVE_UP in page.get(f"{ONE}/checkpoints/4").text
     asked = page.get(GIVE_UP)
     assert "Attempt 2 of c (input 2026-01-03 to 2026-01-04) ends as failed." in words(asked.text)
-    assert "The next try of a stage opens another attempt" in words(asked.text)
+    assert "The next try of a stage has the task that triggers run again" in words(asked.text)
     assert page.post(GIVE_UP, confirmed_by(asked)).status_code == 303
     assert done(busy) == [("give-up", "admin", 4)]
     ended = busy.coordinator().head().ended_by_id(4)
     assert ended is not None
     assert (ended.reason, ended.detail) == ("CHECKPOINT_COORDINATOR_SUSPEND", "admin gave it up")
-    busy.run_stage("c", "clean")
+    busy.trigger("c")
     assert busy.pending_id("c") == 5, "as the page has said"
 
 
