@@ -431,10 +431,11 @@ class CheckpointSensor(BaseSensorOperator):
             tell(coordinator, self.listeners)
         finally:
             outcome.clean(coordinator)
-        entry = coordinator.head().ended_by_id(completed.checkpoint)
+        head = coordinator.head()
+        entry, latest = head.ended_by_id(completed.checkpoint), head.latest_completed()
         self._ended_with = (coordinator, entry)
         if entry is not None:
-            self._note(coordinator, ti, notes.completed(entry))
+            self._note(coordinator, ti, notes.completed(entry, latest.read.gaps if latest else ()))
 
         def opened(uri: str) -> ObjectStore:
             return CheckpointStorageHook(uri, settings.aws_conn_id).open_store()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, time, timezone
+from itertools import pairwise
 
 from ...storage import iso8601
 from ...storage.str_enum import StrEnum
@@ -131,6 +132,12 @@ class ReadWindows:
     def newest(self) -> datetime | None:
         """The first moment after everything read; None: nothing."""
         return self.windows[-1].window.end if self.windows else None
+
+    @property
+    def gaps(self) -> tuple[ReadWindow, ...]:
+        """The windows between those read, oldest first, as far as the set is exact."""
+        exact_from, windows = _moment(self.exact_from), [each.window for each in self.windows]
+        return tuple(ReadWindow(one.end, other.start) for one, other in pairwise(windows) if one.end >= exact_from)
 
     def overlap(self, window: ReadWindow) -> Overlap:
         """Say how much of a window was read."""

@@ -8,6 +8,7 @@ for each attempt.
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 
 from ..answers import AlreadyRead, InputRefused
@@ -94,10 +95,15 @@ def gap_before(choice: RestoreChoice, slice_: Slice, dag_id: str | None) -> tupl
     said = f"no run has read {ReadWindow(newest, window.start)}: a backfill can read it later"
     if dag_id is None:
         return (said,)
-    # The last date counts in Airflow, and the epoch's own run has that of its window's start.
-    last = window.start - timedelta(seconds=1)
-    command = f"airflow backfill create --dag-id {dag_id} --from-date {newest.isoformat()} --to-date {last.isoformat()}"
-    return (f"{said}: `{command} --reprocess-behavior failed`",)
+    return (f"{said}: `{backfill_of(ReadWindow(newest, window.start), dag_id)}`",)
+
+
+def backfill_of(gap: ReadWindow, dag_id: str) -> str:
+    """Give the command that has Airflow make the runs of a gap."""
+    # The last date counts in Airflow, and the run after the gap has that of the gap's end.
+    last = gap.end - timedelta(seconds=1)
+    dates = f"--from-date {gap.start.isoformat()} --to-date {last.isoformat()}"
+    return f"airflow backfill create --dag-id {shlex.quote(dag_id)} {dates} --reprocess-behavior failed"
 
 
 def read_after(choice: RestoreChoice, epoch: str, slice_: Slice, *, job: str) -> ReadWindows:

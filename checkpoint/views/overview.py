@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from ..coordinator import Coordinator
 from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, SavepointEntry
 from ..documents.head import Head
+from ..documents.read_windows import ReadWindow
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..reasons import Status
+from ..sources.already_read import backfill_of
 from . import wording
 from .checkpoint_list import CheckpointRow, Listing, listing
 from .details import CheckpointDetails, StageRow, details
@@ -70,6 +72,8 @@ class Overview:
     pending: tuple[PendingCheckpoint, ...]
     """Newest first; `PENDING` at most."""
     latest_savepoint: SavepointEntry | None
+    gaps: tuple[ReadWindow, ...] = ()
+    """Between the windows that the newest completed checkpoint has read, oldest first (semantics T8)."""
 
     @property
     def latest_completed(self) -> CheckpointRow | None:
@@ -122,6 +126,7 @@ def overview(coordinator: Coordinator) -> Overview:
         listing(coordinator),
         tuple(each for entry in newest for each in _pending(coordinator, entry)),
         _latest_savepoint(head),
+        newest_completed.read.gaps if (newest_completed := head.latest_completed()) else (),
     )
 
 
@@ -133,7 +138,7 @@ def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
         storage: where it lies, for the commands to type.
         now_ms: the time, milliseconds since 1970 UTC.
     """
-    said = [*_of_job(found, storage), *_of_failed(found, storage)]
+    said = [*_of_job(found, storage), *_of_failed(found, storage), *_of_gaps(found)]
     said += [alarm for each in found.pending for alarm in _of_pending(each, now_ms)]
     return tuple(sorted(said, key=lambda alarm: ("error", "warning", "note").index(alarm.level)))
 
@@ -174,6 +179,16 @@ def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
     why = failure_text(row).rstrip(".")
     level = "note" if remedy.startswith(NOTHING) else "error"
     yield Alarm(level, f"Checkpoint {row.id} of {row.run_id} failed: {why} ({row.reason}).", remedy, row.run_id)
+
+
+def _of_gaps(found: Overview) -> Iterator[Alarm]:
+    """Say which windows of time no run has read, the newest of them with the command that reads it (semantics T8)."""
+    if not found.gaps:
+        return
+    older = {1: "", 2: " and an older gap"}.get(len(found.gaps), f" and {len(found.gaps) - 1} older gaps")
+    text = f"No run has read {found.gaps[-1].short}{older}."
+    dag_id = found.owner.dag_id if found.owner else found.job
+    yield Alarm("warning", text, f"To read it, type `{backfill_of(found.gaps[-1], dag_id)}`.")
 
 
 def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:

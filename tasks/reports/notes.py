@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...checkpoint.answers import Failed
     from ...checkpoint.documents.attempt import PendingDocument
     from ...checkpoint.documents.entries import EndedEntry
+    from ...checkpoint.documents.read_windows import ReadWindow
 
 log = logging.getLogger("airflow_cairn")
 
@@ -36,11 +37,14 @@ _SHORTEST = 60
 """Characters below which a line is left out, rather than cut."""
 
 
-def completed(entry: EndedEntry) -> str:
-    """Say of a run that its checkpoint completed."""
+def completed(entry: EndedEntry, gaps: Iterable[ReadWindow] = ()) -> str:
+    """Say of a run that its checkpoint completed, and which gap lies before what it has read."""
+    after = [gap.short for gap in gaps if entry.window is not None and gap.end == entry.window.window.start]
     without = f" · without {', '.join(entry.left_out)}" if entry.left_out else ""
     restored = f"restored from checkpoint {entry.restored_from}" if entry.restored_from else "started empty"
-    return f"checkpoint {entry.id} completed · attempt {entry.attempt} · {restored}{without}"
+    return f"checkpoint {entry.id} completed · attempt {entry.attempt} · {restored}{without}" + "".join(
+        f" · no run has read {gap}" for gap in after
+    )
 
 
 def failed(ended: Failed, next_step: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import FixedDelayRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
 from airflow_cairn.checkpoint.views.overview import PENDING, Alarm, alarms, overview
 from airflow_cairn.checkpoint.views.wording import moment
 from tests.support.shut_down import shut_down
@@ -143,3 +144,25 @@ def test_of_many_pending_checkpoints_the_newest_are_described() -> None:
     found = overview(world.coordinator())
     assert [each.found.row.id for each in found.pending] == [7, 6, 5, 4, 3]
     assert found.stats.in_progress == PENDING + 2
+
+
+@pytest.mark.parametrize(
+    ("days", "exact_from", "text"),
+    [
+        ([(1, 4)], None, ""),
+        ([(1, 2), (6, 7)], None, "No run has read 2001-01-02 to 2001-01-06."),
+        ([(1, 2), (3, 4), (6, 7)], None, "No run has read 2001-01-04 to 2001-01-06 and an older gap."),
+        ([(1, 2), (6, 7)], 7, ""),
+    ],
+)
+def test_a_gap_is_a_warning_with_its_backfill(
+    days: list[tuple[int, int]], exact_from: int | None, text: str
+) -> None:  # semantics T8
+    at = "2001-01-{:02}T00:00:00+00:00".format
+    read = ReadWindows(
+        tuple(WindowText(at(end), at(start)) for start, end in days), at(exact_from) if exact_from else None
+    )
+    found = alarms(replace(overview(World().coordinator()), gaps=read.gaps), LAKE, 0)
+    assert [each.text for each in found] == ([text] if text else [])
+    if text:
+        assert "--to-date 2001-01-05T23:59:59+00:00 --reprocess-behavior failed" in found[0].way_out

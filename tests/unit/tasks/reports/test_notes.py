@@ -14,11 +14,13 @@ from airflow_cairn.checkpoint import RegionalCheckpoints
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.documents.attempt import Limits, PendingDocument, Slice
-from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.documents.entries import EndedEntry
+from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
+from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.hooks.clear_body import MAX_NOTE
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.tasks.reports.notes import failed, failed_over, merged, rewound
+from airflow_cairn.tasks.reports.notes import completed, failed, failed_over, merged, rewound
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import ApiStandIn, OneRun
@@ -170,3 +172,12 @@ def test_a_cause_that_quotes_input_is_no_markdown(said: str, before: str) -> Non
     assert paragraph.count("`") % 2 == 0
     plain = "".join(paragraph.split("`")[::2])
     assert not [mark for mark in ("![", "](", "<img", "https://", "www.") if mark in plain], plain
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [("2001-01-06", " · no run has read 2001-01-02 to 2001-01-06"), ("2001-01-01", "")]
+)
+def test_the_run_after_a_gap_names_it(start: str, end: str) -> None:  # semantics T8
+    read = ReadWindows((WindowText("2001-01-02", "2001-01-01"), WindowText("2001-01-07", "2001-01-06")))
+    entry = EndedEntry(2, "e", 1, "00000000000000a1", Status.COMPLETED, 1, 2, window=WindowText("2001-01-07", start))
+    assert completed(entry, read.gaps) == f"checkpoint 2 completed · attempt 1 · started empty{end}"
