@@ -15,6 +15,8 @@ import grpc
 import pyarrow as pa
 from pyspark.sql.connect import proto
 
+from scripts.harness.wait import wait_until
+
 
 @dataclass
 class ConnectStandIn(proto.SparkConnectServiceServicer):
@@ -109,7 +111,16 @@ def connect_server(**options: Any) -> Iterator[ConnectStandIn]:
     proto.add_SparkConnectServiceServicer_to_server(made, server)
     secure = made.token is not None
     credentials = grpc.local_server_credentials()
-    made.port = server.add_secure_port(made.address, credentials) if secure else server.add_insecure_port(made.address)
+
+    def port() -> int | None:
+        try:
+            return (
+                server.add_secure_port(made.address, credentials) if secure else server.add_insecure_port(made.address)
+            )
+        except RuntimeError:
+            return None  # a connection of another process has that number just now
+
+    made.port = wait_until(port, 60, f"the address {made.address} to be free")
     server.start()
     try:
         yield made
