@@ -11,7 +11,6 @@ other stages.
 from __future__ import annotations
 
 import socket
-import ssl
 from typing import TYPE_CHECKING
 
 from ...checkpoint.runtime import system_runtime
@@ -50,6 +49,8 @@ def hear(host: str, port: int, authority: str) -> Heard:
         port: to connect to.
         authority: that only a process with the server's token can have signed by, PEM.
     """
+    import ssl  # a driver that asks no server needs none of it
+
     try:
         connection = socket.create_connection((host, port), CONNECT_S)
     except ConnectionError:
