@@ -62,7 +62,7 @@ async function tabs(page) {
   }
   await page.goto(`${base}/${addresses.nav}`);
   const frame = await inner(page, "tbody a");
-  const link = frame.locator("tbody th a", { hasText: new RegExp(`^${dag}$`) });
+  const link = frame.locator("tbody th > a", { hasText: new RegExp(`^${dag}$`) });
   found.nav = await link.count();
   await link.click();
   found.pages.nav = await pagesOf(frame);
@@ -86,7 +86,7 @@ async function links(page) {
   // In the navigation Airflow mirrors the address of the page, so a reload comes back to it.
   await page.goto(`${base}/plugin/cairn`);
   frame = await inner(page, "tbody a");
-  await frame.locator("tbody th a", { hasText: new RegExp(`^${dag}$`) }).click();
+  await frame.locator("tbody th > a", { hasText: new RegExp(`^${dag}$`) }).click();
   await (await inner(page, "header nav")).locator("text=History").click();
   await (await inner(page, "form.filter")).locator("h1").waitFor();
   await comesTo(page, "/history");

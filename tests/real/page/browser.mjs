@@ -140,7 +140,7 @@ async function plain() {
   await page.selectOption("select", "COMPLETED");
   await page.click("text=Show");
   const rows = await page.locator("tbody tr").count();
-  await page.click("tbody th a");
+  await page.click("tbody th > a");
   return { rows, heading: (await page.textContent("h2")).trim(), address: new URL(page.url()).pathname };
 }
 

@@ -283,6 +283,9 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
     last_run = people.editor.get(f"/api/v1{JOB}{place}").raise_for_status().json()["last_run"]
     assert (head().stopped, people.airflow.api.run_state(DAG, last_run)) == (None, "queued")
     drained = world.run_epoch(layout.epoch_name(last_run))
+    # No task ends this epoch, so a person has the API server go on; a look changes nothing (semantics W10).
+    assert people.reader.post(f"/api/v1{JOB}{place}").status_code == 403
+    people.editor.post(f"/api/v1{JOB}{place}").raise_for_status()
     taken = integrity.load(open_store(people.ended(place)["location"]))
     assert taken.source.checkpoint == drained
     assert head().stopped is Stopped.SHUTDOWN
