@@ -177,10 +177,10 @@ def _all_abandoned(original: Any) -> Any:
 
 @plant("the pause counts from the trigger", admission, "_pause_ends_ms")
 def _short_pause(original: Any) -> Any:
-    def pause_ends_ms(head: Head, request: TriggerRequest) -> int:
+    def pause_ends_ms(head: Head, request: TriggerRequest, now_ms: int) -> int:
         latest = head.latest_completed()
         begun = replace(latest, completed_at_ms=latest.triggered_at_ms) if latest else None
-        return int(original(replace(head, completed=(begun,) if begun else ()), request))
+        return int(original(replace(head, completed=(begun,) if begun else ()), request, now_ms))
 
     return pause_ends_ms
 

@@ -15,6 +15,7 @@ from airflow_cairn.spark.stored.outputs import data_files, of_checkpoint
 from airflow_cairn.storage import S3Options, open_store
 from scripts.demo.compare import leftovers
 from scripts.demo.stored_state import state_rows
+from tests.support.world.world import lent_by
 
 
 class JobStore:
@@ -62,6 +63,7 @@ class JobStore:
         return next(line.values[name] for line in list(lines) if isinstance(line, StageLine) and line.stage == stage)
 
     def unreferenced(self) -> list[str]:
-        """Give the files below the job's checkpoints that no retained or pending checkpoint refers to."""
+        """Give the files below the job's checkpoints that no checkpoint and no next attempt of a run needs."""
         assert self.coordinator.head().pending == ()
-        return leftovers(self.coordinator)
+        lent = lent_by(self.coordinator)
+        return [key for key in leftovers(self.coordinator) if key not in lent]

@@ -82,6 +82,18 @@ class Clock:
         self.now_ms += by // timedelta(milliseconds=1)
 
 
+def lent_by(coordinator: Coordinator) -> set[str]:
+    """Give what the next attempt of an epoch is made from: the document, and which tasks had begun."""
+    head = coordinator.head()
+    found = set()
+    for ended in filter(None, map(head.unfinished, {each.epoch for each in head.history})):
+        found.add(layout.pending(ended.id, ended.token))
+        document = coordinator.pending_document(ended)
+        for uid, each in document.executions.items() if document else ():
+            found |= {layout.handover(each.home, uid, each.token), layout.decline(each.home, uid, each.token)}
+    return found
+
+
 class World:
     """One job and everyone who acts on it.
 
@@ -459,15 +471,8 @@ class World:
         return found - self.referred()
 
     def lent(self) -> set[str]:
-        """What the next attempt of an epoch is made from: the document, and which tasks had begun."""
-        head = self.coordinator().head()
-        found = set()
-        for ended in filter(None, map(head.unfinished, {each.epoch for each in head.history})):
-            found.add(layout.pending(ended.id, ended.token))
-            document = self.coordinator().pending_document(ended)
-            for uid, each in document.executions.items() if document else ():
-                found |= {layout.handover(each.home, uid, each.token), layout.decline(each.home, uid, each.token)}
-        return found - self.referred()
+        """What `lent_by` gives, but for what checkpoints refer to."""
+        return lent_by(self.coordinator()) - self.referred()
 
     def standing(self) -> set[str]:
         """Every key below the checkpoint folders."""
