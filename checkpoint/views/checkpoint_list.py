@@ -417,21 +417,12 @@ def _state(head: Head) -> JobState:
 
 
 def _due_at_ms(head: Head) -> int | None:
-    """Find the oldest moment from which a run's input waits to be read: its window's end, else when it was asked for.
+    """Find since when the oldest input waits that runs have asked for since the newest completed checkpoint.
 
-    An epoch of the history that failed counts as long as no later attempt of it is pending or completed.
+    That is the end of its window, or the moment when it was asked for, if that came first or it reads no window.
     """
     begun: list[EndedEntry | PendingEntry] = [*_failed_since(head), *head.pending]
-    asked: list[tuple[str, WindowText | None, int]] = [
-        *((entry.epoch, entry.window, entry.triggered_at_ms) for entry in begun),
-        *((entry.epoch, entry.window, entry.requested_at_ms) for entry in head.waiting),
-    ]
-    completed = {entry.epoch for entry in head.completed}
-    return min(
-        (
-            at_ms if window is None else min(at_ms, round(window.window.end.timestamp() * 1000))
-            for epoch, window, at_ms in asked
-            if epoch not in completed
-        ),
-        default=None,
-    )
+    asked = [(entry.window, entry.triggered_at_ms) for entry in begun]
+    asked += [(entry.window, entry.requested_at_ms) for entry in head.waiting]
+    ends = (round(window.window.end.timestamp() * 1000) for window, _ in asked if window is not None)
+    return min((*ends, *(at_ms for _, at_ms in asked)), default=None)
