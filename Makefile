@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup sbom constraints dist demo test test-fast soak matrix chaos receivers lint types docs site clean
+.PHONY: help setup sbom constraints dist demo test test-fast coverage soak matrix chaos receivers lint types docs site clean
 
 # Without bytecode each process of the tests compiles all their modules anew: a third of the time until its first test runs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,6 +47,10 @@ test: ## Run every test, on real Airflow, Spark and S3; say how long each lane t
 test-fast: ## Run what needs no Airflow, Spark, S3 server, browser or database; no simulation, no crash points, nothing marked large (two minutes)
 	@$(SETUP) venv lineage
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)"
+
+coverage: ## Run test-fast and say which lines and branches of the package it takes; fails below the floor in pyproject.toml
+	@$(SETUP) venv lineage
+	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)" --cov --cov-report=term:skip-covered
 
 soak: ## Count work up to 1,000 retained epochs, race for 500 checkpoints on S3, draw 50 histories of states on Spark, then simulate seeds until one fails: [FROM=0] [TO=5000]
 	@$(SETUP) venv s3server $(if $(FROM),,java)

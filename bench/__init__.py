@@ -1,1 +1,1 @@
-"""Benchmarks: ratios of things measured in one run."""
+"""Benchmarks: ratios measured within one run."""

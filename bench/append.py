@@ -1,23 +1,22 @@
-"""What it costs to append a day to a table, by how many days it has, and against Spark's own append.
+"""Measures an append of a day to a table, against the table's number of days, and against Spark's own append.
 
-Run it as `.venv/bin/python -m bench.append [--json] [--rounds N] [--days N] [--rows N]`. Two jobs on local files have a
-table of 10 and of 1,000 days; a plain folder of Parquet has 10. All of their epochs were run, by drivers that write a
-small file each and merge small files as Spark would, without starting it. Then a day is appended to each in turn.
+Run it as `.venv/bin/python -m bench.append [--json] [--rounds N] [--days N] [--rows N]`. Two jobs on local files have
+tables of 10 and of 1,000 days; a plain folder of Parquet has 10. The drivers of the earlier epochs wrote one small file
+each and merged small files as Spark would, without starting Spark. Then a day is appended to each table in turn.
 
-A day has 2 million rows, in a file of 45 MB for each of two cores: larger than what Cairn takes for a small file
-(8 MiB), and not larger than what Spark gives to one task (128 MiB).
+A day has 2 million rows, in a file of 45 MB for each of two cores: larger than Cairn's small files (8 MiB), and not
+larger than the input of one Spark task (128 MiB).
 
-The figures are medians over the rounds of the ratio within a round; beside each, as `…_spread`, the smallest and the
-largest.
+The figures are medians over the rounds of the ratio within a round; each `…_spread` is the smallest and the largest.
 
-- `append_growth`: seconds of `epoch.append` and of leaving the block, long history by short; `cpu_growth`: its CPU
+- `append_growth`: seconds of `epoch.append` and of leaving the block, long history to short; `cpu_growth`: its CPU
   seconds, with those of the JVM.
-- `bytes_growth`: bytes that an epoch leaves in the store, long by short, data included; `metadata_growth` without.
-- `plain_ratio`: the seconds of a block that appends to the short history, by those of `df.write.mode("append")`;
+- `bytes_growth`: bytes that an epoch leaves in the store, long to short, with data; `metadata_growth`: without.
+- `plain_ratio`: the seconds of a block that appends to the short history, to those of `df.write.mode("append")`;
   `plain_cpu_ratio`: CPU seconds.
-- `epoch_growth`: seconds of the whole epoch, the trigger's verification and the cleaning included.
-- `metadata_bytes`, `metadata_bytes_long`: mean bytes an epoch of acknowledgement, metadata, manifests and list.
-- `merged`: rounds of both histories in which an epoch has merged small files too. `seconds`, `cpu`: medians.
+- `epoch_growth`: seconds of the whole epoch, with the trigger's verification and the cleaning.
+- `metadata_bytes`, `metadata_bytes_long`: mean bytes per epoch of acknowledgement, metadata, manifests and list.
+- `merged`: rounds of both histories in which an epoch also merged small files. `seconds`, `cpu`: medians.
 - `manifests`, `files`: of the long table at the end. `rounds`, `load`, `cores`.
 """
 
@@ -60,18 +59,18 @@ _NAME = "daily"
 
 @dataclass
 class Append(Spent):
-    """What one append took."""
+    """The cost of one append."""
 
     epoch: float = 0.0
     """Seconds of the whole epoch."""
     size_bytes: int = 0
     metadata_bytes: int = 0
     merged: bool = False
-    """Whether it has merged small files."""
+    """True if the append also merged small files."""
 
 
 def _history(pipeline: Pipeline, days: int, data: bytes) -> None:
-    """Run the epochs of so many days, each with a driver that writes `data` as its file."""
+    """Run the epochs of the earlier days; each driver writes `data` as its file."""
     for number in range(days):
         run_id = f"day {number}"
         pipeline.trigger(run_id)
@@ -109,7 +108,7 @@ def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
 
 
 def _as_one(files: JobFiles, small: Sequence[StateHandle]) -> bytes:
-    """Give a file with the rows of several."""
+    """Make one file with the rows of several."""
     from pyarrow import BufferReader, concat_tables, parquet
 
     tables = [parquet.read_table(BufferReader(files.get(each.path, max_bytes=1 << 24).data)) for each in small]
@@ -139,7 +138,7 @@ def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Append:
 
 
 def measure(rounds: int, days: int, rows: int) -> dict[str, object]:
-    """Append to a short history, to a long one and to a plain folder in turn; give the figures."""
+    """Append to a short history, to a long one and to a plain folder in turn; return the figures."""
     spark = session_builder().getOrCreate()
     try:
         with tempfile.TemporaryDirectory(prefix="cairn-append-") as folder:

@@ -1,8 +1,8 @@
-"""What a checkpoint costs: requests against stages and subtasks, and the time and memory of completing it.
+"""Measures a checkpoint: requests against stages and subtasks, and the time and memory of its completion.
 
 Run it as `.venv/bin/python -m bench.coordinator [--subtasks N …] [--json] [--plot FILE]`. It completes one wide stage
-on the real S3 server on loopback, each size in a process of its own, so that peak memory is that size's alone. And it
-lets the last stages of a long chain begin, each of which reads, through others, from all before it.
+on a real S3 server on loopback, each size in a new process, so that peak memory is that size's alone. It also starts
+the last stages of a long chain, each of which reads, through others, from all stages before it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _store() -> S3Store:
 
 
 class _Requests:
-    """Counts what a store really sends."""
+    """Counts the requests that a store really sends."""
 
     def __init__(self, store: S3Store) -> None:
         self.count: Counter[str] = Counter()
@@ -62,8 +62,8 @@ class _Requests:
 
 
 def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], subtasks: int) -> int:
-    """Bring an epoch to where all of its stages have acknowledged; gives its checkpoint."""
-    # Each is a process of its own, which knows nothing of what another has read.
+    """Run an epoch until all stages have acknowledged; return its checkpoint."""
+    # Each stage stands for a new process, which does not know another one's reads.
     answer = Coordinator(store, job).trigger(TriggerRequest(epoch, Slice(), specs, CheckpointConfig()))
     assert isinstance(answer, Triggered), answer
     for spec in specs:
@@ -99,7 +99,7 @@ def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], su
 
 @cache
 def requests(stages: int, subtasks: int) -> dict[str, int]:
-    """Count the requests of one checkpoint, from its trigger to the cleaning after it; Spark's own are not in it."""
+    """Count the requests of one checkpoint, from its trigger to the cleaning after it, without Spark's own."""
     store = _store()
     counted = _Requests(store)
     specs = tuple(StageSpec(f"s{number}") for number in range(stages))
@@ -118,7 +118,7 @@ def requests(stages: int, subtasks: int) -> dict[str, int]:
 
 
 def claims(stages: int) -> dict[str, float]:
-    """Let the last stages of a chain begin, in milliseconds, the median; each as a process of its own would."""
+    """Start the last stages of a chain as new processes would; return the median in milliseconds."""
     store = _store()
     specs = tuple(StageSpec(f"s{number}", upstream=(f"s{number - 1}",) if number else ()) for number in range(stages))
     job = f"chain-{stages}"
@@ -133,7 +133,7 @@ def claims(stages: int) -> dict[str, float]:
 
 
 def complete(subtasks: int) -> dict[str, float]:
-    """Complete what another process has prepared, in seconds, and clean after it; the peak is of both."""
+    """Complete a checkpoint that another process has prepared, in seconds, and clean; the peak is of both."""
     store = _store()
     entry = Coordinator(store, f"complete-{subtasks}").head().pending[0]
     started = time.perf_counter()
@@ -144,20 +144,20 @@ def complete(subtasks: int) -> dict[str, float]:
 
 
 def peak_mb() -> float:
-    """Give this process's peak memory; `ru_maxrss` would count that of the process that started it, too."""
+    """Return this process's peak memory; `ru_maxrss` would also count that of its parent process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
-    """Fit the power of the growth: the slope of a line through the points' logarithms; 1 is linear."""
+    """Fit the exponent of the growth: the slope of a line through the points' logarithms; 1 is linear."""
     logs = [(math.log(x), math.log(y)) for x, y in points]
     mean_x, mean_y = (sum(each[axis] for each in logs) / len(logs) for axis in (0, 1))
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
 
 
 def measure(sizes: Sequence[int], stages: Sequence[int], chains: Sequence[int]) -> dict[str, object]:
-    """Measure everything on a server that is started for it."""
+    """Measure everything on a new server."""
     with S3Server() as server:
         os.environ.update(server.env)
         boto3.client("s3", endpoint_url=server.endpoint_url, region_name=REGION).create_bucket(Bucket=BUCKET)
@@ -206,7 +206,7 @@ def main() -> None:
         return
     result = measure(options.subtasks, options.stages, options.chains)
     if options.plot:
-        from .measuring.plot import draw  # here, so that it takes no part in the memory that is measured
+        from .measuring.plot import draw  # imported here, so as not to count in the measured memory
 
         draw(result, options.plot)
     tell(result, as_json=options.json)

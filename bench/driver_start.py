@@ -1,6 +1,6 @@
-"""How much faster a Spark driver starts from a class archive: the same small application, alternately with and without.
+"""Measures how much faster a Spark driver starts from a class archive: one small application, in turn with and without.
 
-Run it as `.venv/bin/python -m bench.driver_start [--runs N] [--json]` on a machine that does nothing else.
+Run it as `.venv/bin/python -m bench.driver_start [--runs N] [--json]` on an idle machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ spark.range(10000).selectExpr("id % 10 as k", "id").groupBy("k").count().write.p
 
 
 def seconds(folder: Path, number: int, conf: Mapping[str, str]) -> float:
-    """Run the application once and give how long it took."""
+    """Run the application once, and return its duration."""
     application = folder / "application.py"
     application.write_text(_APPLICATION)
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]

@@ -1,36 +1,36 @@
-"""What an epoch of the flights pipeline costs with Cairn, against the same four applications without it.
+"""Measures an epoch of the flights pipeline with Cairn, against the same four applications without it.
 
-Run it as `.venv/bin/python -m bench.epoch [--json] [--pairs N] [--flights FILE] [--transport warm|submit]` on a machine
-that does nothing else; it takes some minutes. An epoch is a day of flights, and its four applications
-(`dags/applications`) run one after the other; what an epoch costs on top in Airflow is not part of it. By each
-transport an epoch with Cairn and one without run alternately, each of them first in every second pair. Without Cairn
-(`bench/epoch_spark/plain_application.py`) the same files run with plain reads and writes of Parquet: no fence, no key
-groups, no checkpoint. State that grows is written whole there, as plain Parquet must be.
+Run it as `.venv/bin/python -m bench.epoch [--json] [--pairs N] [--flights FILE] [--transport warm|submit]` on an idle
+machine; it takes some minutes. An epoch is a day of flights, and its four applications (`dags/applications`) run one
+after the other, without Airflow's part of an epoch. With each transport, epochs with Cairn and without run alternately,
+each first in every second pair. Without Cairn (`bench/epoch_spark/plain_application.py`) the same files run with plain
+reads and writes of Parquet: no fence, no key groups, no checkpoint. They rewrite growing state whole, as plain Parquet
+must.
 
-- `warm`: each application is a client process of one Spark Connect server, which both share.
+- `warm`: each application is a client process of one Spark Connect server, which both arms share.
 - `submit`: each application is a `spark-submit`.
 
-The figures are medians of the pairs' ratios; beside each, as `…_spread`, the smallest and the largest.
+The figures are medians of the pairs' ratios; each `…_spread` is the smallest and the largest.
 
-- `warm_ratio`, `submit_ratio`: the wall time of the whole epoch, with Cairn by that without: trigger, claims,
-  acknowledgements, completing and cleaning are part of it.
-- `warm_ratio_cpu`, `submit_ratio_cpu`: the processor time of all programs, the server's included.
+- `warm_ratio`, `submit_ratio`: the wall time of the whole epoch, with Cairn to without, including trigger, claims,
+  acknowledgements, completing and cleaning.
+- `warm_ratio_cpu`, `submit_ratio_cpu`: the CPU time of all programs, including the server.
 - `warm_ratio_work`, `submit_ratio_work`: the time in which Spark ran a query or a job, by the event log. Plain reads
   have jobs that belong to no query: Spark looks for the schema of each folder. Cairn knows the schemas.
-- `warm_ratio_query`, `submit_ratio_query`: the time in which it ran a query.
-- `warm_ratio_task_cpu`, `submit_ratio_task_cpu`: the processor time of Spark's tasks.
+- `warm_ratio_query`, `submit_ratio_query`: the time in which Spark ran a query.
+- `warm_ratio_task_cpu`, `submit_ratio_task_cpu`: the CPU time of Spark's tasks.
 - `epoch_s_warm`, `epoch_s_submit`: the median seconds of an epoch with Cairn; `plain_s_warm`, `plain_s_submit` without.
-- `share_spark_warm`, `share_spark_submit`: of the epoch with Cairn, the time in which Spark ran a query or a job;
-  `share_coordinator_…`: the time of the coordinator, which Airflow's tasks ask. The rest is the start of programs
-  (JVMs, Python, imports), the client and what the driver does beside its queries.
-- `queries_…`, `plain_queries_…`: how many queries an epoch runs.
+- `share_spark_warm`, `share_spark_submit`: the part of the epoch with Cairn in which Spark ran a query or a job;
+  `share_coordinator_…`: the coordinator's part, which runs in Airflow's tasks. The rest is the start of programs (JVMs,
+  Python, imports), the client and the driver's work beside its queries.
+- `queries_…`, `plain_queries_…`: the number of queries in an epoch.
 - `pairs`, `load`, `cores`.
 
 With `--airflow N` it also runs N + 1 epochs of each transport as DAG runs of a real Airflow (LocalExecutor), one after
-the other, `routes` and `airports` beside each other, and prints medians of all but the first:
+the other, `routes` and `airports` in parallel, and prints medians of all but the first:
 
 - `airflow_epoch_s_warm`, `airflow_epoch_s_submit`: the seconds of a DAG run.
-- `airflow_share_airflow_…`: its time in which no stage's task ran. `airflow_share_spark_…`: in which Spark ran a query
+- `airflow_share_airflow_…`: the part in which no stage's task ran. `airflow_share_spark_…`: in which Spark ran a query
   or a job. `airflow_share_stages_…`: the rest, in which a stage's task ran and Spark did nothing: the start of the
   task's process and of the program, the parse of the DAG file, the coordinator and the driver.
 """
@@ -60,7 +60,7 @@ TRANSPORTS = ("warm", "submit")
 
 @dataclass
 class Epochs:
-    """The epochs of one arm that count."""
+    """The measured epochs of one arm."""
 
     spent: list[Spent] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
@@ -70,11 +70,11 @@ def run_pairs(cairn: Arm, plain: Arm, log: Path, pairs: int, before: int = 1) ->
     """Run epochs of both arms alternately.
 
     Args:
-        cairn: with Cairn.
-        plain: without.
+        cairn: the arm with Cairn.
+        plain: the arm without.
         log: the folder of Spark's event logs.
-        pairs: that count.
-        before: pairs that come before and do not count: the first has no state to restore, and warms the server.
+        pairs: number of measured pairs.
+        before: pairs before the measured ones: the first has no state to restore, and warms the server.
     """
     found = (Epochs(), Epochs())
     arms = (cairn, plain)
@@ -92,7 +92,7 @@ def run_pairs(cairn: Arm, plain: Arm, log: Path, pairs: int, before: int = 1) ->
 
 
 def figures(name: str, cairn: Epochs, plain: Epochs) -> dict[str, object]:
-    """Make the figures of one transport."""
+    """Compute the figures of one transport."""
 
     def ratio(suffix: str, of: Callable[[Epochs], list[float]]) -> dict[str, object]:
         ratios = [ours / theirs for ours, theirs in zip(of(cairn), of(plain), strict=True)]
@@ -128,13 +128,13 @@ def figures(name: str, cairn: Epochs, plain: Epochs) -> dict[str, object]:
 def measure(
     folder: Path, flights: Path, pairs: int, transports: Sequence[str] = TRANSPORTS, before: int = 1
 ) -> dict[str, object]:
-    """Measure by one transport after the other.
+    """Measure each transport in turn.
 
     Args:
-        folder: for everything; deleted by the caller.
+        folder: for all files; deleted by the caller.
         flights: the input, with a day for each epoch.
-        pairs: of epochs, by each transport.
-        transports: by which.
+        pairs: number of pairs of epochs, for each transport.
+        transports: the transports.
         before: see `run_pairs`.
     """
     ensure_archive()

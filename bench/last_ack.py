@@ -1,16 +1,16 @@
-"""How soon a checkpoint completes after its last acknowledgement, against the task that waits for it.
+"""Measures how soon a checkpoint completes after its last acknowledgement, against the sensor's task.
 
 Run it as `.venv/bin/python -m bench.last_ack [--json] [--epochs N]`; it takes some minutes. It starts a real Airflow
 (LocalExecutor) and runs epochs of two stages in a line, each a Spark application.
 
 The stage that acknowledges last completes the checkpoint as soon as its application has ended. Before version 0.2 the
-task that waits for the checkpoint did, so no sooner than that task began. Both moments are of the same epochs:
+task that waits for the checkpoint did this, and so not before it began. Both times are of the same epochs:
 
-- `completed_s`: the median time from the last acknowledgement to the swap that completes the checkpoint. It holds the
-  end of the Spark application.
-- `sensor_began_s`: the median time from the last acknowledgement to where the task that waits has begun.
-- `ratio`: the median of one by the other, epoch by epoch.
-- `epochs`: how many. `load` and `cores` are the machine's.
+- `completed_s`: the median time from the last acknowledgement to the swap that completes the checkpoint. It includes
+  the end of the Spark application.
+- `sensor_began_s`: the median time from the last acknowledgement to the start of the task that waits.
+- `ratio`: the median of the first to the second, epoch by epoch.
+- `epochs`: their number. `load` and `cores` are the machine's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HERE = Path(__file__).parent / "last_ack_airflow"
 
 
 def spans(home: AirflowHome, storage: Path, run_id: str) -> tuple[float, float]:
-    """Run an epoch; give seconds from its last acknowledgement to its completion, and to the begin of its sensor.
+    """Run an epoch; return seconds from its last acknowledgement to its completion, and to the start of its sensor.
 
     Raises:
         RuntimeError: the run failed.
@@ -55,11 +55,11 @@ def spans(home: AirflowHome, storage: Path, run_id: str) -> tuple[float, float]:
 
 
 def measure(folder: Path, epochs: int) -> dict[str, object]:
-    """Measure on an Airflow that is started for it.
+    """Measure on a new Airflow.
 
     Args:
-        folder: for everything; deleted by the caller.
-        epochs: that count; one more runs before them, on an Airflow that has just started.
+        folder: for all files; deleted by the caller.
+        epochs: number of measured epochs; one more runs before them, on an Airflow that has just started.
     """
     ensure_archive()
     storage = folder / "storage"

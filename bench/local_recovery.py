@@ -1,15 +1,14 @@
-"""What a copy of state beside a warm server saves, against reading it from S3.
+"""Measures the gain of a copy of state beside a warm server, against reading it from S3.
 
-Run it as `.venv/bin/python -m bench.local_recovery [--json] [--pairs N] [--rows N]` on an idle machine.
-Two jobs on one Spark Connect server and one S3 server take turns, each of them first in every second pair. Each epoch
-reads all of one keyed state and writes it anew. One job has copies beside the server, the other has none.
+Run it as `.venv/bin/python -m bench.local_recovery [--json] [--pairs N] [--rows N]` on an idle machine. Two jobs on one
+Spark Connect server and one S3 server take turns, each first in every second pair. Each epoch reads a whole keyed state
+and rewrites it. One job has copies beside the server, the other has none.
 
-The figures are medians of the pairs' ratios, with copies by without; beside each, as `…_spread`, the smallest and the
-largest.
+The figures are medians of the pairs' ratios, with copies to without; each `…_spread` is the smallest and the largest.
 
-- `restore_ratio`: the seconds of a query over the whole restored state, comparing the copy with the metadata included.
+- `restore_ratio`: the seconds of a query over the whole restored state, with the check of the copy.
 - `snapshot_ratio`: the seconds of writing the state until it is in the store.
-- `epoch_ratio`: the seconds of the client process, from its start to its end.
+- `epoch_ratio`: the seconds of the client process, from start to end.
 - `restore_s`, `snapshot_s`, `epoch_s`: median seconds with copies; `…_s_store`: without.
 - `state_mib`: the size of the state. `pairs`, `load`, `cores`.
 """
@@ -33,8 +32,7 @@ from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, handover_conf
 from airflow_cairn.spark.output.committer import s3a_conf
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.s3_server import S3Server
@@ -59,7 +57,7 @@ class StoredJob:
     server: ConnectServer
     env: Mapping[str, str]
     copies: Path | None
-    """Where copies of its state are kept; None: nowhere."""
+    """The folder for copies of its state; None: no copies."""
     epochs: int = 0
 
     def run(self, rows: int) -> Spent:
@@ -74,8 +72,7 @@ class StoredJob:
             answer.handover,
             answer.handover_key,
             storage=parse_storage_uri(self.storage),
-            endpoint=self.s3.endpoint_url,
-            region=self.s3.region,
+            s3=self.s3,
         )
         if self.copies is not None:
             handed |= {LOCAL_STATE: str(self.copies), LOCAL_STATE_BYTES: str(2**30)}
@@ -99,7 +96,7 @@ class StoredJob:
 
 
 def figures(copied: Sequence[Spent], stored: Sequence[Spent]) -> dict[str, object]:
-    """Make the figures of the epochs that count."""
+    """Compute the figures of the measured epochs."""
     found: dict[str, object] = {}
     for part in PARTS:
         ratios = [ours[part] / theirs[part] for ours, theirs in zip(copied, stored, strict=True)]
@@ -114,10 +111,10 @@ def measure(folder: Path, rows: int, pairs: int, before: int = 2) -> dict[str, o
     """Measure.
 
     Args:
-        folder: for everything; deleted by the caller.
-        rows: of the state.
-        pairs: of epochs that count.
-        before: pairs before them: the first has no state to restore, and they warm the server.
+        folder: for all files; deleted by the caller.
+        rows: number of rows of the state.
+        pairs: number of measured pairs of epochs.
+        before: pairs before the measured ones: the first has no state to restore, and they warm the server.
     """
     ensure_archive()
     copies = folder / "local-state"
@@ -126,7 +123,7 @@ def measure(folder: Path, rows: int, pairs: int, before: int = 2) -> dict[str, o
         options = S3Options(
             endpoint_url=s3.endpoint_url, region=s3.region, access_key=s3.access_key, secret_key=s3.secret_key
         )
-        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(s3.endpoint_url, s3.region)}
+        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(S3Options(s3.endpoint_url, s3.region))}
         bucket = s3.create_bucket("local-recovery")
         spent: tuple[list[Spent], list[Spent]] = ([], [])
         with ConnectServer(conf, env=s3.env) as server:

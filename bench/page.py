@@ -1,17 +1,18 @@
-"""What a page in Airflow costs: until its first byte, and in requests to the store, by the number of readers.
+"""Measures a page in Airflow: time to its first byte, and requests to the store by the number of readers.
 
 Run it as `.venv/bin/python -m bench.page [--json] [--rounds N]`; it takes half a minute. The app runs in this process,
-without a network and without Airflow's own checks of rights; the store is local files, its requests are counted. A job
-with N checkpoints has as many behind it: the head keeps the last hundred, and the page reads nothing older.
+without a network and without Airflow's checks of rights; the store is local files with counted requests. A job with N
+checkpoints has completed N: the head keeps the last hundred, and the page reads nothing older.
 
-- `cold_10_ms`, `cold_1000_ms`, `cold_100000_ms`, `cold_1000000_ms`: milliseconds until the history of a job with that
-  many checkpoints is answered, first look of a process at the job; `cold_ratio`: the last by the first.
+- `cold_10_ms`, `cold_1000_ms`, `cold_100000_ms`, `cold_1000000_ms`: milliseconds for the history of a job with that
+  many checkpoints, at a process's first look at the job; `cold_ratio`: the last to the first.
 - `warm_10_ms`, `warm_1000_ms`, `warm_100000_ms`, `warm_1000000_ms`: the same, asked again within two seconds.
-- `rest_1000000_ms`: the overview of the largest job by REST, as a program asks, of a head that was looked at before.
-- `requests_per_minute_1`, `requests_per_minute_100`: to the store, with one reader and with a hundred who look every
-  five seconds, while a checkpoint is pending. The minute is not waited for: the app is told the time.
-- `readers_ratio`: the second by the first.
-- `rounds`: looks that each median is taken of. `load` and `cores` are the machine's.
+- `rest_1000000_ms`: the overview of the largest job by REST, as for a program, with a head that was read before.
+- `list_100_ms`: the list of a hundred jobs, each in its own storage, at a process's first look.
+- `requests_per_minute_1`, `requests_per_minute_100`: requests to the store, with one reader and with a hundred who look
+  every five seconds, while a checkpoint is pending. The app's clock is set; no minute passes.
+- `readers_ratio`: the second to the first.
+- `rounds`: looks for each median. `load` and `cores` are the machine's.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from airflow_cairn.storage import open_store
 from airflow_cairn.storage.port import ObjectStore
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
-from tests.support.world.world import World
+from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import RecordingStore
-from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, one_job
+from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, StandIn, dag_of, one_job
 
 from .measuring.results import machine, tell
 
@@ -45,13 +46,14 @@ HISTORY = "/cairn/dags/flights/jobs/epoch0.trigger/history"
 OVERVIEW = "/cairn/dags/flights"
 REST = "/cairn/api/v1/dags/flights/jobs/epoch0.trigger"
 SIZES = (10, 1_000, 100_000, 1_000_000)
+JOBS = 100
 EPOCHS = 110
-"""That are really run of a long job: enough to fill the history and to begin the list of completed epochs."""
+"""Checkpoints that really run for a long job: enough to fill the history and to start the list of completed epochs."""
 LOOK_S = 5
 
 
 def made(checkpoints: int) -> MemoryStore:
-    """Make a job with so many checkpoints, and one pending."""
+    """Make a job with a number of checkpoints, and one pending."""
     world = World()
     run = min(checkpoints, EPOCHS)
     if checkpoints > run:
@@ -67,22 +69,21 @@ def made(checkpoints: int) -> MemoryStore:
 
 
 class Asker:
-    """One app, and how often its store was asked.
+    """One app and its readers.
 
     Args:
-        store: of the job.
-        now: the time that the app is told; the machine's by default.
+        server: the API server's side.
+        now: the app's time; the machine's by default.
     """
 
-    def __init__(self, store: ObjectStore, now: list[float] | None = None) -> None:
-        self.store = RecordingStore(store)
+    def __init__(self, server: StandIn, now: list[float] | None = None) -> None:
         clock = time.monotonic if now is None else lambda: now[0]
         shared = SharedReads(clock, patience_s=PATIENCE_S)
         self._app = FastAPI()
-        self._app.mount("/cairn", create_app(one_job(self.store), shared))
+        self._app.mount("/cairn", create_app(server, shared))
 
     async def ask(self, path: str, readers: int = 1) -> float:
-        """Let readers ask at the same time; gives the milliseconds until all are answered."""
+        """Let readers ask at the same time; return the milliseconds until all are answered."""
         headers = {"x-user": ADMIN, "accept": "text/html"}
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://b") as client:
             begin = time.perf_counter()
@@ -95,7 +96,7 @@ class Asker:
 async def _first_bytes(store: ObjectStore, rounds: int) -> tuple[float, float]:
     cold, warm = [], []
     for _ in range(rounds):
-        asker = Asker(store)
+        asker = Asker(one_job(store))
         cold.append(await asker.ask(HISTORY))
         warm.append(await asker.ask(HISTORY))
     return median(cold), median(warm)
@@ -103,37 +104,46 @@ async def _first_bytes(store: ObjectStore, rounds: int) -> tuple[float, float]:
 
 async def _rest(store: ObjectStore, rounds: int) -> float:
     now = [0.0]
-    asker = Asker(store, now)
+    asker = Asker(one_job(store), now)
     await asker.ask(REST)
     took = []
     for _ in range(rounds):
-        now[0] += LOOK_S  # long enough for the head to be asked whether it has changed
+        now[0] += LOOK_S  # long enough for a check of the head
         took.append(await asker.ask(REST))
+    return median(took)
+
+
+async def _list(folder: Path, store: MemoryStore, rounds: int) -> float:
+    uris = [jobs.dump(store, folder / f"of_{number}") for number in range(JOBS)]
+    dags = [dag_of(f"dag_{number}", (uri, JOB)) for number, uri in enumerate(uris)]
+    took = [await Asker(StandIn(dags, {uri: open_store(uri) for uri in uris})).ask("/cairn/") for _ in range(rounds)]
     return median(took)
 
 
 async def _requests(store: ObjectStore, readers: int) -> int:
     now = [0.0]
-    asker = Asker(store, now)
+    recorded = RecordingStore(store)
+    asker = Asker(one_job(recorded), now)
     await asker.ask(OVERVIEW, readers)
-    before = asker.store.total
+    before = recorded.total
     for _ in range(60 // LOOK_S):
         now[0] += LOOK_S
         await asker.ask(OVERVIEW, readers)
-    return asker.store.total - before
+    return recorded.total - before
 
 
 def measure(rounds: int) -> dict[str, float]:
-    """Measure all of it."""
+    """Measure everything."""
     found: dict[str, float] = {"rounds": rounds}
     with tempfile.TemporaryDirectory() as folder:
         for size in SIZES:
             path = Path(folder) / str(size)
             store = open_store(jobs.dump(made(size), path))
-            asyncio.run(Asker(store).ask(HISTORY))  # templates and modules are loaded once in a process
+            asyncio.run(Asker(one_job(store)).ask(HISTORY))  # templates and modules are loaded once in a process
             cold, warm = asyncio.run(_first_bytes(store, rounds))
             found |= {f"cold_{size}_ms": cold, f"warm_{size}_ms": warm}
         found[f"rest_{SIZES[-1]}_ms"] = asyncio.run(_rest(store, rounds))
+        found["list_100_ms"] = asyncio.run(_list(Path(folder), made(SIZES[0]), rounds))
         for readers in (1, 100):
             found[f"requests_per_minute_{readers}"] = asyncio.run(_requests(store, readers))
     found["cold_ratio"] = found[f"cold_{SIZES[-1]}_ms"] / found[f"cold_{SIZES[0]}_ms"]
@@ -142,7 +152,7 @@ def measure(rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=20)

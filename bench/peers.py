@@ -1,26 +1,26 @@
-"""What an epoch of keyed totals costs with Cairn and with its neighbours, and what each has counted after a kill.
+"""Measures an epoch of keyed totals with Cairn and with its neighbours, and the total of each after a kill.
 
 Run it as `.venv/bin/python -m bench.peers [--json] [--keys N] [--share S] [--epochs N] [--tables] [--flink]`. All ways
-take turns in one session on local files, with the same number of shuffle partitions, and read the same input: in each
-epoch one share of the keys gets an amount, which is added to its total. The first epochs warm up and are not counted.
+take turns in one session on local files, with the same number of shuffle partitions and the same input: in each epoch a
+share of the keys gets an amount, which is added to its total. The first epochs warm up and do not count.
 
 - `aggregate`: `epoch.aggregate`. `update`: `epoch.state(…, keys=…)` and `epoch.update`.
-- `rewrite`: plain Spark reads its folder, adds, writes a new folder and swaps a pointer. All ratios are to this one.
-- `rewrite_by_epoch`: the same with a folder for each epoch, made from that of the epoch before: the careful author's.
-- `streaming`: Structured Streaming, state in RocksDB with changelog checkpoints, one available-now trigger an epoch; a
-  sink writes the changed totals of each batch into a folder of its own.
-- With `--tables`, on an older Spark for which they have jars: `delta` and `iceberg` add by `MERGE`; `delta_marked`
-  marks each commit with its epoch; `iceberg_on_read` leaves it to a read to merge.
-- With `--flink`, after the others, because it always runs: `flink`, a job of Flink with its state in RocksDB, which
-  reads the epoch's file when it comes and makes a checkpoint each half second. An epoch ends with the first checkpoint
-  that began after its last total.
+- `rewrite`: plain Spark reads its folder, adds, writes a new folder and swaps a pointer. All ratios are to this way.
+- `rewrite_by_epoch`: the same as a careful author writes it: each epoch's folder is made from the previous epoch's.
+- `streaming`: Structured Streaming, state in RocksDB with changelog checkpoints, one available-now trigger per epoch; a
+  sink writes the changed totals of each batch into a folder.
+- With `--tables`, on an older Spark that their jars support: `delta` and `iceberg` add by `MERGE`; `delta_marked` marks
+  each commit with its epoch; `iceberg_on_read` leaves the merge to the read.
+- With `--flink`, after the others, because it always runs: `flink`, a Flink job with its state in RocksDB, which reads
+  each epoch's file as it comes and makes a checkpoint each half second. An epoch ends with the first checkpoint that
+  began after its last total.
 
 Then comes one epoch with a kill after its write and before its success is known, and a retry with the same input.
 
-- `NAME_seconds_ratio`, `NAME_bytes_ratio`: the median of an epoch's seconds, and the mean of the bytes that it
-  left in new files, within the rounds, by those of `rewrite`. `NAME_cpu_ratio`: CPU seconds, with those of the JVM.
-- `NAME_after_kill`: `exact`, or by how much the sum of all totals is off, in shares of one epoch's input.
-- `seconds`: medians. `bytes`: means. `load`, `cores`, `spark`: where it was measured.
+- `NAME_seconds_ratio`, `NAME_bytes_ratio`: the median of an epoch's seconds, and the mean of the bytes in its new
+  files, within the rounds, to those of `rewrite`. `NAME_cpu_ratio`: CPU seconds, with those of the JVM.
+- `NAME_after_kill`: `exact`, or the error of the sum of all totals, as a multiple of one epoch's input.
+- `seconds`: medians. `bytes`: means. `load`, `cores`, `spark`: of the measurement.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WARM = 2
-"""Epochs before those that are counted."""
+"""Epochs before the measured ones."""
 
 
 def figures(spent: Mapping[str, Sequence[Spent]], sizes: Mapping[str, Sequence[int]]) -> dict[str, object]:
-    """Give the ratios of each way to `rewrite`, within the rounds."""
+    """Compute the ratios of each way to `rewrite`, within the rounds."""
     found: dict[str, object] = {}
     plain, plain_bytes = spent["rewrite"], sizes["rewrite"]
     for name in spent:
@@ -65,20 +65,20 @@ def figures(spent: Mapping[str, Sequence[Spent]], sizes: Mapping[str, Sequence[i
 
 
 def verdict(total: int, epochs: int, rows: int) -> str:
-    """Say whether a sum of totals is that of so many epochs of so many rows."""
+    """Compare a sum of totals with the expected one, by epochs and rows."""
     off = total - epochs * rows
     return "exact" if not off else f"off by {off / rows:+.2f} epochs"
 
 
 def measure(keys: int, share: float, epochs: int, jars: str, *, flink: bool = False) -> dict[str, object]:
-    """Let all take turns, then kill each once; give the figures."""
+    """Let all ways take turns, then kill each once; return the figures."""
     rows = int(keys * share)
     with tempfile.TemporaryDirectory(prefix="cairn-peers-") as name:
         folder = Path(name)
         with session(table_formats.conf(folder, jars) if jars else {}) as spark, ExitStack() as stack:
             ways = peers(spark, folder) + (table_formats.peers(spark, folder) if jars else [])
             if flink:
-                from .measuring.flink import Flink  # not with --tables, whose environment lacks what it needs
+                from .measuring.flink import Flink  # the environment of --tables lacks its packages
 
                 ways.append(Flink(spark, folder))
             for way in ways:
@@ -91,7 +91,7 @@ def _measured(
 ) -> dict[str, object]:
     spent: dict[str, list[Spent]] = {each.name: [] for each in ways}
     sizes: dict[str, list[int]] = {each.name: [] for each in ways}
-    write_input(spark, folder, 0, keys, keys)  # each key has a total before the first share of them changes
+    write_input(spark, folder, 0, keys, keys)  # each key gets a total before the first share changes
 
     def turn(way: Peer, number: int) -> None:
         before, cpu = way.files(), way.cpu_elsewhere()

@@ -1,10 +1,10 @@
-"""What a recovery costs, against running everything again, and against Airflow's retry of one task.
+"""Measures a recovery, against running everything again, and against Airflow's retry of one task.
 
-Run it as `.venv/bin/python -m bench.recovery [--json]` on a machine that does nothing else; it takes some minutes. It
-starts a real Airflow (LocalExecutor) and runs the same ten Spark applications four times, in a line, so that wall time
-and task time say the same and no stage slows another down. They lie in three regions of 3, 3 and 4 stages. Of the sixth
-stage, the last of the second region, the driver is killed by SIGKILL when it has written all and told nobody: the
-whole region has then to run again, and the third region has not begun.
+Run it as `.venv/bin/python -m bench.recovery [--json]` on an idle machine; it takes some minutes. It starts a real
+Airflow (LocalExecutor) and runs the same ten Spark applications four times, in a line, so that wall time and task time
+agree and no stage slows another down. They lie in three regions of 3, 3 and 4 stages. The driver of the sixth stage,
+the last of the second region, is killed by SIGKILL after all its writes and before its acknowledgement: then the whole
+region has to run again, and the third region has not begun.
 
 | arm | what runs | runs again |
 |---|---|---|
@@ -15,19 +15,19 @@ whole region has then to run again, and the third region has not begun.
 
 The figures, all of one run on one machine:
 
-- `rerun_share`: task-seconds that run again in `region`, of those of the healthy run. A task-second is one second of a
-  stage's try; the try that was killed is its first, and counts as work lost, not as run again.
-- `region_share`: the region's task-seconds of all, in the healthy run.
-- `wall_ratio_full`, `wall_ratio_retry`: the wall time of `region` to that of `full` and of `retry`, each from the begin
+- `rerun_share`: task-seconds that run again in `region`, as a share of those of the healthy run. A task-second is one
+  second of a stage's try; the killed try is a first try, and counts as lost work, not as run again.
+- `region_share`: the region's share of all task-seconds, in the healthy run.
+- `wall_ratio_full`, `wall_ratio_retry`: the wall time of `region` to that of `full` and of `retry`, each from the start
   of the first task to the end of the last.
-- `fixed_share`: what one epoch takes beside its stages, to trigger and to complete its checkpoint, of the healthy wall.
-- `recovery_share`: the time from the killed try's end to where its stage has succeeded, of the healthy wall. It and
+- `fixed_share`: an epoch's time beside its stages, to trigger and to complete its checkpoint, to the healthy wall time.
+- `recovery_share`: the time from the killed try's end to its stage's success, to the healthy wall time. It and
   `rerun_share` should be at most `target`, the region's share and one epoch's fixed cost.
-- `wall_again_share`: how much longer `region` takes than `healthy`. It also holds that `region` runs first, on an
-  Airflow that has just started, and `healthy` last: the order in which a cold start counts against Cairn.
-- `result_rows`: rows in what the stage that died has written in the end, each in its arm. Airflow's retry is the
-  cheapest, because it repeats one task whatever that task has done before: here it appends to its table twice.
-- `arms`: the seconds behind all this. `until_it_runs_again_s` is from the killed try's end to the next begin.
+- `wall_again_share`: how much longer `region` takes than `healthy`. This includes the cold start: `region` runs first,
+  on an Airflow that has just started, and `healthy` last, an order that counts against Cairn.
+- `result_rows`: rows in the final output of the killed stage, for each arm. Airflow's retry is the cheapest, because it
+  repeats one task whatever that task has done before: here it appends to its table twice.
+- `arms`: the seconds behind these figures. `until_it_runs_again_s`: from the killed try's end to the next start.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from .measuring.results import machine, tell
 REGIONS = (("s1", "s2", "s3"), ("s4", "s5", "s6"), ("s7", "s8", "s9", "s10"))
 DIES = "s6"
 KEYS = 1_000
-"""Rows in what the stage that dies writes, if it is written once."""
+"""Rows that the killed stage writes, if it writes them once."""
 ARMS = REGION, FULL, RETRY, HEALTHY = ("region", "full", "retry", "healthy")
-"""In the order in which they run."""
+"""In the order of the runs."""
 HERE = Path(__file__).parent / "recovery_airflow"
 
 
 def run_of(told: list[dict[str, Any]]) -> Run:
-    """Make a run of what Airflow's API tells about each try."""
+    """Convert the tries from Airflow's API to a run."""
 
     def one(raw: dict[str, Any]) -> Try:
         begin, end = (datetime.fromisoformat(raw[name]).timestamp() for name in ("start_date", "end_date"))
@@ -75,7 +75,7 @@ def play(airflow: AirflowHome, arm: str) -> Run:
     """Run an arm's DAG to its end.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the run failed.
     """
     api = airflow.api
     api.unpause(arm)
@@ -89,18 +89,18 @@ def play(airflow: AirflowHome, arm: str) -> Run:
 
 
 def rows(folder: Path, arm: str) -> int:
-    """Count the rows of what the stage that dies has written in the end."""
+    """Count the rows in the final output of the killed stage."""
     if arm == RETRY:
         return sum(pq.read_metadata(file).num_rows for file in (folder / "plain" / f"totals-{DIES}").glob("*.parquet"))
     return len(state_rows(Coordinator(open_store(f"file://{folder}/storage"), arm), DIES, "totals"))
 
 
 def problems(runs: Mapping[str, Run], found: Mapping[str, int]) -> list[str]:
-    """Say what is not as the arms' table has it: then the figures would tell of something else.
+    """List deviations from the arms' table, which would make the figures meaningless.
 
     Args:
         runs: each arm's run.
-        found: the rows that each has written in the end.
+        found: the rows in each arm's final output.
     """
     line = [stage for region in REGIONS for stage in region]
     again = {HEALTHY: [], REGION: _region(), FULL: line[: line.index(DIES) + 1], RETRY: [DIES]}
@@ -120,7 +120,7 @@ def _region() -> list[str]:
 
 
 def told_to_dags(folder: Path) -> dict[str, object]:
-    """Give what the DAG file is told."""
+    """Return the facts for the DAG file."""
     return {
         "folder": str(folder),
         "application": str(HERE / "recovery_stage.py"),
@@ -132,10 +132,10 @@ def told_to_dags(folder: Path) -> dict[str, object]:
 
 
 def measure(folder: Path) -> dict[str, object]:
-    """Measure everything on an Airflow that is started for it.
+    """Measure everything on a new Airflow.
 
     Raises:
-        RuntimeError: a run did not end as it should, or something else ran again.
+        RuntimeError: a run did not end as it should, or other tasks ran again.
     """
     ensure_archive()
     (folder / "storage").mkdir()

@@ -1,9 +1,9 @@
-"""How long a savepoint of an idle job takes, against copying the same files by boto3 as `aws s3 cp --recursive` does.
+"""Measures a savepoint of an idle job, against copying the same files by boto3 as `aws s3 cp --recursive` does.
 
-Run it as `.venv/bin/python -m bench.savepoint [--files N] [--mib N] [--runs N] [--json]` on a machine that does nothing
-else. By default the state is 5 GB in 40 files, on the real S3 server on loopback. Each run measures both ways of
-copying, in turn, from bucket to bucket and from the bucket to local files; of a savepoint also how many bytes of the
-files passed through this process, and of each way the process's peak memory (on Linux).
+Run it as `.venv/bin/python -m bench.savepoint [--files N] [--mib N] [--runs N] [--json]` on an idle machine. By default
+the state is 5 GB in 40 files, on a real S3 server on loopback. Each run measures both ways to copy, in turn, from
+bucket to bucket and from the bucket to local files; also the bytes of the savepoint's files that passed through this
+process, and the process's peak memory for each way (on Linux).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from scripts.harness.s3_server import S3Server
 
 JOB, LAKE, KEPT = "bench", "lake", "kept"
 PARALLEL = 8
-"""Files that either way copies at once."""
+"""Files that each way copies at once."""
 CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 SUFFIX = ".parquet"
-"""Of the state's files."""
+"""Suffix of the state's files."""
 
 
 class Counted(S3Store):
-    """A store that counts the bytes of files that are read here.
+    """A store that counts the bytes of the files read here.
 
     Args:
-        uri: the store's.
-        options: the way to it.
+        uri: the store's URI.
+        options: access to it.
     """
 
     def __init__(self, uri: str, options: S3Options) -> None:
@@ -57,7 +57,7 @@ class Counted(S3Store):
         self._lock = Lock()
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read a piece of a file, as everything does that a savepoint holds and that is no document."""
+        """Read a piece of a file, as a savepoint reads everything but documents."""
         found = super().read_range(key, start, length)
         if key.endswith(SUFFIX):
             with self._lock:
@@ -66,12 +66,12 @@ class Counted(S3Store):
 
 
 class Bench:
-    """One job with its state, and two ways to copy it.
+    """One job with its state, and two ways to copy that.
 
     Args:
-        options: the way to the server.
-        files: of the state.
-        mib: size of each.
+        options: access to the server.
+        files: number of the state's files.
+        mib: size of each file.
     """
 
     def __init__(self, options: S3Options, files: int, mib: float) -> None:
@@ -90,7 +90,7 @@ class Bench:
         self.keys = self._complete(files, int(mib * (1 << 20)))
 
     def _complete(self, files: int, size: int) -> list[str]:
-        """Complete an epoch of one stage with so much state; gives the keys of its files in the bucket."""
+        """Complete an epoch of one stage with this state; return the keys of its files in the bucket."""
         answer = self.coordinator.trigger(TriggerRequest("a", Slice(), (StageSpec("s"),), CheckpointConfig()))
         assert isinstance(answer, Triggered), answer
         claim = self.coordinator.begin("a", "s", "bench")
@@ -153,20 +153,20 @@ class Bench:
             list(pool.map(one, self.keys))
 
     def forget(self, prefix: str) -> None:
-        """Delete what a run has made in the bucket, so that the disk does not fill."""
+        """Delete a run's objects in the bucket, so that the disk does not fill."""
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=KEPT, Prefix=prefix):
             for found in page.get("Contents", ()):
                 self.client.delete_object(Bucket=KEPT, Key=found["Key"])
 
 
 def measure(options: S3Options, files: int, mib: float, runs: int) -> dict[str, Any]:
-    """Measure both ways in turn, so many times.
+    """Measure both ways in turn.
 
     Args:
-        options: the way to an S3 server without these buckets.
-        files: of the state.
-        mib: size of each.
-        runs: of each way.
+        options: access to an S3 server without these buckets.
+        files: number of the state's files.
+        mib: size of each file.
+        runs: number of runs of each way.
     """
     bench = Bench(options, files, mib)
     ways = ("savepoint_s3", "boto3_s3", "savepoint_files", "boto3_files")
@@ -205,7 +205,7 @@ def measure(options: S3Options, files: int, mib: float, runs: int) -> dict[str, 
 
 
 def _forget_peak() -> None:
-    """Let the system count this process's peak memory from now on; not everywhere can it be told to."""
+    """Reset this process's peak memory, on systems that can."""
     if CLEAR.exists():
         CLEAR.write_text("5")
 

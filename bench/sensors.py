@@ -1,17 +1,18 @@
-"""What sensors that wait cost a triggerer: CPU and requests of 1,000 of them, on S3 and on local files.
+"""Measures waiting sensors in a triggerer: CPU and requests of 1,000 of them, on S3 and on local files.
 
 Run it as `.venv/bin/python -m bench.sensors [--json] [--sensors N] [--waited S] [--window S]`; it takes nine minutes.
-Each sensor waits for a job of its own whose one stage never acknowledges, with the sensor's default interval, all in
-one process and event loop, as in a triggerer. What Airflow itself spends on a trigger is not in it. S3 is the real
-server on loopback; the two stores are measured at the same time, each in a process of its own.
+Each sensor waits, with its default interval, for a different job whose one stage never acknowledges, all in one process
+and event loop, as in a triggerer. Airflow's own cost of a trigger is not included. S3 is a real server on loopback;
+both stores are measured at the same time, each in its own process.
 
-- `cpu_share_1000_s3`, `cpu_share_1000_file`: of one core, once the sensors have waited for `waited_s`.
-- `cpu_share_1000_s3_begin`, `cpu_share_1000_file_begin`: of one core, in the first seconds of the wait, when they look
-  most often.
-- `requests_per_s`, `requests_per_s_begin`: to S3, of all sensors.
-- `look_ms`, `whole_look_ms`: CPU milliseconds of a look on S3 that asks for the head, and of one that lists
-  acknowledgements too, as each did before version 0.2; `look_ratio`: one by the other. `client_ms`: of making a client.
-- `sensors`: how many there were; shares and requests are given for 1,000. `load` and `cores` are the machine's.
+- `cpu_share_1000_s3`, `cpu_share_1000_file`: share of one core, once the sensors have waited for `waited_s`.
+- `cpu_share_1000_s3_begin`, `cpu_share_1000_file_begin`: share of one core in the first seconds of the wait, when the
+  sensors look most often.
+- `requests_per_s`, `requests_per_s_begin`: requests to S3 by all sensors.
+- `look_ms`, `whole_look_ms`: CPU milliseconds of a look on S3 that reads the head, and of one that also lists
+  acknowledgements, as each did before version 0.2; `look_ratio`: the first to the second. `client_ms`: of making a
+  client.
+- `sensors`: their number; shares and requests are for 1,000. `load` and `cores` are the machine's.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LOOKS = 200
 
 
 def begin(uri: str, sensors: int) -> None:
-    """Give each of so many jobs an epoch that nothing ends."""
+    """Give each of a number of jobs an epoch that nothing ends."""
 
     def trigger(number: int) -> None:
         config = CheckpointConfig(timeout=timedelta(days=1))
@@ -58,7 +59,7 @@ def begin(uri: str, sensors: int) -> None:
 
 
 def count_requests() -> Callable[[], int]:
-    """Count what all S3 stores of this process send from now on."""
+    """Count the requests of all S3 stores in this process from now on."""
     inner, sent = store._call, [0]
 
     def call(*request: object) -> object:
@@ -70,7 +71,7 @@ def count_requests() -> Callable[[], int]:
 
 
 async def wait(uri: str, sensors: int, waited_s: float, window_s: float) -> dict[str, list[float]]:
-    """Let the sensors wait; give CPU seconds and requests per second, at the begin and later."""
+    """Let the sensors wait; return CPU seconds and requests per second, at the start and later."""
     from airflow_cairn.triggers import CheckpointTrigger
 
     async def sensor(number: int) -> None:
@@ -96,7 +97,7 @@ async def wait(uri: str, sensors: int, waited_s: float, window_s: float) -> dict
 
 
 def cpu_ms(call: Callable[[], object], times: int) -> float:
-    """Give the CPU milliseconds of one call."""
+    """Return the CPU milliseconds of one call."""
     call()
     begun = time.process_time()
     for _ in range(times):
@@ -105,12 +106,12 @@ def cpu_ms(call: Callable[[], object], times: int) -> float:
 
 
 def single_looks(uri: str) -> dict[str, float]:
-    """Measure one look after the other, on S3."""
+    """Measure single looks in sequence, on S3."""
     coordinator = Coordinator(open_store(uri), "job-0")
     found = coordinator.go_on(EPOCH)
     assert isinstance(found, Waiting)
-    assert coordinator.waits_as_before(found)
-    look = cpu_ms(lambda: coordinator.waits_as_before(found), LOOKS)
+    assert coordinator.is_unchanged(found)
+    look = cpu_ms(lambda: coordinator.is_unchanged(found), LOOKS)
     whole = cpu_ms(lambda: coordinator.go_on(EPOCH), LOOKS)
     client = cpu_ms(partial(clients._make, S3Options(), uri), 10)
     return {

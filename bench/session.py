@@ -1,22 +1,22 @@
-"""What a server that Cairn runs keeps of the epochs that it has run: memory, Python workers, files, sessions.
+"""Measures what a server that Cairn runs keeps of its epochs: memory, Python workers, files, sessions.
 
 Run it as `.venv/bin/python -m bench.session [--json] [--epochs N] [--every N] [--idle SECONDS]`. A job of one stage
-runs its epochs one after the other on the server that its first stage has started, as a stage's task does:
-`SharedServer` finds the server, the client is a process. Its application (`bench/session_spark/application.py`) uses a
-Python UDF, a temporary view, a cached table and a keyed state.
+runs its epochs in sequence on the server that its first stage has started, as a stage's task does: `SharedServer` finds
+the server, the client is a process. Its application (`bench/session_spark/application.py`) uses a Python UDF, a
+temporary view, a cached table and a keyed state.
 
-Every `--every` epochs, after a garbage collection in the server, a line of `samples`:
+Every `--every` epochs, after a garbage collection in the server, it adds a line to `samples`:
 
-- `epoch`, and `epoch_s`: the median seconds of the epochs since the line before.
+- `epoch`, and `epoch_s`: the median seconds of the epochs since the previous line.
 - `server_mb`, `threads`, `open_files`: of the server's JVM; `driver_mb`: of the Python beside it.
-- `python_workers`: daemons of sessions, and their workers, that live at that moment.
-- `client_mb`: the largest peak memory of a client process since the line before.
-- `worker_mb`: of this process, which does what Airflow's task processes do.
+- `python_workers`: the sessions' daemons and their workers alive at that moment.
+- `client_mb`: the largest peak memory of a client process since the previous line.
+- `worker_mb`: of this process, which stands for Airflow's task processes.
 - `views`, `tables`: temporary views and cached tables that a new session sees.
-- `files`: below the server's own folder and its temporary one.
+- `files`: below the server's folder and its temporary folder.
 
-Then `server_growth_mb` and `worker_growth_mb`, between the first line and the last, and what is there once the server
-has ended by itself: `processes_left`, `files_left`. It ends only when it has no open session.
+Then `server_growth_mb` and `worker_growth_mb`, between the first line and the last, and the leftovers once the server
+has ended by itself: `processes_left`, `files_left`. The server ends only when it has no open session.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ from airflow.sdk import BaseHook
 from airflow_cairn.checkpoint import CheckpointConfig, Slice, StageSpec, TriggerRequest
 from airflow_cairn.checkpoint.answers import Ready, Submit
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
+from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument
 from airflow_cairn.operators import ConnectSession
 from airflow_cairn.spark.handover.conf import handover_conf
 from airflow_cairn.spark.remote.server import ConnectServer
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage.uris import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.shared_server import SharedServer
@@ -73,42 +72,40 @@ spark.stop()
 
 @dataclass
 class Job:
-    """The job, and what was measured of it.
+    """The job and its measurements.
 
     Args:
-        folder: for its storage, and for what its server writes.
-        idle: after how long the server ends.
+        folder: for its storage and its server's files.
+        idle: time without a session after which the server ends.
     """
 
     folder: Path
     idle: timedelta
     epochs: int = field(default=0, init=False)
     spent_s: list[float] = field(default_factory=list, init=False)
-    """Of the epochs since the last sample."""
+    """Seconds of the epochs since the last sample."""
     client_kb: int = field(default=0, init=False)
-    """The largest peak of a client since then."""
+    """The largest peak memory of a client since then."""
 
     def __post_init__(self) -> None:
         (self.folder / "storage").mkdir()
         self.settings = JobSettings(parse_storage_uri((self.folder / "storage").as_uri()), JOB)
 
     def server(self) -> tuple[str, ConnectServer]:
-        """Give the server as a stage's task finds it, and its nonce; the first call starts it."""
+        """Find the server as a stage's task does, and its nonce; the first call starts it."""
         small = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
         session = ConnectSession(conf=small, idle=self.idle, max_sessions=10_000)
         return SharedServer(session, "spark_here", self.settings, self.settings.coordinator(), "").take()
 
     def run_epoch(self) -> None:
-        """Run one, as the tasks of a `CheckpointedTaskGroup` do."""
+        """Run one epoch, as the tasks of a `CheckpointedTaskGroup` do."""
         begun, epoch = time.monotonic(), epoch_name(f"e{self.epochs}")
         coordinator = self.settings.coordinator()
         coordinator.trigger(TriggerRequest(epoch, Slice(), (StageSpec(STAGE, (), 2),), CheckpointConfig(retained=2)))
         submit = coordinator.begin(epoch, STAGE, f"{self.epochs}")
         assert isinstance(submit, Submit), submit
         hook = self.settings.hook()
-        handed = handover_conf(
-            submit.handover, submit.handover_key, storage=self.settings.storage, endpoint=None, region=None
-        )
+        handed = handover_conf(submit.handover, submit.handover_key, storage=self.settings.storage)
         _, server = self.server()
         submission = Submission(str(APPLICATION), session_id(submit.handover.token), handed, asdict(server))
         self.run_client(
@@ -123,7 +120,7 @@ class Job:
         self.spent_s.append(time.monotonic() - begun)
 
     def run_client(self, command: list[str], env: dict[str, str]) -> str:
-        """Run a client process to its end; gives what it has printed."""
+        """Run a client process to its end; return its output."""
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(command, env={**os.environ, **env}, stdout=output, stderr=subprocess.STDOUT)
             _, status, used = os.wait4(process.pid, 0)
@@ -161,11 +158,11 @@ class Job:
         return found
 
     def files(self) -> list[Path]:
-        """Give what the server and the clients have left below the temporary folder."""
+        """List leftovers of the server and the clients below the temporary folder."""
         return [path for path in (self.folder / "tmp").rglob("*") if path.is_file()]
 
     def server_is_gone(self) -> bool:
-        """Tell whether the record names no server any more."""
+        """Tell whether the record no longer names a server."""
         return not self.settings.coordinator().files.read(ServersDocument, KEY)[0].servers
 
 
@@ -173,7 +170,7 @@ def is_worker(process: psutil.Process) -> bool:
     """Tell whether a process is a Python worker, or one that has just ended."""
     try:
         return "pyspark.daemon" in " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # or a zombie, which is one too
+    except psutil.NoSuchProcess:  # or a zombie, which counts too
         return True
 
 
@@ -189,7 +186,7 @@ def server_process(nonce: str) -> psutil.Process:
 
 @contextmanager
 def environment(folder: Path) -> Iterator[None]:
-    """Have this process find connections, Spark and Java as a task of Airflow would, and a temporary folder."""
+    """Give this process the connections, Spark, Java and temporary folder of an Airflow task."""
     temporary = folder / "tmp"
     temporary.mkdir()
     told = {
@@ -217,10 +214,10 @@ def measure(folder: Path, epochs: int, every: int, idle: timedelta) -> dict[str,
     """Run the epochs.
 
     Args:
-        folder: for everything; deleted by the caller.
-        epochs: how many.
-        every: how many between two samples.
-        idle: after how long without a session the server ends.
+        folder: for all files; deleted by the caller.
+        epochs: number of epochs.
+        every: epochs between two samples.
+        idle: time without a session after which the server ends.
     """
     ensure_archive()
     with environment(folder):
@@ -258,7 +255,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="epochs between two samples (default: 10)")
     parser.add_argument("--idle", type=int, default=30, help="seconds after which the idle server ends (default: 30)")
     options = parser.parse_args()
-    # Airflow's own log says of the server what it says in a task.
+    # Airflow's log would report the server as in a task.
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name, redirect_stdout(sys.stderr):
         result = measure(Path(name), options.epochs, options.every, timedelta(seconds=options.idle))
     tell(result, as_json=options.json)

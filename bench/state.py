@@ -1,39 +1,39 @@
-"""What it costs to change a few rows of a keyed state, against Spark alone that merges and writes the whole.
+"""Measures a change of a few rows of a keyed state, against plain Spark that merges and rewrites the whole state.
 
 Run it as `.venv/bin/python -m bench.state [--json] [--keys N [N]] [--share S] [--epochs N] [--history N] [--fan-in N]
 [--store local|s3] [--only WAY …]`. In each epoch the same share of the keys changes. These ways take turns, in one
 session, on local files or on an S3 server:
 
-- `update`: a job does it by `epoch.update`. On S3 it has copies beside the server (task-local state).
-- `store`: the same without copies; on S3 alone, because local files are beside the server anyway.
-- `aggregate`: by `epoch.aggregate`.
-- `snapshot`: a job reads its state, takes the newest row of each key, and writes all by `epoch.snapshot`.
-- `plain`: Spark reads its folder, takes the newest row of each key, and writes a new folder. Always there.
+- `update`: a job with `epoch.update`. On S3 it has copies beside the server (task-local state).
+- `store`: the same without copies; only on S3, because local files are beside the server anyway.
+- `aggregate`: a job with `epoch.aggregate`.
+- `snapshot`: a job reads its state, takes the newest row of each key, and writes all rows by `epoch.snapshot`.
+- `plain`: Spark reads its folder, takes the newest row of each key, and writes a new folder. Always included.
 
-Before the epochs that are counted come others (`--history`), of all but the last two: with 60 of them, of 1 % each, the
-counted ones begin with many runs and write a new base once. The figures count that epoch, and those that merge runs, as
-often as they come.
+Other epochs (`--history`) precede the measured ones, for all but the last two ways: with 60 of them, of 1 % each, the
+measured epochs begin with many deltas and write a new base once. The figures weight that epoch, and those that merge
+deltas, as often as they occur.
 
-- `update_ratio`: seconds of a block that updates by those of plain Spark, epochs with a new base included;
+- `update_ratio`: seconds of a block that updates, to those of plain Spark, including epochs with a new base;
   `update_cpu_ratio`: CPU seconds, with those of the JVM.
-- `update_run_ratio`, `update_merge_ratio`, `update_base_ratio`: of the epochs that wrote a run, of those that merged
-  runs, and of those that wrote a new base; medians.
-- `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`; `store_ratio`, `snapshot_ratio` and
-  so on: of those ways.
-- `by_snapshot_ratio`: seconds of the block that updates by those of the one that writes a snapshot.
-- `bytes_share`: bytes of data that an updating epoch writes, by those of a whole snapshot: runs, merged runs and new
-  bases, and whatever it deletes again itself.
-- `read_all_ratio`: seconds to read the updated state, by those of plain Spark's folder, with the `runs` of the end;
-  `read_all_store_ratio`: without copies.
-- `base_every`: epochs from one new base to the next, by the bounds that a job has.
-- `live_files`: of the updated state, the most that a checkpoint named, of all epochs.
-- `restore_any`: whether the state of each of the `retained` checkpoints is what plain Spark had after that epoch.
-- `savepoint`: of the updated state at the end, `carried` as it is with its runs, and `flattened`, after a compaction:
-  `seconds` until it is there, the compaction included, `bytes` of data, and `read_seconds` to read the state; None
-  where there are no runs.
-- `at_200_million_keys`: with two sizes (`--keys 500000 5000000`), what a straight line through both says of that many:
-  bytes of a snapshot, seconds of an epoch, and a sentence. The figures beside it are of the second size.
-- `equal`: whether the updated state is what plain Spark has. `seconds`: medians. `load`, `cores`.
+- `update_run_ratio`, `update_merge_ratio`, `update_base_ratio`: of the epochs that wrote a delta, that merged deltas,
+  and that wrote a new base; medians.
+- `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`; `store_ratio`, `snapshot_ratio` and so
+  on: of those ways.
+- `by_snapshot_ratio`: seconds of the block that updates, to those of the block that writes a snapshot.
+- `bytes_share`: bytes of data that an updating epoch writes, to those of a whole snapshot: deltas, merged deltas and
+  new bases, and everything that the epoch deletes again.
+- `read_all_ratio`: seconds to read the updated state, to those of plain Spark's folder, with the deltas at the end
+  (`runs`); `read_all_store_ratio`: without copies.
+- `base_every`: epochs from one new base to the next, by a job's limits.
+- `live_files`: the most files of the updated state that a checkpoint named.
+- `restore_any`: true if each of the `retained` checkpoints has the state that plain Spark had after that epoch.
+- `savepoint`: of the updated state at the end, `carried` with its deltas, and `flattened`, after a compaction:
+  `seconds` until it exists, with the compaction, `bytes` of data, and `read_seconds` to read the state; None if there
+  are no deltas.
+- `at_200_million_keys`: with two sizes (`--keys 500000 5000000`), the extrapolation of a straight line through both:
+  bytes of a snapshot, seconds of an epoch, and a sentence. The other figures are of the second size.
+- `equal`: true if the updated state equals plain Spark's. `seconds`: medians. `load`, `cores`.
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ _MERGE = {"value": "max", "text": "max", "share": "max"}
 _COLUMNS = ("key", *_MERGE)
 _READS = 5
 _RETAINED = 3
-"""Checkpoints, each of which is restored in the end."""
+"""Retained checkpoints, each of which is restored at the end."""
 _COPIES_BYTES = 16 << 30
 WAYS = ("update", "store", "aggregate", "snapshot")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where all is stored."""
+    """The place of all files."""
 
     url: str
-    """Of a folder; of the pipelines' storage."""
+    """URLs: of a folder; of the pipelines' storage."""
     spark_url: str
     s3: S3Options | None = None
     copies: Path | None = None
@@ -104,7 +104,7 @@ class _Copied(Pipeline):
 
 @contextmanager
 def _place(folder: Path, store: str) -> Iterator[tuple[Place, Mapping[str, str]]]:
-    """Give where to store all, and the conf by which Spark gets there."""
+    """Yield the place of all files, and Spark's conf for access."""
     if store == "local":
         yield Place(f"file://{folder}", f"file://{folder}"), {}
         return
@@ -118,7 +118,7 @@ def _place(folder: Path, store: str) -> Iterator[tuple[Place, Mapping[str, str]]
             secret_key=server.secret_key,
         )
         bucket = server.create_bucket("state")
-        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(server.endpoint_url, server.region)}
+        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(S3Options(server.endpoint_url, server.region))}
         yield Place(f"s3://{bucket}/jobs", f"s3a://{bucket}", options, copies), conf
 
 
@@ -139,7 +139,7 @@ def _deleted_bytes() -> Iterator[list[int]]:
 def measure(
     keys: int, share: float, epochs: int, history: int, fan_in: int, store: str, only: Sequence[str]
 ) -> dict[str, object]:
-    """Let the ways take turns; give the figures."""
+    """Let the ways take turns; return the figures."""
     with tempfile.TemporaryDirectory(prefix="cairn-state-") as folder, _place(Path(folder), store) as (place, conf):
         spark = session_builder().config("spark.driver.memory", "3g").config(map={**conf}).getOrCreate()
         try:
@@ -160,7 +160,7 @@ class _Bench:
         self._files = {name: self._sizes(name) for name in self._jobs}
         self._most_live = 0
         self._epoch_of: dict[int, int] = {}
-        """By checkpoint of the job that updates, its epoch's number."""
+        """By checkpoint of the updating job, its epoch's number."""
 
     def _pipeline(self, name: str) -> Pipeline:
         kind = _Copied if name == "update" and self._place.copies is not None else Pipeline
@@ -175,7 +175,7 @@ class _Bench:
         first.write.parquet(self._plain)
         for name in self._jobs:
             self._epoch(name, 0, first)
-        # A base's size is a snapshot's: its files are laid out alike.
+        # A base has a snapshot's size: its files are laid out alike.
         snapshot = sum(self._sizes("update").values())
         for number in range(1, history + 1):
             for name in self._jobs:
@@ -196,7 +196,7 @@ class _Bench:
         for name, rounds in found.items():
             of_runs = [each.size_bytes for each in rounds if each.kind == "run"]
             share = self._count / self._keys
-            # Where each epoch writes a base, its run has gone.
+            # If each epoch writes a base, its delta is gone.
             written = int(statistics.median(of_runs) if of_runs else share * snapshot)
             with mock.patch.object(runs, "FAN_IN", self._fan_in):
                 counts[name] = cycle(snapshot, written, share, partials=name == "aggregate")
@@ -246,14 +246,14 @@ class _Bench:
         return not mine.exceptAll(wanted).count() and not wanted.exceptAll(mine).count()
 
     def _restores_any(self) -> bool:
-        """Tell whether each retained checkpoint has what plain Spark had, of those after which it wrote a folder."""
+        """Tell whether each retained checkpoint has plain Spark's state, for those after which Spark wrote a folder."""
         retained = [each.id for each in self._jobs["update"].coordinator.head().completed][-_RETAINED:]
         plain = f"{self._place.spark_url}/plain-"
         known = [each for each in retained if each in self._epoch_of]
         return bool(known) and all(self._is_equal(each, f"{plain}{self._epoch_of[each]}") for each in known)
 
     def _live(self) -> list[File]:
-        """Give the files of the updated state that the newest checkpoint names."""
+        """Return the files of the updated state in the newest checkpoint."""
         coordinator = self._jobs["update"].coordinator
         entry = coordinator.head().completed[-1]
         [mine] = of_checkpoint(coordinator.files, entry.metadata, lambda _: True)
@@ -263,20 +263,20 @@ class _Bench:
         return keys.selectExpr("key", f"{number}L AS value", "md5(CAST(key AS STRING)) AS text", "key / 7 AS share")
 
     def _changed(self, number: int) -> DataFrame:
-        """Give the rows of one epoch; `value` grows, so that the newest of a key is the largest too."""
+        """Return the rows of one epoch; `value` grows, so that a key's newest row also has the largest value."""
         if self._count == self._keys:
             return self._rows(self._spark.range(self._keys).withColumnRenamed("id", "key"), number)
         keys = self._spark.range(self._count).selectExpr(f"pmod(xxhash64(id, {number}L), {self._keys}L) AS key")
         return self._rows(keys.distinct(), number)
 
     def _merge(self, first: int, last: int) -> None:
-        """Have plain Spark take in the rows of some epochs."""
+        """Let plain Spark merge the rows of some epochs."""
         rows = self._newest(self._spark.read.parquet(self._plain), first, last)
         self._plain = f"{self._place.spark_url}/plain-{last}"
         rows.write.parquet(self._plain)
 
     def _newest(self, before: DataFrame, first: int, last: int) -> DataFrame:
-        """Give the newest row of each key, of rows and of what some epochs change in them."""
+        """Return the newest row of each key among rows and the changes of some epochs."""
         from pyspark.sql import functions as F
 
         rows = before.withColumn("epoch", F.lit(0))
@@ -285,7 +285,7 @@ class _Bench:
         return rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE))
 
     def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, Kind]:
-        """Run one epoch; gives what its block took, the bytes that it wrote, and their kind."""
+        """Run one epoch; return the cost of its block, the bytes that it wrote, and their kind."""
         pipeline, run_id = self._jobs[name], f"epoch {number}"
         pipeline.trigger(run_id)
         epoch = pipeline.epoch(run_id)

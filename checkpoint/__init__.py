@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 from .. import import_when_used
 
 if TYPE_CHECKING:
-    from .completion.assemble import BrokenAckError as BrokenAckError
-    from .completion.assemble import FinalizeError as FinalizeError
+    from .acts.assemble import BrokenAckError as BrokenAckError
+    from .acts.assemble import FinalizeError as FinalizeError
+    from .answers import TriggerRequest as TriggerRequest
     from .config import CheckpointConfig as CheckpointConfig
+    from .config import ExponentialDelayRestart as ExponentialDelayRestart
+    from .config import FailureRateRestart as FailureRateRestart
+    from .config import FixedDelayRestart as FixedDelayRestart
+    from .config import NoRestart as NoRestart
     from .config import RegionalCheckpoints as RegionalCheckpoints
     from .coordinator import Coordinator as Coordinator
     from .documents.attempt import Slice as Slice
@@ -52,14 +57,9 @@ if TYPE_CHECKING:
     from .errors import UndeliveredNoticesError as UndeliveredNoticesError
     from .extensions.committables import CheckpointNotice as CheckpointNotice
     from .extensions.committables import Committable as Committable
-    from .extensions.listeners import CheckpointListener as CheckpointListener
-    from .extensions.master_hooks import MasterHook as MasterHook
+    from .extensions.contracts import CheckpointListener as CheckpointListener
+    from .extensions.contracts import MasterHook as MasterHook
     from .reasons import RequestKind as RequestKind
-    from .request import TriggerRequest as TriggerRequest
-    from .restart_strategies import ExponentialDelayRestart as ExponentialDelayRestart
-    from .restart_strategies import FailureRateRestart as FailureRateRestart
-    from .restart_strategies import FixedDelayRestart as FixedDelayRestart
-    from .restart_strategies import NoRestart as NoRestart
     from .runtime import Runtime as Runtime
     from .runtime import system_runtime as system_runtime
     from .savepoints.disposal import HistoryRule as HistoryRule
@@ -80,11 +80,11 @@ _WHERE = {
     "AlreadyReadError": ".errors",
     "AssetEvent": ".source",
     "AssetEvents": ".sources.values",
-    "BrokenAckError": ".completion.assemble",
+    "BrokenAckError": ".acts.assemble",
     "CheckpointConfig": ".config",
     "CheckpointError": ".errors",
     "CheckpointFailedError": ".errors",
-    "CheckpointListener": ".extensions.listeners",
+    "CheckpointListener": ".extensions.contracts",
     "CheckpointNotReadyError": ".errors",
     "CheckpointNotice": ".extensions.committables",
     "Committable": ".extensions.committables",
@@ -92,12 +92,12 @@ _WHERE = {
     "Coordinator": ".coordinator",
     "DagNotPausedError": ".errors",
     "DataInterval": ".sources.interval",
-    "ExponentialDelayRestart": ".restart_strategies",
-    "FailureRateRestart": ".restart_strategies",
+    "ExponentialDelayRestart": ".config",
+    "FailureRateRestart": ".config",
     "FencedError": ".errors",
     "FileSource": ".sources.files",
-    "FinalizeError": ".completion.assemble",
-    "FixedDelayRestart": ".restart_strategies",
+    "FinalizeError": ".acts.assemble",
+    "FixedDelayRestart": ".config",
     "HeadLostError": ".errors",
     "HistoryRule": ".savepoints.disposal",
     "InvalidConfigError": ".errors",
@@ -107,10 +107,10 @@ _WHERE = {
     "JobOwnedError": ".errors",
     "JobPausedError": ".errors",
     "ListenerError": ".errors",
-    "MasterHook": ".extensions.master_hooks",
+    "MasterHook": ".extensions.contracts",
     "MasterHookError": ".errors",
     "NoCheckpointError": ".errors",
-    "NoRestart": ".restart_strategies",
+    "NoRestart": ".config",
     "NoSavepointError": ".errors",
     "NonRestoredStateError": ".errors",
     "NotTriggeredError": ".errors",
@@ -136,7 +136,7 @@ _WHERE = {
     "StageSpec": ".documents.attempt",
     "StorageLostError": ".errors",
     "TooMuchContentionError": ".errors",
-    "TriggerRequest": ".request",
+    "TriggerRequest": ".answers",
     "UndeliveredNoticesError": ".errors",
     "system_runtime": ".runtime",
 }

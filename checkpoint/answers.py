@@ -1,17 +1,62 @@
-"""What the coordinator answers: plain values, one class for each answer."""
+"""The coordinator's answers as plain values, one class each, and the trigger's request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .documents.attempt import Handover, PendingDocument
+from ..storage.names import check_name
+from .config import CheckpointConfig
+from .documents.attempt import Handover, Owner, PendingDocument, Slice, StageSpec
 from .documents.entries import EndedEntry
-from .reasons import Reason
+from .documents.read_windows import WindowText
+from .documents.run_window import window_text
+from .errors import InvalidConfigError
+from .reasons import Reason, RequestKind
+from .source import RunFacts, Source
+from .stage_graph import check_stages
+from .validation import check_distinct
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRequest:
+    """A request to start an epoch's next attempt."""
+
+    epoch: str
+    """The epoch's name (`layout.epoch_name` of the run id)."""
+    slice: Slice
+    """The epoch's input, used if this is its first trigger (semantics T8)."""
+    stages: tuple[StageSpec, ...]
+    config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    owner: Owner | None = None
+    """The asking DAG run. Without one a request keeps no place in the queue, because its end could not be seen."""
+    kind: RequestKind = RequestKind.MANUAL
+    listeners: tuple[str, ...] = ()
+    """Names of the listeners to notify of the attempt's end (C4, D4); the epoch's later attempts have the same."""
+    hooks: tuple[str, ...] = ()
+    """Names of the master hooks that have to answer, in order; later attempts have the same (semantics T7)."""
+    sources: tuple[Source, ...] = ()
+    """Sources that choose the epoch's input at its first trigger (semantics T8)."""
+    run: RunFacts | None = None
+    """Facts for the sources; required if there are any."""
+
+    @property
+    def window(self) -> WindowText | None:
+        """The epoch's window, for people; None where a source chooses the input."""
+        return None if self.sources else window_text(self.slice)
+
+    def __post_init__(self) -> None:
+        """Check the epoch's name, the topology and the listeners' names."""
+        check_name("epoch", self.epoch)
+        check_stages(self.stages, self.config)
+        if self.sources and self.run is None:
+            raise InvalidConfigError("a request with sources needs `run`, the facts of the DAG run", epoch=self.epoch)
+        check_distinct("listener", self.listeners)
+        check_distinct("hook", self.hooks)
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One thing that is wrong with a completed checkpoint (semantics R1)."""
+    """One damage of a completed checkpoint (semantics R1)."""
 
     checkpoint: int
     key: str
@@ -25,10 +70,10 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class FilesProgress:
-    """How far long work on many files is."""
+    """Progress of long work on many files."""
 
     files: int
-    """How many there are; 0 where that shows only at the end."""
+    """Number of all files; 0 while unknown."""
     files_done: int
     size_bytes: int
     bytes_done: int
@@ -44,24 +89,24 @@ class Triggered:
     damages: tuple[Damage, ...] = ()
     """Why newer completed checkpoints were not restored."""
     log: tuple[str, ...] = ()
-    """What the sources have to say, if this trigger fixed the epoch's input."""
+    """Log lines of the sources, if this trigger fixed the epoch's input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """No checkpoint came of the request."""
+    """The request waits or is refused; no checkpoint was triggered."""
 
     reason: Reason
     detail: str
     position: int | None = None
-    """The request's 1-based place in the queue, where it is to ask again (semantics T2); None: it is refused."""
+    """1-based place in the queue of a request that has to ask again (semantics T2); None: the request is refused."""
     retry_at_ms: int | None = None
-    """When asking again may help at the earliest (semantics T3), milliseconds since 1970 UTC."""
+    """Earliest time at which asking again may help (semantics T3), milliseconds since 1970 UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochCompleted:
-    """The epoch is done; running it again would fold its input in twice."""
+    """The epoch has completed; running it again would fold its input in twice."""
 
     epoch: str
     checkpoint: int
@@ -69,27 +114,30 @@ class EpochCompleted:
 
 @dataclass(frozen=True, slots=True)
 class InputRefused:
-    """A source has nothing that the epoch may read; no checkpoint was made."""
+    """A source has no input for the epoch; no checkpoint was triggered."""
 
     source: str
     detail: str
     all_read: bool = False
-    """Whether other epochs have read all that each of its sources was to give to this one."""
+    """Whether other epochs have read all input of the epoch, from each of its sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyRead:
-    """The state holds all that the epoch was to read; reading it again would count it twice."""
+    """The state holds all of the epoch's input already; reading it again would count it twice."""
 
     epoch: str
     window: str
-    """The epoch's window, for people; of what a source gives, which part of it was read."""
+    """The epoch's window, for people; with a source, its description of the input that was read."""
     checkpoint: int
     """The oldest retained checkpoint that holds the window, as all newer ones do; with a source the newest."""
     back_to: int | None
-    """The newest retained checkpoint that holds none of it; None: there is none, or the job has read nothing since."""
+    """The newest retained checkpoint without any of the window; None: there is none, or the job has read nothing since.
+    """
     source: str = ""
-    """The source that says so; empty: the run's data interval was read."""
+    """The source that answered; empty: the run's data interval was read."""
+    again: str = ""
+    """Advice with the command that reads the interval again; empty with a source."""
 
 
 TriggerAnswer = Triggered | Declined | EpochCompleted | AlreadyRead | InputRefused
@@ -101,14 +149,14 @@ class Restarted:
 
     stage: str
     claimant: str
-    """The task that held the execution which was replaced: the Airflow task instance's id, one per try. If the task has
-    another id by now, it has been cleared already. Empty where no task is known, and for a stage that has failed by
-    itself: its task runs again without a clear, unless it has ended well meanwhile."""
+    """The Airflow task instance that held the replaced execution: its id, one per try. If the task has another id by
+    now, it has been cleared already. Empty where no task is known, and for a stage that has failed by itself: its task
+    runs again without a clear, unless it has succeeded in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """The caller, and no other task, is to submit the stage's application."""
+    """The caller, and no other task, has to submit the stage's application."""
 
     handover: Handover
     handover_key: str
@@ -118,7 +166,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """An earlier try has submitted the application and its driver lives on: the caller waits for that one (F5)."""
+    """The driver of an earlier try lives on: the caller waits for it instead of submitting (semantics F5)."""
 
     handover: Handover
     restarted: tuple[Restarted, ...] = ()
@@ -129,7 +177,7 @@ class Reconnect:
 class StageAcknowledged:
     """The stage has acknowledged already; there is nothing to submit.
 
-    Its handover names the asking try from now on, so a later failover of its region clears that one (semantics F5).
+    The handover names the asking try from now on, so a later failover of the region clears that try (semantics F5).
     """
 
     checkpoint: int
@@ -139,9 +187,9 @@ class StageAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A stage that this one reads from has declined, so there is nothing to submit before that one has run again (B4).
+    """An upstream stage has declined, so this stage is not submitted before the upstream has run again (B4).
 
-    The next attempt of the epoch gives both new executions; a later try of this stage finds them.
+    The epoch's next attempt gives both stages new executions, which a later try of this stage finds.
     """
 
     checkpoint: int
@@ -149,34 +197,34 @@ class Cancelled:
     upstream: str
     """The stage that declined."""
     detail: str
-    """Why it did, in one line."""
+    """Reason of its decline, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamsNotReady:
-    """Stages that this one reads from run again first; nothing was claimed, and this one is to ask again (F1, B1)."""
+    """Upstream stages run again first; nothing was claimed, and the caller has to ask again (semantics F1, B1)."""
 
     checkpoint: int
     attempt: int
     upstreams: tuple[str, ...]
-    """Stages that it reads from and that have not acknowledged."""
+    """Upstream stages that have not acknowledged."""
     restarted: tuple[Restarted, ...] = ()
     """Stages of the job whose tasks have to run again and have not begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The epoch's next attempt waits for a free place (T2); nothing was claimed, and the caller is to ask again."""
+    """The epoch's next attempt waits for a free place (T2); nothing was claimed, and the caller has to ask again."""
 
     checkpoint: int
     """The epoch's last attempt."""
     detail: str
-    """What it waits for."""
+    """Reason for the wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerFirst:
-    """Only the task that triggers can open the epoch's next attempt, which stands on another checkpoint (T7, T8)."""
+    """Only the task that triggers can open the epoch's next attempt, which has another base checkpoint (T7, T8)."""
 
     checkpoint: int
     """The epoch's last attempt."""
@@ -196,7 +244,7 @@ class FailedOver:
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """The report changes nothing; `why` says so for the log."""
+    """The report changes nothing; `why` gives the reason for the log."""
 
     why: str
 
@@ -207,25 +255,25 @@ class AbandonedRegion:
 
     checkpoint: int
     stages: tuple[str, ...]
-    """Stages that it will leave out: those given up so far, and what reads from them."""
+    """Stages that it will leave out: those given up so far, and their downstream stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The epoch's checkpoint is pending and not everyone has acknowledged."""
+    """The epoch's checkpoint is pending and not all stages have acknowledged."""
 
     checkpoint: int
     attempt: int
     acknowledged: tuple[str, ...]
     missing: tuple[str, ...]
     hooks: tuple[str, ...] = ()
-    """Master hooks that have not answered: the task that triggers has not come to its end, and no stage begins."""
+    """Master hooks that have not answered: the task that triggers has not finished, and no stage begins."""
     restarted: tuple[Restarted, ...] = ()
     """Stages whose tasks have to run again after a failover, and have not begun."""
     quiet_until_ms: int = field(default=0, compare=False)
-    """Until then only another version of the head ends the wait, because the task that acknowledges last completes the
-    checkpoint; the acknowledgements themselves have to be looked at only in case that task has died. Milliseconds since
-    1970 UTC; 0: look at them each time."""
+    """Time until which only a new version of the head ends the wait, because the last stage's task completes the
+    checkpoint; the acknowledgements have to be looked at only in case that task has died. Milliseconds since 1970 UTC;
+    0: look at them each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +282,7 @@ class Ready:
 
     checkpoint: int
     left_out: tuple[str, ...] = ()
-    """Stages that it would complete without by now, in order (semantics B3, F6)."""
+    """Stages that it would leave out now, in order (semantics B3, F6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,17 +298,17 @@ class Failed:
     job_failed: bool = False
     """Whether the job failed with it (semantics D5, F4)."""
     for_good: bool = False
-    """Whether that is because a try had failed that only a person can let another one follow (semantics F4)."""
+    """Whether a try has finally failed, so that only a person can start another one (semantics F4)."""
     paused: bool = False
-    """Whether the DAG's pause is waited out; `tolerated` too: the epoch goes on afterwards (semantics S1)."""
+    """Whether the DAG is paused; `tolerated` is True too: the epoch goes on after the pause (semantics S1)."""
     trigger_first: bool = False
-    """Whether only the task that triggers can open the next attempt, which stands on another checkpoint (T7, T8)."""
+    """Whether only the task that triggers can open the next attempt, which has another base checkpoint (T7, T8)."""
     left_behind: bool = False
-    """Whether so many other epochs have ended since that only a trigger opens the next attempt."""
+    """Whether only a trigger opens the next attempt, because many other epochs have ended since."""
 
 
 def failed(newest: EndedEntry) -> Failed:
-    """Say that an epoch's newest attempt ended without completing, from what the head keeps of it."""
+    """Make the answer for an epoch whose newest attempt ended without completing, from its history entry."""
     reason = newest.reason or Reason.JOB_FAILURE
     return Failed(
         newest.id,

@@ -1,4 +1,4 @@
-"""What is asked of the coordinator, and its answers: plain values."""
+"""Checkpoint options of a job, and its restart strategy."""
 
 from __future__ import annotations
 
@@ -8,78 +8,244 @@ from typing import Literal
 
 from ..storage.names import shorten
 from ..storage.uris import check_storage_uri
+from .documents.attempt import RestartKind, RestartRule
+from .documents.entries import MAX_FAILURES
 from .documents.head import MAX_HISTORY
 from .errors import InvalidConfigError
-from .restart_strategies import RestartStrategy, check_strategy
-from .validation import check_choice, check_whole, refuses_unknown
+from .validation import check_choice, check_span, check_whole, refuses_unknown
+
+# The author's options: restart strategies with Flink's names (semantics F4). `rules/restarts` decides by them.
+
+
+MAX_DELAY = timedelta(days=7)
+"""The longest delay before a restart."""
+
+
+@refuses_unknown
+@dataclass(frozen=True, slots=True)
+class NoRestart:
+    """Do not restart: the first failed try fails the epoch."""
+
+    def rule(self) -> RestartRule:
+        """Give what travels with an attempt."""
+        return RestartRule(RestartKind.NONE)
+
+
+@refuses_unknown
+@dataclass(frozen=True, slots=True)
+class FixedDelayRestart:
+    """Restart an epoch up to `attempts` times, each time after the same delay. The next epoch starts at 0.
+
+    Raises:
+        InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
+    """
+
+    attempts: int = 1
+    """Restarts of an epoch before the job fails; at least 1."""
+    delay: timedelta = timedelta(seconds=1)
+    """Delay from the failure to the restart; 0 to `MAX_DELAY`."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds where the DAG is parsed."""
+        check_whole("attempts", self.attempts)
+        _check_span("delay", self.delay, timedelta(0))
+
+    def rule(self) -> RestartRule:
+        """Give what travels with an attempt."""
+        return RestartRule(RestartKind.FIXED_DELAY, attempts=self.attempts, delay_ms=_ms(self.delay))
+
+
+@refuses_unknown
+@dataclass(frozen=True, slots=True)
+class ExponentialDelayRestart:
+    """Restart after a delay that grows with each failure of any epoch, and is reset after a quiet time.
+
+    Raises:
+        InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
+    """
+
+    initial_delay: timedelta = timedelta(seconds=1)
+    """Delay before the first restart; 1 ms to `max_delay`."""
+    max_delay: timedelta = timedelta(minutes=1)
+    """Longest delay; up to `MAX_DELAY`."""
+    multiplier: float = 1.5
+    """Factor by which each delay is longer than the one before; more than 1, up to 100."""
+    jitter: float = 0.1
+    """Random part of the delay, so that jobs that fail together do not restart together: 0.1 makes the delay up to a
+    tenth longer or shorter, but never shorter than `initial_delay` or longer than `max_delay`; 0 to 1. The jitter is
+    derived from job, epoch and count, so every process computes the same delay."""
+    reset_after: timedelta = timedelta(hours=1)
+    """Time without a failure, counted from the last restart, after which delay and count are reset; 1 ms to 365 days.
+    """
+    attempts: int | None = None
+    """Restarts in a row before the job fails; at least 1. None: no limit."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds where the DAG is parsed."""
+        _check_span("max_delay", self.max_delay, timedelta(milliseconds=1))
+        _check_span("initial_delay", self.initial_delay, timedelta(milliseconds=1), self.max_delay, "max_delay")
+        _check_number("multiplier", self.multiplier, 1, 100, above=True)
+        _check_number("jitter", self.jitter, 0, 1)
+        _check_span("reset_after", self.reset_after, timedelta(milliseconds=1), timedelta(days=365))
+        if self.attempts is not None:
+            check_whole("attempts", self.attempts)
+
+    def rule(self) -> RestartRule:
+        """Give what travels with an attempt."""
+        return RestartRule(
+            RestartKind.EXPONENTIAL_DELAY,
+            attempts=self.attempts,
+            delay_ms=_ms(self.initial_delay),
+            max_delay_ms=_ms(self.max_delay),
+            multiplier=float(self.multiplier),
+            jitter=float(self.jitter),
+            interval_ms=_ms(self.reset_after),
+        )
+
+
+@refuses_unknown
+@dataclass(frozen=True, slots=True)
+class FailureRateRestart:
+    """Restart while no more than `max_failures` tries fail in any `interval`, over all epochs of the job.
+
+    Raises:
+        InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
+    """
+
+    max_failures: int = 1
+    """Failures in an interval that lead to a restart; 1 to `MAX_FAILURES`. With one more the job fails."""
+    interval: timedelta = timedelta(minutes=1)
+    """Length of the interval; 1 ms to 365 days."""
+    delay: timedelta = timedelta(seconds=1)
+    """Delay from the failure to the restart; 0 to `MAX_DELAY`."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds where the DAG is parsed."""
+        check_whole("max_failures", self.max_failures)
+        if self.max_failures > MAX_FAILURES:
+            raise InvalidConfigError(f"max_failures must be at most {MAX_FAILURES}", max_failures=self.max_failures)
+        _check_span("interval", self.interval, timedelta(milliseconds=1), timedelta(days=365))
+        _check_span("delay", self.delay, timedelta(0))
+
+    def rule(self) -> RestartRule:
+        """Give what travels with an attempt."""
+        return RestartRule(
+            RestartKind.FAILURE_RATE,
+            attempts=self.max_failures,
+            delay_ms=_ms(self.delay),
+            interval_ms=_ms(self.interval),
+        )
+
+
+RestartStrategy = NoRestart | FixedDelayRestart | ExponentialDelayRestart | FailureRateRestart
+
+
+def check_strategy(strategy: object) -> None:
+    """Check the option `restart_strategy`.
+
+    Raises:
+        InvalidConfigError: the value is no restart strategy.
+    """
+    if strategy is not None and not isinstance(strategy, RestartStrategy):
+        raise InvalidConfigError(
+            "restart_strategy must be a NoRestart, FixedDelayRestart, ExponentialDelayRestart or FailureRateRestart, "
+            "or None for Airflow's own retries",
+            restart_strategy=shorten(strategy),
+        )
+
+
+def _ms(span: timedelta) -> int:
+    return -(-span // timedelta(milliseconds=1))
+
+
+def _check_span(option: str, value: object, least: timedelta, most: timedelta = MAX_DELAY, most_is: str = "") -> None:
+    if not isinstance(value, timedelta) or not least <= value <= most:
+        bound = f"{most_is} ({most})" if most_is else str(most)
+        raise InvalidConfigError(
+            f"{option} must be a timedelta of at least {least} and at most {bound}", **{option: repr(value)}
+        )
+
+
+def _check_number(option: str, value: object, least: float, most: float, *, above: bool = False) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (least < value if above else least <= value) or not value <= most:  # type: ignore[operator]
+        word = "more than" if above else "at least"
+        raise InvalidConfigError(
+            f"{option} must be a number of {word} {least} and at most {most}", **{option: shorten(value)}
+        )
+
 
 FAILOVERS = ("region", "full")
-"""What `CheckpointConfig.failover` may be."""
+"""Values of `CheckpointConfig.failover`."""
 
 DEFAULT_TIMEOUT = timedelta(hours=6)
-"""An epoch does the work itself, where Flink's ten minutes only take a snapshot."""
+"""Timeout of a checkpoint; Flink's ten minutes cover only a snapshot, but an epoch also does the work."""
 
 
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """How a job makes checkpoints (semantics S3).
+    """Checkpoint options of a job (semantics S3).
 
     Raises:
         InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
-        UnsupportedStorageError: the scheme of `savepoint_target` is none of ours.
+        UnsupportedStorageError: Cairn does not support the scheme of `savepoint_target`.
         InvalidKeyError: `savepoint_target` is of no accepted form.
     """
 
     timeout: timedelta = DEFAULT_TIMEOUT
-    """After this long a pending checkpoint expires (semantics D2); more than zero."""
+    """Time after which a pending checkpoint expires (semantics D2); more than zero."""
     retained: int = 3
     """Completed checkpoints to keep (semantics C3); at least 1."""
     max_concurrent_checkpoints: int = 1
     """Epochs that may be pending at once; 1 to `MAX_HISTORY`."""
     min_pause: timedelta = timedelta(0)
-    """How long after a completion the next periodic request is admitted at the earliest (semantics T3); not negative.
+    """Shortest time from a completion to the admission of the next periodic request (semantics T3); not negative.
     Manual requests ignore it."""
     tolerable_failed_checkpoints: int = 0
     """Failed checkpoints in a row that the job tolerates before it fails (semantics D5); at least 0. Only failures
     of checkpoints themselves count: declined, expired, storage."""
     allow_non_restored_state: bool = False
-    """Start although the latest checkpoint holds state of a stage that the job no longer has; it is then left behind
+    """Start although the latest checkpoint holds state of a stage that the job no longer has; this state is left behind
     and cannot come back (semantics R3)."""
     unaligned: bool = False
-    """Complete without stages that lag, once `alignment_timeout` has run out; what they have not read is kept for their
-    next run (semantics B3). Only with `max_concurrent_checkpoints` = 1 (S3)."""
+    """Complete without lagging stages once `alignment_timeout` has run out; their unread input is kept for their next
+    run (semantics B3). Only with `max_concurrent_checkpoints` = 1 (S3)."""
     alignment_timeout: timedelta = timedelta(0)
-    """With `unaligned`: how long after the trigger to wait for all stages; not negative, and less than `timeout`."""
+    """With `unaligned`: time after the trigger to wait for all stages; not negative, and less than `timeout`."""
     max_backlog: int = 4
     """With `unaligned`: epochs that a stage may lag behind; at least 1. At the bound the checkpoint waits for it."""
     regional: RegionalCheckpoints | None = None
     """Complete although some regions failed (semantics F6); None: never."""
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
-    """`at_least_once`: a stage reads what its upstreams have acknowledged by then, and reads the rest in its next run
-    (semantics B2). Not with `unaligned` or `regional`. A savepoint says which stages have still to read (P1)."""
+    """`at_least_once`: a stage reads only upstream output that is acknowledged when it begins, and the rest in its next
+    run (semantics B2). Not with `unaligned` or `regional`. A savepoint names the stages that have still to read (P1).
+    """
     restart_strategy: RestartStrategy | None = None
-    """Whether a failed try of a stage is followed by another, and when (semantics F4); None: Airflow's own retries
-    decide."""
+    """Decides whether and when another try follows a failed one (semantics F4); None: Airflow's own retries decide."""
     failover: Literal["region", "full"] = "region"
-    """What runs again after a failure (semantics F1): what has to, or with `full` every stage that has begun."""
+    """Stages that run again after a failure (semantics F1): with `region` only those that have to, with `full` every
+    stage that has begun."""
+
+    on_gap: Literal["report", "refuse"] = "report"
+    """Treatment of a run that begins after a window of time that no run has read (semantics T12): `report` logs the
+    gap, `refuse` fails the run before it reads. Only for runs that read their data interval, one at a time."""
 
     savepoint_target: str | None = None
-    """URI of the folder below which savepoints are made that name no place of their own (semantics P1); known to the
-    job from its next trigger on. None: each has to name one."""
+    """URI of the default folder for savepoints (semantics P1); known to the job from its next trigger on. None: each
+    savepoint has to name a target."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
         if self.savepoint_target is not None:
             object.__setattr__(self, "savepoint_target", check_storage_uri(self.savepoint_target))
-        if not isinstance(self.timeout, timedelta) or self.timeout_ms < 1:
-            raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
+        check_span("timeout", self.timeout)
         if not isinstance(self.min_pause, timedelta) or self.min_pause < timedelta(0):
             raise InvalidConfigError("min_pause must be a timedelta of at least zero", min_pause=repr(self.min_pause))
         for option in ("retained", "max_concurrent_checkpoints"):
             check_whole(option, getattr(self, option))
         if self.max_concurrent_checkpoints > MAX_HISTORY:
-            # All that is pending may end in one swap (S1, D2, C2), and the history must tell each outcome (D3).
+            # All pending checkpoints may end in one swap (S1, D2, C2), and the history must hold each outcome (D3).
             raise InvalidConfigError(
                 f"max_concurrent_checkpoints must be at most {MAX_HISTORY}",
                 max_concurrent_checkpoints=shorten(self.max_concurrent_checkpoints),
@@ -120,6 +286,13 @@ class CheckpointConfig:
 
     def _check_mode(self) -> None:
         check_choice("failover", self.failover, FAILOVERS)
+        check_choice("on_gap", self.on_gap, ON_GAP)
+        if self.on_gap == REFUSE and self.max_concurrent_checkpoints > 1:
+            raise InvalidConfigError(
+                "on_gap='refuse' needs max_concurrent_checkpoints=1: of two runs at once the later one begins after a "
+                "window that the earlier one has still to read",
+                max_concurrent_checkpoints=self.max_concurrent_checkpoints,
+            )
         check_choice("mode", self.mode, MODES)
         if self.mode == AT_LEAST_ONCE and (self.unaligned or self.regional is not None):
             raise InvalidConfigError(
@@ -144,14 +317,14 @@ class CheckpointConfig:
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class RegionalCheckpoints:
-    """How many regions may fail, and how often in a row (semantics F6). F1 says what a region is.
+    """Limits for regions that fail (semantics F6); F1 defines regions.
 
     Raises:
         InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
     """
 
     max_failure_ratio: float = 0.3
-    """Failed regions to all regions, at most; above 0 and below 1."""
+    """Largest ratio of failed regions to all regions; above 0 and below 1."""
     max_consecutive_failures: int = 2
     """Checkpoints in a row that may complete although a region failed; at least 1. The next must be whole."""
 
@@ -170,4 +343,9 @@ EXACTLY_ONCE = "exactly_once"
 AT_LEAST_ONCE = "at_least_once"
 
 MODES = (EXACTLY_ONCE, AT_LEAST_ONCE)
-"""What `CheckpointConfig.mode` may be."""
+"""Values of `CheckpointConfig.mode`."""
+
+REFUSE = "refuse"
+
+ON_GAP = ("report", REFUSE)
+"""Values of `CheckpointConfig.on_gap`."""

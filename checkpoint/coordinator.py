@@ -1,10 +1,10 @@
 """The checkpoint coordinator of one job: Flink's CheckpointCoordinator for processes that live shorter than a job.
 
-Any process may hold one at any moment: an Airflow task, a callback, a trigger, the command line, a Spark driver. It
-keeps nothing; every decision is one conditional write of the head, and the next process finds the truth there.
+Any process may hold one at any moment: an Airflow task, a callback, a trigger, the command line, a Spark driver. A
+coordinator keeps no state: each decision is one conditional write of the head, where the next process finds it.
 
-What it offers is done by its parts. Where a part does it alone, the part's method is the coordinator's: no call is
-forwarded, and each is described where it is defined.
+The acts do the work. Where one act suffices, its bound method is an attribute of the coordinator, and is documented
+where the act defines it.
 """
 
 from __future__ import annotations
@@ -14,37 +14,34 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
+from .acts import acknowledgements, restore, settle
+from .acts.acknowledgements import ExecutionReports
+from .acts.claims import ClaimRequest, Claims, Drivers
+from .acts.failover import Failover, FailureReport
+from .acts.ownership import Ownership
+from .acts.progress import CheckpointProgress
+from .acts.resume import Resumption
+from .acts.rewind import Rewinding
+from .acts.trigger import CheckpointTrigger, TriggerRight
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
-from .attempts.acknowledgements import ExecutionReports
-from .attempts.claims import ClaimRequest, Claims
-from .attempts.failover import Failover, FailureReport
-from .attempts.progress import CheckpointProgress
-from .attempts.resume import Resumption
-from .attempts.trigger import CheckpointTrigger
-from .attempts.trigger_right import TriggerRight
 from .cleanup.cleaner import Cleaner
-from .completion import restore, settle
-from .decisions import admission, overtaken, queue, restore_choice, suspension, transitions
-from .decisions.abandoned import StateOf, always_running
-from .decisions.epoch import EpochUnknown
 from .documents.acknowledgement import StateHandle
 from .documents.attempt import Handover
 from .documents.entries import InterventionKind
 from .documents.head import Head
 from .errors import NoCheckpointError
-from .executions import unacknowledged
-from .executions.driver_takeover import Drivers
-from .extensions.hook_answers import HookAnswers
-from .extensions.master_hooks import MasterHook
-from .extensions.notices import Notices
-from .lifecycle import Rewinding
-from .open_job import OpenJob, UseCase
-from .ownership import Ownership
+from .extensions.contracts import MasterHook
+from .extensions.listeners import Notices
+from .extensions.master_hooks import HookAnswers
+from .rules import admission, overtaken, queue, restore_choice, transitions
+from .rules.admission import StateOf, always_running
+from .rules.history import EpochUnknown
 from .runtime import Runtime, system_runtime
 from .savepoints.start_from import Importing
 from .savepoints.take import Savepoints
 from .store import completed_epochs, newer_documents, verification
 from .store.head_store import AfterSwap, Decision, changed
+from .store.open_job import OpenJob, UseCase
 
 R = TypeVar("R")
 
@@ -56,7 +53,7 @@ class Coordinator(UseCase):
         store: the storage root.
         job: the job's name (semantics W1).
         runtime: clock and ids; the system's by default.
-        after_swap: told of each version of the head that this coordinator has written (`head_store.AfterSwap`).
+        after_swap: called with each version of the head that this coordinator has written (`head_store.AfterSwap`).
 
     Raises:
         InvalidNameError: the job's name does not match the grammar.
@@ -74,13 +71,13 @@ class Coordinator(UseCase):
         super().__init__(opened)
         self.files = opened.files
         self.ownership = Ownership(opened)
-        """Who owns the job (semantics W8)."""
+        """Checks and changes the job's owner (semantics W8)."""
         self.pending_document = opened.documents.readable
 
         self._trigger = CheckpointTrigger(opened)
         self.trigger = self._trigger.trigger
         self.trigger_right = TriggerRight(opened)
-        """Which task triggers, where several could (semantics T10)."""
+        """Lets one task at a time trigger an epoch (semantics T10)."""
         self._failover = Failover(opened)
         resumption = Resumption(opened)
         self._claims = Claims(opened, self._failover, resumption)
@@ -134,7 +131,7 @@ class Coordinator(UseCase):
 
     @property
     def revision(self) -> int:
-        """Of the head as this process has seen it last; 0 before the first look."""
+        """Revision of the head that this process has seen last; 0 before the first look."""
         return self._heads.revision
 
     def head(self) -> Head:
@@ -142,27 +139,27 @@ class Coordinator(UseCase):
         return self._heads.load()
 
     def observe(self, look: Callable[[Head], R]) -> R:
-        """Look at the head and at what it refers to, again where it changed meanwhile; see `HeadStore.observe`."""
+        """Call `look` on the head, and again if the head changed during the call; see `HeadStore.observe`."""
         return self._heads.observe(lambda head, _now_ms: look(head))
 
-    def waits_as_before(self, found: Progress) -> bool:
-        """Tell, for one request, whether an epoch's checkpoint is waited for just as a look has found it.
+    def is_unchanged(self, found: Progress) -> bool:
+        """Tell, for one request to the store, whether an epoch's progress is still as the last look found it.
 
         Args:
-            found: by the last look of this coordinator.
+            found: the progress that this coordinator's last look has found.
 
         Returns:
-            False where it is not, or only another look can tell.
+            False where the progress has changed, or only another look can tell.
         """
         quiet = isinstance(found, Waiting) and self._runtime.now_ms() < found.quiet_until_ms
         return quiet and not self._heads.has_changed()
 
     def still_waits(self, turn: admission.Turn) -> admission.StillWaits | None:
-        """Say whether a request still waits, for one read of the head; see `admission.still_waits`."""
+        """Tell, for one read of the head, whether a request still waits; see `admission.still_waits`."""
         return self._heads.observe(lambda head, now_ms: admission.still_waits(head, turn, now_ms))
 
     def held_up_by(self, turn: admission.Turn) -> admission.HeldUp:
-        """Say whose DAG runs hold up a request that waits; see `admission.held_up_by`."""
+        """Name the DAG runs that hold up a waiting request; see `admission.held_up_by`."""
         return self._heads.observe(lambda head, _now_ms: admission.held_up_by(head, turn))
 
     def restore_hooks(
@@ -172,7 +169,7 @@ class Coordinator(UseCase):
         *,
         allow_non_restored_state: bool = False,
     ) -> None:
-        """Let master hooks go back to what is restored; see `HookAnswers.restore`."""
+        """Let master hooks go back to the restored checkpoint; see `HookAnswers.restore`."""
         self._hook_answers.restore(choice.pointer, hooks, allow_non_restored_state=allow_non_restored_state)
 
     def begin(
@@ -187,10 +184,22 @@ class Coordinator(UseCase):
         try_number: int = 0,
         first_try: int = 0,
         state_of: StateOf = always_running,
+        timeout_ms: int | None = None,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(
-            ClaimRequest(epoch, stage, claimant, cleared_by_user, rescheduled, drivers, try_number, first_try, state_of)
+            ClaimRequest(
+                epoch,
+                stage,
+                claimant,
+                cleared_by_user,
+                rescheduled,
+                drivers,
+                try_number,
+                first_try,
+                state_of,
+                timeout_ms,
+            )
         )
 
     def why_unacknowledged(self, epoch: str, stage: str) -> str:
@@ -209,7 +218,7 @@ class Coordinator(UseCase):
             document = self._documents.readable(entry)
             if document is None or stage not in document.executions:
                 return "its attempt has ended since"
-            return unacknowledged.why(self.files, head, document, stage)
+            return acknowledgements.describe_unacknowledged(self.files, head, document, stage)
 
         return self.observe(look)
 
@@ -225,72 +234,82 @@ class Coordinator(UseCase):
         unknown: bool = False,
         try_number: int = 0,
         server: str = "",
+        of_store: bool = False,
     ) -> FailAnswer:
         """Report that a try of a stage failed; see `Failover.fail`."""
-        report = FailureReport(epoch, stage, detail, final=final, curable=curable, try_number=try_number, server=server)
+        report = FailureReport(
+            epoch,
+            stage,
+            detail,
+            final=final,
+            curable=curable,
+            try_number=try_number,
+            server=server,
+            of_store=of_store,
+        )
         return self._failover.fail(report, claimant, unknown=unknown)
 
     def was_overtaken(self, handover: Handover) -> bool:
-        """Tell whether an execution counts no more because its epoch was overtaken; see `overtaken.was_overtaken`."""
+        """Tell whether an execution no longer counts as its epoch was overtaken; see `overtaken.was_overtaken`."""
         return self._heads.observe(lambda head, _now_ms: overtaken.was_overtaken(head, handover))
 
     def pause(self) -> None:
-        """Take no periodic requests, because the DAG is paused; end what is pending, drop what waits (semantics S1).
+        """Stop periodic requests because the DAG is paused; abort pending checkpoints, drop waiting requests (S1).
 
-        What that ends goes on after `unpause`. Twice changes nothing.
+        Aborted epochs go on after `unpause`. A second call changes nothing.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            paused = suspension.pause(settle.settle(self.files, head, now_ms), now_ms)
+            paused = transitions.pause(settle.settle(self.files, head, now_ms), now_ms)
             return Decision(None, changed(head, paused))
 
         self._heads.ensure()
         self._heads.update(decide)
 
     def unpause(self) -> None:
-        """Take periodic requests again, because the DAG is not paused; a job that was stopped otherwise stays so (S1).
+        """Take periodic requests again because the DAG is unpaused; a job stopped in another way stays stopped (S1).
 
-        The epochs whose checkpoints the pause has ended go on by the task that waits for them (`go_on`), or by the next
-        try of one of their stages (`begin`).
+        An epoch whose checkpoint the pause has aborted is resumed by the task that waits for it (`go_on`), or by the
+        next try of one of its stages (`begin`).
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             settled = settle.settle(self.files, head, now_ms)
-            return Decision(None, changed(head, suspension.unpause(settled)))
+            return Decision(None, changed(head, transitions.unpause(settled)))
 
         self._heads.update(decide)
 
     def resume(self, *, actor: str = "") -> None:
-        """Take every request again; changes nothing where the job is not stopped (semantics S1).
+        """Take all requests again; change nothing if the job is not stopped (semantics S1).
 
         A stop with a savepoint that is under way is given up: the savepoint fails (semantics P2).
 
         Args:
-            actor: who wants it, for the record; empty where that is not known.
+            actor: the person who resumes, for the record; empty where unknown.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             settled = settle.settle(self.files, head, now_ms)
             after = replace(settled, stopped=None)
-            after = suspension.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
+            after = transitions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
             after = transitions.done_by(actor, InterventionKind.RESUME, settled, after, now_ms)
             return Decision(None, changed(head, after))
 
         self._heads.update(decide)
 
     def restore_latest(self, *, required: bool = False) -> restore_choice.RestoreChoice:
-        """Abort what is pending, find the newest completed checkpoint that is whole, and record it (R1, R2, R5).
+        """Abort pending checkpoints, find the newest completed checkpoint that is whole, and record it (R1, R2, R5).
 
         Args:
-            required: raise where there is none, instead of starting empty.
+            required: raise where there is no checkpoint, instead of starting empty.
 
         Raises:
-            NoCheckpointError: there is none and one is required, or every retained one is damaged.
+            NoCheckpointError: a checkpoint is required and there is none, or every retained one is damaged.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             settled = settle.settle(self.files, head, now_ms)
-            suspended = suspension.suspend_pending(settled, "the job is being restored", now_ms)
+            suspended = transitions.suspend_pending(settled, "the job is being restored", now_ms)
             return Decision(None, changed(head, suspended))
 
         def choose(head: Head, now_ms: int) -> Decision[restore_choice.RestoreChoice]:
@@ -312,7 +331,7 @@ class Coordinator(UseCase):
         """Tell whether no run has asked for the epoch's checkpoint yet, as far as head, history and notes know.
 
         Raises:
-            InvalidNameError: what is asked for is no name of an epoch (semantics W1).
+            InvalidNameError: `epoch` is not a valid name of an epoch (semantics W1).
         """
 
         def look(head: Head) -> bool:
@@ -325,8 +344,8 @@ class Coordinator(UseCase):
         """Give the checkpoint in which an epoch completed, however long ago; None if none has, or a rewind undid it.
 
         Raises:
-            CompletedEpochsLostError: it is not known, because a list of completed epochs is lost.
-            InvalidNameError: what is asked for is no name of an epoch (semantics W1).
+            CompletedEpochsLostError: a list of completed epochs is lost, so the answer is unknown.
+            InvalidNameError: `epoch` is not a valid name of an epoch (semantics W1).
         """
 
         def look(head: Head) -> int | None:
@@ -346,7 +365,7 @@ class Coordinator(UseCase):
 
         Args:
             checkpoint: its id; None for all.
-            deep: read every file, and do not take the store's word for its content.
+            deep: read every file, instead of trusting the store's checksum.
             on_progress: called with each file that has been checked.
 
         Raises:
@@ -371,15 +390,15 @@ class Coordinator(UseCase):
         """Check the lists of epochs that completed long ago (semantics T9, W9).
 
         Args:
-            deep: read them.
+            deep: read the lists, too.
 
         Returns:
-            The problem of each that is damaged, by its key.
+            The problem of each damaged list, by its key.
         """
         return self._heads.observe(
             lambda head, _now_ms: completed_epochs.damaged(self.files, head, deep=deep), doubt=bool
         )
 
     def completed_later(self) -> dict[int, str | None]:
-        """Name what a newer head than this one has completed; see `newer_documents.completed_later`."""
+        """Find checkpoints that a newer head than the stored one completed; see `newer_documents.completed_later`."""
         return self._heads.observe(lambda head, _now_ms: newer_documents.completed_later(self.files, head), doubt=bool)

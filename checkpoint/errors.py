@@ -84,7 +84,7 @@ class AlreadyReadError(CheckpointError):
 
 
 class CompletedEpochsLostError(CheckpointError):
-    """It is not known whether an epoch has completed: the list of those that the head no longer holds is lost (T9)."""
+    """A list of completed epochs is lost, so it is unknown whether an epoch has completed (semantics T9)."""
 
     kind = ErrorKind.DATA
 
@@ -114,14 +114,14 @@ class DagNotPausedError(CheckpointError):
 
 
 class SourceRefusedError(CheckpointError):
-    """There is nothing that this run may read; the text says what to do (semantics T8)."""
+    """This run has no input to read; the text says what to do (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
 
 
 class SourceError(CheckpointError):
-    """A source raised, or gave what cannot be kept; the text names it, the step and the cause (semantics T1, T8)."""
+    """A source raised, or its answer cannot be stored; the text names source, step and cause (semantics T1, T8)."""
 
     kind = ErrorKind.CONFLICT
 
@@ -140,7 +140,7 @@ class SavepointDamagedError(CheckpointError):
 
 
 class SavepointRefusedError(CheckpointError):
-    """What was asked of a savepoint was refused; nothing was changed (semantics P1, P3)."""
+    """A request about a savepoint was refused; nothing was changed (semantics P1, P3)."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
@@ -178,7 +178,7 @@ class CheckpointNotReadyError(CheckpointError):
 
 
 class FencedError(CheckpointError):
-    """This execution has been replaced by a newer attempt; what it writes is discarded (semantics A2, F3)."""
+    """A newer attempt has replaced this execution; its files are discarded (semantics A2, F3)."""
 
     kind = ErrorKind.FENCED
 
@@ -196,7 +196,7 @@ class TooMuchContentionError(CheckpointError):
 
 
 class ListenerError(CheckpointError):
-    """A listener failed when it was notified how a checkpoint ended; its notice is kept (semantics C4, D4)."""
+    """A listener failed when it was notified of a checkpoint's end; its notice is kept (semantics C4, D4)."""
 
     kind = ErrorKind.CONFLICT
 
@@ -208,7 +208,7 @@ class MasterHookError(CheckpointError):
 
 
 class UndeliveredNoticesError(CheckpointError):
-    """So many notices wait that no further checkpoint may leave one; none was dropped (semantics C4, D4)."""
+    """Too many notices wait, so no further checkpoint may leave one; none was dropped (semantics C4, D4)."""
 
     kind = ErrorKind.CONFLICT
 
@@ -221,7 +221,7 @@ class SourceMovedError(CheckpointError):
 
 
 class StorageLostError(CheckpointError):
-    """The bucket itself does not exist; nothing is concluded about what it held (semantics W3)."""
+    """The bucket itself does not exist; nothing is concluded about its former objects (semantics W3)."""
 
     kind = ErrorKind.UNAVAILABLE
     retry_cures = False

@@ -1,4 +1,4 @@
-"""Statuses and failure reasons, in Flink's names, and what follows from each."""
+"""Statuses and failure reasons, by Flink's names, and their consequences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..storage.str_enum import StrEnum
 
 
 class Status(StrEnum):
-    """What has become of a checkpoint. It leaves `PENDING` once, and does not come back (semantics D3)."""
+    """Status of a checkpoint. A checkpoint leaves `PENDING` once and never returns to it (semantics D3)."""
 
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"
@@ -51,7 +51,7 @@ class Reason(StrEnum):
 
 
 class RequestKind(StrEnum):
-    """Who asks for a checkpoint; the earlier here, the sooner it is admitted (semantics T2)."""
+    """Kind of a request; kinds are admitted in this order (semantics T2)."""
 
     MANUAL = "manual"
     """A user: ignores the pause (semantics T3)."""
@@ -89,7 +89,7 @@ class AckAnswer(StrEnum):
     DUPLICATE = "DUPLICATE"
     """The same execution has acknowledged before: the first one stays, and the cleaner takes this one's state."""
     UNKNOWN = "UNKNOWN"
-    """No such stage or execution was ever expected; its state is deleted."""
+    """The stage or execution was never expected; its state is deleted."""
     DISCARDED = "DISCARDED"
     """The checkpoint is no longer pending for this execution; its state is deleted."""
 

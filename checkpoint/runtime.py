@@ -1,4 +1,4 @@
-"""Time and chance, handed in by constructor, so that every decision can be replayed."""
+"""Clock and randomness, passed to constructors, so that every decision can be replayed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The two things that the domain may not take from its surroundings by itself."""
+    """Clock and token source of the domain, which may not use the system's directly."""
 
     now_ms: Callable[[], int]
     """Wall clock, milliseconds since 1970 UTC. Used for expiry and display, never to order or to identify."""

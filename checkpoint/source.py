@@ -1,9 +1,9 @@
-"""What an epoch reads: the `Source` protocol, and plain values for what a source needs to know (semantics T8).
+"""The `Source` protocol, and the plain values that a source gets and returns (semantics T8).
 
-A source is asked once an epoch, at its first trigger, what to read; the answer is fixed with the epoch. What the job
-has read so far is the source's *position*, a part of each completed checkpoint. It moves only by `advance`, which
-refuses a part that holds anything read before. So nothing is folded in twice, whatever was triggered, failed or
-cleared in between.
+A source chooses an epoch's input once, at the epoch's first trigger; the choice is fixed with the epoch. The source's
+*position*, a part of each completed checkpoint, says how far the job has read. Only `advance` moves it, and refuses a
+part with anything that was read before. So nothing is folded in twice, whatever was triggered, failed or cleared in
+between.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Shelf(Protocol):
     """Keeps lists of values that are too long for an epoch's documents."""
 
     def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[SideList, Json]:
-        """Keep what the epoch reads, unless that was done before; give what is kept, and its note."""
+        """Store the epoch's input as a list, unless an earlier trigger did; give the stored list, and its note."""
 
     def put(self, source: str, values: Iterable[Json]) -> SideList:
-        """Keep a part of what has been read so far."""
+        """Store a part of the input read so far as a list."""
 
     def read(self, listed: SideList) -> Iterator[Json]:
         """Stream the values of a list."""
 
 
 class NoShelf:
-    """The default: keeps nothing."""
+    """The default shelf: refuses to store lists."""
 
     def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[SideList, Json]:  # noqa: ARG002
         """Refuse.
@@ -84,7 +84,7 @@ def _no_shelf(what: str) -> InvalidConfigError:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a source may know of the DAG run that triggers the epoch."""
+    """Facts of the DAG run that triggers the epoch, for its sources."""
 
     run_id: str
     run_type: str = "scheduled"
@@ -95,33 +95,33 @@ class RunFacts:
     open_store: Callable[[str, str | None], ObjectStore] = field(default=_no_store, compare=False)
     """Opens the store of a URI with the credentials of an Airflow connection, or with boto3's own chain for None."""
     shelf: Shelf = field(default_factory=NoShelf, compare=False)
-    """Keeps what is too long for the epoch's documents; the trigger gives it."""
+    """Stores lists that are too long for the epoch's documents; set by the trigger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What to read."""
+    """The input that a source has chosen for an epoch."""
 
     part: Json
-    """What the application gets in `slice.sources`, and what `advance` takes in."""
+    """The source's part of the input, which the application gets in `slice.sources` and `advance` takes."""
     log: tuple[str, ...] = ()
-    """For the trigger's log."""
+    """Lines for the trigger's log."""
     window: tuple[str | None, str | None] | None = None
     """Start and end of the slice, if the source reads a window of time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """There is nothing that the epoch may read; `text` says why and what to do."""
+    """The epoch may not read; `text` gives the reason and the remedy."""
 
     text: str
     all_read: bool = False
-    """Whether all that the epoch was to read was read by others: the run is skipped, and does not fail."""
+    """Whether other epochs have read all of the epoch's input: the run is skipped instead of failed."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """What an epoch reads, and how far the job has read."""
+    """Chooses an epoch's input, and keeps track of the job's position."""
 
     @property
     def name(self) -> str:
@@ -129,15 +129,15 @@ class Source(Protocol):
 
     @property
     def positioned(self) -> bool:
-        """Whether what one epoch reads depends on what those before have read."""
+        """Whether an epoch's input depends on the input of earlier epochs."""
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
-        """Say what the epoch of `run` reads, after `position` (None: nothing has been read)."""
+        """Choose the input of the epoch of `run`, after `position` (None: nothing has been read)."""
 
     def advance(self, position: Json, part: Json, shelf: Shelf, /) -> Json | Refusal:
         """Give the position after `part`, or refuse because some of it was read before.
 
-        The same in, the same out; what is too long for a document is read from `shelf` and put there.
+        Must be deterministic. Lists that are too long for a document are read from `shelf` and put there.
         """
 
 
@@ -149,7 +149,7 @@ def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:
         max_concurrent: `max_concurrent_checkpoints` of the job.
 
     Raises:
-        InvalidConfigError: something is no source, two have one name, or several epochs may be pending at once.
+        InvalidConfigError: an object is no source, two have the same name, or several epochs may be pending at once.
         InvalidNameError: a name is outside the grammar (semantics W1).
     """
     if source is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Options = TypeVar("Options", bound="DataclassInstance")
+
+_LONGEST_PAUSE = timedelta(days=365)
 
 
 def check_choice(option: str, value: object, choices: tuple[str, ...], /, **facts: object) -> None:
@@ -100,6 +103,33 @@ def check_whole(option: str, value: object, least: int = 1, /, **facts: object) 
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         text = f"{option} must be a whole number of at least {least}"
         raise InvalidConfigError(text, **facts, **{option: shorten(value)})
+
+
+def check_seconds(option: str, value: object, /, **facts: object) -> float:
+    """Give the seconds of an option that is a pause: a number of seconds, or a timedelta.
+
+    Raises:
+        InvalidConfigError: it is something else, True, or no time that ends: NaN and infinity.
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds <= _LONGEST_PAUSE.total_seconds():  # type: ignore[operator]
+        text = (
+            f"{option} must be above 0 seconds and at most {_LONGEST_PAUSE.days} days: write {option}=5, or "
+            f"{option}=timedelta(seconds=5)"
+        )
+        raise InvalidConfigError(text, **facts, **{option: shorten(value)})
+    return seconds  # type: ignore[return-value]
+
+
+def check_span(option: str, value: object, /, **facts: object) -> None:
+    """Check an option that is a timedelta of at least a millisecond, which documents count.
+
+    Raises:
+        InvalidConfigError: it is something else.
+    """
+    if not isinstance(value, timedelta) or value < timedelta(milliseconds=1):
+        raise InvalidConfigError(f"{option} must be a timedelta of more than zero", **facts, **{option: repr(value)})
 
 
 def check_named(kind: str, found: Sequence[Any], of: type, otherwise: str) -> None:

@@ -1,1 +1,1 @@
-"""The `cairn` command: reads a storage and shows what it holds. Needs neither Airflow nor Spark."""
+"""The `cairn` command: reads a storage and shows its contents. Needs neither Airflow nor Spark."""

@@ -1,14 +1,21 @@
-"""Airflow's API as the command line asks it: for a run of a DAG, or for a pause. Needs no Airflow installed."""
+"""Airflow's API for the command line: starts a run of a DAG, or pauses the DAG. Needs no Airflow installed."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import sys
 import time
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ..checkpoint.errors import InvalidConfigError
+from ..storage import S3Options
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import shorten
 from ..storage.printable import printable
@@ -16,14 +23,15 @@ from ..storage.printable import printable
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+
 TOKEN = "CAIRN_AIRFLOW_TOKEN"
-"""The variable that holds the token; an argument would show it to every user of the machine."""
+"""The variable with the token; an argument would show it to every user of the machine."""
 TIMEOUT_S = 30.0
-"""For each step of a request."""
+"""Seconds for each step of a request."""
 WAITS_S = (0.5, 2.0, 5.0)
-"""Between the tries of a request that an overloaded server answers with an error."""
+"""Seconds between the tries of a request that an overloaded server answers with an error."""
 MAX_ANSWER = 1 << 20
-"""Bytes of an answer that are read."""
+"""Maximum number of bytes read of an answer."""
 
 _HTTP_OK, _CREATED, _NOT_FOUND, _CONFLICT, _REFUSED = 200, 201, 404, 409, frozenset({401, 403})
 _OVERLOADED = frozenset({429, 500, 502, 503, 504})
@@ -36,24 +44,24 @@ class AirflowUnavailableError(CairnError):
 
 
 class AirflowRefusedError(CairnError):
-    """Airflow's API does not take the token, or it does not have the right."""
+    """Airflow's API refuses the token, or the token lacks the right."""
 
     kind = ErrorKind.FORBIDDEN
     retry_cures = False
 
 
 class NoSuchDagError(CairnError):
-    """Airflow has no such DAG, or it is paused: no run of it would start."""
+    """Airflow has no such DAG, or the DAG is paused: no run of it would start."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
 
 
 class AirflowApi:
-    """Airflow's public REST API, as far as runs and pauses need it; no redirects, so the token goes nowhere else.
+    """Airflow's public REST API, for runs and pauses. Follows no redirects, so the token goes nowhere else.
 
     Raises:
-        InvalidConfigError: the URL is none, or the token is missing.
+        InvalidConfigError: the URL is invalid, or the token is missing.
     """
 
     def __init__(self, url: str | None, token: str | None) -> None:
@@ -75,12 +83,12 @@ class AirflowApi:
         self._token = token
 
     def is_paused(self, job: str, dag_id: str) -> bool:
-        """Tell whether a job's DAG is paused.
+        """Return whether a job's DAG is paused.
 
         Raises:
             NoSuchDagError: Airflow has no such DAG.
-            AirflowRefusedError: it does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
+            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
         """
         status, found = self.send("GET", _dag(dag_id))
         if status == _NOT_FOUND:
@@ -90,41 +98,66 @@ class AirflowApi:
         return bool(found.get("is_paused"))
 
     def check_runs(self, job: str, dag_id: str) -> None:
-        """See that a run of a job's DAG would start.
+        """Check that a run of a job's DAG would start.
 
         Raises:
             NoSuchDagError: Airflow has no such DAG, or it is paused.
-            AirflowRefusedError: it does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
+            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
         """
         if self.is_paused(job, dag_id):
             raise NoSuchDagError(
                 "the DAG is paused, so a run of it would not start: unpause it", job=job, dag=dag_id, paused=True
             )
 
-    def start_run(self, dag_id: str, run_id: str, now_ms: int) -> bool:
-        """Make a run of a DAG; True if this call made it, False if it was there before.
+    def start_run(
+        self,
+        dag_id: str,
+        run_id: str,
+        now_ms: int,
+        window: Sequence[datetime] | None = None,
+        *,
+        again: bool = False,
+    ) -> bool:
+        """Create a run of a DAG; True if this call created it, False if it existed.
+
+        Args:
+            dag_id: the DAG's id.
+            run_id: the DAG run's id.
+            now_ms: its logical date, if no window is given.
+            window: start and end of its data interval; the start is then the logical date. None: the timetable decides.
+                The logical date of a run that reads the window again is less than a second later: the run that has
+                read the window has that start, and Airflow starts no task after the end date of the DAG.
+            again: the run reads its data interval although the job has read it (semantics T8).
 
         Raises:
-            AirflowRefusedError: Airflow does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
+            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
         """
-        now = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
-        status, found = self.send("POST", f"{_dag(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": now})
+        date = datetime.fromtimestamp(now_ms / 1000, UTC)
+        body: dict[str, object] = {"dag_run_id": run_id}
+        if window is not None:
+            start, end = window
+            date = start + timedelta(microseconds=1 + now_ms % 999_999) if again else start
+            body |= {"data_interval_start": start.isoformat(), "data_interval_end": end.isoformat()}
+        if again:
+            body["conf"] = {"cairn": {"read_again": True}}
+        body["logical_date"] = date.isoformat()
+        status, found = self.send("POST", f"{_dag(dag_id)}/dagRuns", body)
         created = status in (_HTTP_OK, _CREATED)
         if not created and status == _CONFLICT:
-            # Also where another run has this very logical date; only the run itself says which.
+            # The answer is the same if another run has this logical date: look for the run itself.
             status, found = self.send("GET", f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}")
         if status not in (_HTTP_OK, _CREATED):
             raise self.unexpected(status, found)
         return created
 
     def is_over(self, dag_id: str, run_id: str) -> bool:
-        """Tell whether a run of a DAG has ended; one that there is not has not.
+        """Return whether a DAG run has ended; False if it does not exist.
 
         Raises:
-            AirflowRefusedError: Airflow does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
+            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
         """
         status, found = self.send("GET", f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}")
         if status == _NOT_FOUND:
@@ -134,12 +167,12 @@ class AirflowApi:
         return found.get("state") in ("success", "failed")
 
     def pause(self, dag_id: str) -> None:
-        """Pause a DAG; one that is paused stays so.
+        """Pause a DAG; a paused one stays paused.
 
         Raises:
             NoSuchDagError: Airflow has no such DAG.
-            AirflowRefusedError: it does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
+            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
         """
         status, found = self.send("PATCH", f"{_dag(dag_id)}?update_mask=is_paused", {"is_paused": True})
         if status == _NOT_FOUND:
@@ -148,13 +181,13 @@ class AirflowApi:
             raise self.unexpected(status, found)
 
     def send(self, method: str, path: str, body: object = None) -> tuple[int, object]:
-        """Send a request; gives status and JSON, or None where the answer is no JSON.
+        """Send a request; returns status and JSON, or None if the answer is no JSON.
 
-        All that is asked for here may be asked for twice: a pause, a run whose id is named. So a server that says that
-        it cannot just now is asked again.
+        All requests of this class may be repeated: a pause, a run with a given id. So a server that is temporarily
+        unable to answer is asked again.
 
         Raises:
-            AirflowRefusedError: the token is not taken, or lacks the right.
+            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
             AirflowUnavailableError: there was no answer; the request may have arrived.
         """
         found = self._once(method, path, body)
@@ -166,7 +199,7 @@ class AirflowApi:
         return found
 
     def _once(self, method: str, path: str, body: object) -> tuple[int, object]:
-        from http.client import HTTPException  # with all of `email` behind it, which few commands need
+        from http.client import HTTPException  # imports all of `email`, which few commands need
 
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         wire = self._connection()
@@ -192,7 +225,7 @@ class AirflowApi:
         return status, _json(data)
 
     def unexpected(self, status: int, found: object) -> AirflowUnavailableError:
-        """Give the error for an answer that is none."""
+        """Return the error for an unusable answer."""
         detail: Any = found.get("detail", "") if isinstance(found, dict) else ""
         return AirflowUnavailableError(
             "the answer of Airflow's API cannot be used", host=self._host, status=status, detail=printable(str(detail))
@@ -216,3 +249,48 @@ def _json(data: bytes) -> object:
         return json.loads(data)
     except ValueError:
         return None
+
+
+# Opens a storage with an Airflow connection: its credentials, its endpoint, and its storage, if it names one.
+
+
+def take_over(options: argparse.Namespace) -> None:
+    """Apply the connection that a command names, and find its storage.
+
+    Arguments take precedence over the connection, and the connection over `CAIRN_STORAGE`.
+
+    Args:
+        options: the command's arguments `conn`, `storage`, `endpoint_url`, `region`. Sets `s3`, the S3 store's options.
+
+    Raises:
+        InvalidConfigError: Airflow is not installed here, or the connection does not exist or cannot be used by Cairn.
+        InvalidRequestError: the S3 options are invalid.
+    """
+    options.s3 = S3Options(endpoint_url=options.endpoint_url, region=options.region)
+    from_environment = os.environ.get("CAIRN_STORAGE")
+    if options.conn is None:
+        options.storage = options.storage or from_environment
+        return
+    found, storage = _read(options.conn)
+    options.storage = options.storage or storage or from_environment
+    options.s3 = replace(
+        found,
+        endpoint_url=options.endpoint_url or found.endpoint_url,
+        region=options.region or found.region,
+    )
+
+
+def _read(conn_id: str) -> tuple[S3Options, str | None]:
+    # Airflow prints when it is imported; this command's output must stay machine-readable.
+    with redirect_stdout(sys.stderr):
+        try:
+            from ..hooks.aws_connection import connection_on_a_shell, s3_options_of
+            from ..hooks.storage import STORAGE
+        except ImportError as error:
+            raise InvalidConfigError(
+                f"--conn needs Airflow, which cannot be imported here: {error}. Give the credentials in the "
+                "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or by AWS_PROFILE",
+                conn_id=conn_id,
+            ) from error
+        found = connection_on_a_shell(conn_id)
+        return s3_options_of(found), found.extra_dejson.get(STORAGE) or None

@@ -1,4 +1,4 @@
-"""What each command looks up, and how it says it."""
+"""The function behind each command: reads or changes the store, and returns its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status
-from ..checkpoint.savepoints.savepoint_uri import open_named
+from ..checkpoint.savepoints.savepoint_format import open_named
 from ..checkpoint.store.verification import Verification
 from ..checkpoint.views import checkpoint_list
 from ..checkpoint.views.details import details
@@ -25,22 +25,21 @@ from ..storage import open_store
 from ..storage.clock import system_sleep
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
-from . import adopt as adopt_of
 from . import doctor as doctor_of
 from . import listeners, resume_text, rewind_text, stop_text
+from . import listeners as adopt_of
 from . import savepoints as savepoints_of
 from .output import compaction, detail_lines, listings, numbers, state_diff, state_rows
-from .output.progress import ProgressLine
-from .output.suggestions import meant
-from .servers import servers as servers_of
+from .output.listings import servers as servers_of
+from .output.text import ProgressLine, meant
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command found, as lines and as a JSON document."""
+    """The output of a command, as lines and as a JSON document."""
 
     lines: Iterable[str]
-    """A list is printed at once; of anything else each line as soon as it is there."""
+    """A list is printed at once; any other iterable line by line as they arrive."""
     document: dict[str, Any]
     damaged: bool = False
     over: bool = False
@@ -67,7 +66,7 @@ def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     coordinator = _job(store, options.job)
     found = details(coordinator, options.checkpoint, subtasks=options.subtasks)
     document = {"job": options.job, **found.as_json(storage=store.uri, stages=options.limit)}
-    over = found.row.status is not Status.PENDING
+    over = options.checkpoint is not None and found.row.status is not Status.PENDING
     return Outcome(detail_lines.lines(coordinator.files, found, options.limit), document, over=over)
 
 
@@ -78,25 +77,25 @@ def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def job_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
-    """Give what differs whenever the job's counts do."""
+    """Return a value that changes whenever the job's counts do."""
     return Coordinator(store, options.job).head().revision
 
 
 def checkpoints_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
-    """Give what differs whenever one of the job's checkpoints does."""
+    """Return a value that changes whenever one of the job's checkpoints does."""
     return checkpoint_list.pulse(Coordinator(store, options.job))
 
 
 def show_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
-    """Give what differs whenever the checkpoint does."""
+    """Return a value that changes whenever the checkpoint does."""
     return checkpoint_list.pulse(Coordinator(store, options.job), options.checkpoint)
 
 
 def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Check every file of one retained checkpoint, or of all; or of a savepoint, in whose folder the store is.
+    """Check every file of one retained checkpoint, or of all; or of a savepoint, if the store is its folder.
 
     Raises:
-        InvalidConfigError: a checkpoint is named beside a savepoint.
+        InvalidConfigError: a checkpoint is named together with a savepoint.
     """
     if is_path(options.job):
         if options.checkpoint is not None:
@@ -121,20 +120,22 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Give up the notices of a listener that no longer exists, or one of them."""
+    """Drop the notices of a listener that no longer exists, or one of them."""
     job = _job(store, options.job)
-    return Outcome(*listeners.forget(job, options.job, options.listener, options.checkpoint, yes=options.yes))
+    return Outcome(
+        *listeners.forget_listener_of(job, options.job, options.listener, options.checkpoint, yes=options.yes)
+    )
 
 
 def doctor(options: argparse.Namespace) -> Outcome:
-    """Look for what is wrong with a storage and its jobs, and with this machine."""
+    """Check a storage and its jobs, and this machine."""
     with ProgressLine("checked") as line:
         found = doctor_of.doctor(opened(options.storage, options) if options.storage else None, options, line.show)
     return Outcome(list(doctor_of.lines(found)), found.as_json(), damaged=not found.healthy)
 
 
 def clean(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Delete what no checkpoint of a job refers to."""
+    """Delete files that no checkpoint of a job refers to."""
     job = _job(store, options.job)
     with ProgressLine("deleted") as line:
         found = job.clean(line.show)
@@ -150,11 +151,11 @@ def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Start a job from a savepoint, or let one that was stopped go on.
+    """Start a job from a savepoint, or let a stopped one go on.
 
     Raises:
-        InvalidConfigError: an option about a savepoint is given, and none is named.
-        NoCheckpointError: no savepoint is named, and there is no such job.
+        InvalidConfigError: an option about a savepoint is given, but no savepoint.
+        NoCheckpointError: no savepoint is given, and the job does not exist.
     """
     if options.source is None and (options.claim or options.again or options.allow_non_restored_state):
         raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
@@ -199,36 +200,36 @@ def servers(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def adopt(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Give a job another owner."""
+    """Return a job another owner."""
     return Outcome(*adopt_of.adopt(_job(store, options.job), options))
 
 
 def dispose(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Throw a savepoint away."""
+    """Dispose of a savepoint."""
     return Outcome(*savepoints_of.dispose(store, lambda uri: opened(uri, options), options))
 
 
 def is_path(word: str) -> bool:
-    """Tell a savepoint's folder from a job's name, which holds neither a colon nor a slash."""
+    """Return whether a word is a savepoint's folder; a job's name holds neither a colon nor a slash."""
     return ":" in word or "/" in word
 
 
 def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
-    """Open a store by the words that every command has.
+    """Open a store with the arguments that every command has.
 
     Args:
         uri: `file:///folder` or `s3://bucket/prefix`.
-        options: the command's words, with `s3` as `connection.take_over` has set it.
+        options: the command's arguments, with `s3` as set by `airflow_api.take_over`.
     """
     return open_store(uri, s3=options.s3)
 
 
 def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:
-    """Open a savepoint's folder by the words that every command has.
+    """Open a savepoint's folder with the arguments that every command has.
 
     Args:
-        uri: of the folder, or of the `_metadata` in it.
-        options: as of `opened`.
+        uri: the folder, or the `_metadata` in it.
+        options: as in `opened`.
     """
     return open_named(uri, lambda above: opened(above, options))
 
@@ -239,7 +240,7 @@ def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def compact(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Merge base and runs of states that grow."""
+    """Merge bases and deltas of states that grow."""
     _job(store, options.job)
     return Outcome(
         *compaction.compact(store, options, lambda text: print(printable(text), file=sys.stderr, flush=True))

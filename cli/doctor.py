@@ -1,4 +1,4 @@
-"""`cairn doctor`: what is wrong with a storage, its jobs and this machine, why it matters, and what mends it."""
+"""`cairn doctor`: problems of a storage, its jobs and this machine, their consequences and their fixes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def doctor(
     options: argparse.Namespace,
     on_progress: Callable[[FilesProgress], None] = lambda _: None,
 ) -> Examination:
-    """Make every check that was asked for; what looks like a secret is masked.
+    """Run every requested check; anything that looks like a secret is masked.
 
     Args:
         store: the storage; None: only this machine.
-        options: the command's words.
-        on_progress: called with each file of a job that has been checked.
+        options: the command's arguments.
+        on_progress: called for each checked file of a job.
 
     Raises:
         NoCheckpointError: the storage has no such job.
@@ -48,6 +48,7 @@ def doctor(
                 write=not options.read_only,
                 deep=options.deep,
                 max_age_ms=options.max_age,
+                before_jobs=_of_worker(options),
                 on_progress=on_progress,
             )
         )
@@ -56,7 +57,7 @@ def doctor(
             "there is nothing to check: give --storage URI (or set CAIRN_STORAGE), and --worker for this machine"
         )
     if not _of_worker(options):
-        # Also without --worker: the errors of a broken PySpark do not say that it is broken.
+        # Also without --worker: the errors of a broken PySpark do not name the cause.
         from ..spark.pyspark_versions import check_installed
 
         found.run("pyspark", check_installed)
@@ -70,7 +71,7 @@ def _of_worker(options: argparse.Namespace) -> bool:
 
 
 def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
-    # Airflow prints when it is imported; what this command prints must stay readable for a program.
+    # Airflow prints when it is imported; this command's output must stay machine-readable.
     with redirect_stdout(sys.stderr), _without_sparks_log():
         try:
             from ..tasks.health.examine import examine_worker
@@ -89,7 +90,7 @@ def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
 
 @contextmanager
 def _without_sparks_log() -> Iterator[None]:
-    """Show nothing of what a driver prints: the finding has its cause. Airflow's set-up would show it all."""
+    """Hide a driver's output: the finding has its cause. Airflow's logging setup would show all of it."""
     log = logging.getLogger("spark")
     before, log.propagate = log.propagate, False
     try:
@@ -99,10 +100,10 @@ def _without_sparks_log() -> Iterator[None]:
 
 
 def setting(word: str) -> tuple[str, str]:
-    """Read a word of the form NAME=VALUE.
+    """Parse a word of the form NAME=VALUE.
 
     Raises:
-        argparse.ArgumentTypeError: it is of another form.
+        argparse.ArgumentTypeError: the word has another form.
     """
     name, equals, value = word.partition("=")
     if not equals or not name:
@@ -111,10 +112,10 @@ def setting(word: str) -> tuple[str, str]:
 
 
 def age(word: str) -> int:
-    """Read a duration such as `90m`, `2h` or `3d`; gives milliseconds.
+    """Parse a duration such as `90m`, `2h` or `3d`; returns milliseconds.
 
     Raises:
-        argparse.ArgumentTypeError: it is of another form.
+        argparse.ArgumentTypeError: the word has another form.
     """
     number, unit = word[:-1], _UNITS_MS.get(word[-1:])
     if unit is None or not number.isascii() or not number.isdigit() or int(number) < 1:
@@ -123,7 +124,7 @@ def age(word: str) -> int:
 
 
 def lines(found: Examination) -> Iterator[str]:
-    """Say what was found, errors first, and how much was looked at."""
+    """Yield the findings as lines, errors first, and the number of checks."""
     columns = text.width()
     for each in found.sorted():
         yield from _finding(each, columns)

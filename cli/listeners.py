@@ -1,10 +1,11 @@
 """`cairn forget-listener`: drops the notices of a listener that no longer exists, or one of them (semantics C4, D4).
 
-Only with `--yes`: without it, it changes nothing and lists what it would drop.
+Changes nothing without `--yes`, and lists the notices that it would drop.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,25 +15,27 @@ from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.rules.ownership import described
+from .output import text
 
 
-def forget(
+def forget_listener_of(
     coordinator: Coordinator, job: str, listener: str, checkpoint: int | None, *, yes: bool
 ) -> tuple[list[str], dict[str, Any]]:
     """Drop a listener's notices, or list them.
 
     Args:
-        coordinator: of the job.
+        coordinator: the job's coordinator.
         job: its name.
         listener: the listener's name.
-        checkpoint: drop the notice of this one alone; None: all that wait.
+        checkpoint: drop only the notice of this checkpoint; None: all waiting notices.
         yes: drop them.
 
     Returns:
         The lines and the JSON document to print.
 
     Raises:
-        InvalidConfigError: no notice waits for the listener, or none of that checkpoint.
+        InvalidConfigError: no notice waits for the listener, or none for that checkpoint.
     """
     head = coordinator.head()
     all_notices = head.notices
@@ -68,10 +71,10 @@ def forget(
             for each in notices
         ],
     }
-    return list(_lines(head, listener, notices, yes=yes)), document
+    return list(_forgotten_lines(head, listener, notices, yes=yes)), document
 
 
-def _lines(head: Head, listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
+def _forgotten_lines(head: Head, listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
     notified = "is never notified" if yes else "would never be notified"
     yield f"{listener} {notified} how these checkpoints ended:"
     for each in notices:
@@ -80,3 +83,33 @@ def _lines(head: Head, listener: str, notices: Iterable[Notice], *, yes: bool) -
     if not yes:
         yield "Nothing was changed. What stages have staged for it would neither be committed nor dropped."
         yield "Give --yes to give these notices up."
+
+
+# `cairn adopt`: gives a job another owner, after its DAG was renamed or moved to another deployment (W8).
+
+
+def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
+    """Make a DAG the owner of a job.
+
+    Returns:
+        The lines and the JSON document to print.
+
+    Raises:
+        AdoptionRefusedError: a checkpoint is pending; nothing was changed.
+        InvalidConfigError: a name is invalid.
+    """
+    found = coordinator.ownership.adopt(options.dag, options.deployment, abort_pending=options.abort_pending)
+    before = described(found.before) if found.before else "no recorded owner"
+    said = f"{coordinator.job} belongs to {described(found.after)}"
+    said += " as before" if found.before == found.after else f" now; before: {before}"
+    lines = list(text.paragraph(said, text.width()))
+    if found.aborted:
+        lines.append(f"ended: checkpoint {', '.join(str(each) for each in found.aborted)}")
+    document = {
+        "job": coordinator.job,
+        "dag_id": found.after.dag_id,
+        "deployment": found.after.deployment,
+        "before": {"dag_id": found.before.dag_id, "deployment": found.before.deployment} if found.before else None,
+        "aborted": list(found.aborted),
+    }
+    return lines, document

@@ -1,6 +1,6 @@
-"""`cairn checkpoint`: asks for a checkpoint now. An epoch is a DAG run, so Airflow is asked for one.
+"""`cairn checkpoint`: requests a checkpoint now. An epoch is a DAG run, so the command has Airflow create a run.
 
-The run's id is made of the request's, so asking twice gives one run: Airflow refuses an id that it has.
+The run's id is made from the request's, so a repeated request creates one run: Airflow refuses an existing id.
 """
 
 from __future__ import annotations
@@ -9,29 +9,32 @@ import argparse
 import os
 
 from ..checkpoint import system_runtime
+from ..checkpoint.errors import InvalidConfigError
 from ..storage.names import check_name
 from .airflow_api import TOKEN, AirflowApi
 from .commands import Outcome
 
 
 def checkpoint(options: argparse.Namespace) -> Outcome:
-    """Ask for a checkpoint of a job now, by a DAG run of the type manual (semantics T2, T3).
+    """Request a checkpoint of a job now, with a DAG run of the type manual (semantics T2, T3).
 
     Raises:
-        InvalidConfigError: the URL is none, or the token is missing.
+        InvalidConfigError: the URL is invalid, the token is missing, or the window has no length.
         InvalidNameError: the request's id is outside the grammar (semantics W1).
-        NoSuchDagError: Airflow has no such DAG, or it is paused.
-        AirflowRefusedError: it does not take the token, or it does not have the right.
-        AirflowUnavailableError: it could not be reached, or its answer cannot be used.
+        NoSuchDagError: Airflow has no such DAG, or the DAG is paused.
+        AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
+        AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
     """
     job, dag_id, runtime = options.job, options.dag or options.job, system_runtime()
     request = runtime.new_token() if options.request_id is None else options.request_id
     run_id = f"cairn__{check_name('request', request)}"
+    if options.window is not None and options.window[0] >= options.window[1]:
+        raise InvalidConfigError("the first moment of --window is to be before the second", window=options.window)
     api = AirflowApi(options.airflow_url, os.environ.get(TOKEN))
     api.check_runs(job, dag_id)
     if options.request_id is None:
         options.made_up_id = request
-    created = api.start_run(dag_id, run_id, runtime.now_ms())
+    created = api.start_run(dag_id, run_id, runtime.now_ms(), options.window, again=options.read_again)
     line = f"the DAG run {run_id} of {dag_id} is there already: nothing was asked anew"
     if created:
         asked = f"asked for a checkpoint of {job}: DAG run {run_id} of {dag_id}"

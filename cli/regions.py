@@ -1,4 +1,4 @@
-"""`cairn regions`: what of a DAG's jobs runs again together. The one command that needs Airflow, and no storage."""
+"""`cairn regions`: the parts of a DAG's jobs that run again together. Needs Airflow and no storage."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from .commands import Outcome
 
 if TYPE_CHECKING:
-    from ..operators.group.regions import JobRegions
+    from ..operators.group.checks import JobRegions
 
 
 def regions(options: argparse.Namespace) -> Outcome:
-    """Give the regions of each job of a DAG (semantics F1).
+    """Return the regions of each job of a DAG (semantics F1).
 
     Raises:
-        InvalidConfigError: the file cannot be parsed, or holds no such DAG, or the DAG no job.
+        InvalidConfigError: the file cannot be parsed, or has no such DAG, or the DAG has no job.
     """
-    # Airflow and DAG files may print; what this command prints must stay readable for a program.
+    # Airflow and DAG files may print; this command's output must stay machine-readable.
     with redirect_stdout(sys.stderr):
-        from ..operators.group.regions import regions_in
+        from ..operators.group.checks import regions_in
 
         found = regions_in(options.dag_file, options.dag_id)
     lines = [line for job in found for line in _lines(job)]

@@ -1,4 +1,4 @@
-"""`cairn resume`: starts a job from a savepoint, or lets one that was stopped go on."""
+"""`cairn resume`: starts a job from a savepoint, or lets a stopped one go on."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from ..checkpoint.views import wording
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
 from .output import text
-from .output.agreement import ask
-from .output.progress import ProgressLine
+from .output.text import ProgressLine, ask
 
 
 def resume(
     coordinator: Coordinator, savepoint: ObjectStore, options: argparse.Namespace, opened: OpenFolder
 ) -> tuple[list[str], dict[str, Any]]:
-    """Start a job from a savepoint, once the user at the terminal agrees to what the job loses.
+    """Start a job from a savepoint, after the user at the terminal has agreed to the loss.
 
     Args:
-        coordinator: of the job.
-        savepoint: a store that is rooted at the savepoint's folder.
-        options: the command's words: `yes`, `again`, `claim`, `allow_non_restored_state`.
+        coordinator: the job's coordinator.
+        savepoint: a store rooted at the savepoint's folder.
+        options: the command's arguments: `yes`, `again`, `claim`, `allow_non_restored_state`.
         opened: opens the folders above the savepoint's.
 
     Returns:
-        Lines and document that say what was done.
+        Lines and JSON document of the result.
 
     Raises:
         NoSavepointError: there is no savepoint, or only a part of one.
-        ResumeRefusedError: the user did not agree, or the job changed meanwhile; nothing was lost.
+        ResumeRefusedError: the user did not agree, or the job has changed since the question; nothing was lost.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
@@ -57,10 +56,10 @@ def resume(
 
 
 def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
-    """Let a job that was stopped, or is being stopped, go on from its newest checkpoint (semantics S1, P2).
+    """Let a job that is stopped, or is being stopped, go on from its newest checkpoint (semantics S1, P2).
 
     Returns:
-        Lines and document that say what was done.
+        Lines and JSON document of the result.
     """
     head = coordinator.head()
     coordinator.resume()
@@ -77,7 +76,7 @@ def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
 
 
 def _next_start(latest: CompletedEntry | None) -> list[str]:
-    """Say where the job's input goes on: a run's id names the end of its interval, and not the start (semantics T8)."""
+    """Say where the job's input continues: a run's id names the end of its interval, not the start (semantics T8)."""
     newest = latest.read.newest if latest is not None else None
     if newest is None:
         return []

@@ -1,4 +1,4 @@
-"""`cairn rewind`: says what it would undo, asks, and does it."""
+"""`cairn rewind`: shows the checkpoints to undo, asks, and rewinds."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..checkpoint import Coordinator
-from ..checkpoint.decisions.rewinds import Rewound
 from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import RewindRefusedError
+from ..checkpoint.rules.rewinds import Rewound
 from .output import text
-from .output.agreement import ask
+from .output.text import ask
 
 
 def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
-    """Rewind a job to an older checkpoint, once the person at the terminal agrees.
+    """Rewind a job to an older checkpoint, after the user at the terminal has agreed.
 
     Returns:
-        Lines and document that say what was done.
+        Lines and JSON document of the result.
 
     Raises:
         NoCheckpointError: the checkpoint is not retained, or damaged.
-        RewindRefusedError: a checkpoint is pending, the person did not agree, or the job changed meanwhile; nothing
-            was changed.
+        RewindRefusedError: a checkpoint is pending, the user did not agree, or the job has changed since the question;
+            nothing was changed.
     """
     head = coordinator.head()
     if options.yes:
@@ -37,7 +37,7 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
         facts: dict[str, Any] = {"job": head.job, "checkpoint": plan.checkpoint, "undone": undone}
         ask(_plan(head, plan), "Rewind?", RewindRefusedError, **facts)
     found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
-    # What is undone was said before the question; where nothing was asked, there is nothing.
+    # The question listed the undone checkpoints; without a question there is none.
     return [*([] if found.undone else _plan(head, found)), *_done(found)], _document(coordinator.job, found)
 
 

@@ -16,19 +16,17 @@ from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints import disposal, integrity
 from ..checkpoint.savepoints.disposal import Disposal
+from ..checkpoint.savepoints.savepoint_format import open_named
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
-from ..checkpoint.savepoints.savepoint_uri import open_named
 from ..checkpoint.views import wording
-from ..checkpoint.views.checkpoint_list import window_json
-from ..checkpoint.views.savepoint_list import savepoint_json
+from ..checkpoint.views.checkpoint_list import Shown, savepoint_json, window_json
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
 from .output import text
-from .output.agreement import ask
-from .output.progress import ProgressLine
+from .output.text import ProgressLine, ask
 
 INTERVAL_S = 2.0
-"""How often `--wait` looks."""
+"""Seconds between two looks of `--wait`."""
 
 Found = tuple[list[str], dict[str, Any]]
 
@@ -39,17 +37,17 @@ def savepoint(
     """Take a savepoint of a job, or go on with one.
 
     Args:
-        coordinator: of the job.
-        options: the command's words: `target`, `request_id`, `wait`.
+        coordinator: the job's coordinator.
+        options: the command's arguments: `target`, `request_id`, `wait`.
         opened: opens the savepoint's folder.
-        wait: waits so many seconds.
+        wait: waits for the given seconds.
 
     Returns:
-        Lines and document that say how it ended, and whether it failed.
+        Lines and JSON document of the result, and whether the savepoint failed.
 
     Raises:
-        SavepointRefusedError: it was refused; nothing was opened.
-        NoCheckpointError: there is nothing to take a savepoint of.
+        SavepointRefusedError: the job refused the savepoint; nothing was opened.
+        NoCheckpointError: the job has no completed checkpoint.
     """
     request = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
     coordinator.check_savepoint(request)
@@ -63,11 +61,11 @@ def savepoint(
 
 
 def request_of(options: argparse.Namespace, kind: str) -> str:
-    """Give the request's id: the one that was named, or one that is made up.
+    """Return the request's id: the given one, or a generated one.
 
     Args:
-        options: the command's words: `request_id`.
-        kind: what an id that is made up begins with.
+        options: the command's arguments: `request_id`.
+        kind: prefix of a generated id.
     """
     if options.request_id is not None:
         given: str = options.request_id
@@ -77,7 +75,7 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
 
 
 def announce(options: argparse.Namespace, request: str) -> None:
-    """Say a request's id that was made up, because asking with it again goes on with what began."""
+    """Print a generated request id, because a repeated request with it goes on with the first."""
     if options.request_id is None:
         options.made_up_id = request
         print(f"request id: {printable(request)}", file=sys.stderr)
@@ -89,13 +87,13 @@ def waited_for(
     ask: Callable[[], SavepointEntry],
     wait: Callable[[float], object],
 ) -> SavepointEntry:
-    """Ask for a savepoint again until it waits no more; say at the terminal what `--wait` waits for, perhaps hours.
+    """Ask for a savepoint again until it no longer waits; print what `--wait` waits for, perhaps hours.
 
     Args:
-        coordinator: of the job.
-        entry: as of now.
-        ask: asks for it again, and not for another one: if it has failed meanwhile, that is to be said.
-        wait: waits so many seconds.
+        coordinator: the job's coordinator.
+        entry: the savepoint's entry now.
+        ask: asks for the same savepoint again, never for a new one: if it has failed by now, that must be reported.
+        wait: waits for the given seconds.
     """
     said = ""
     while not entry.ended:
@@ -134,10 +132,10 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
     """Check every file of a savepoint's folder.
 
     Returns:
-        Lines and document that say what was found, and whether it is damaged.
+        Lines and JSON document of the result, and whether the savepoint is damaged.
 
     Raises:
-        NoSavepointError: there is none.
+        NoSavepointError: the folder holds no savepoint.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
     found = integrity.load(folder)
@@ -167,19 +165,19 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
 def dispose(
     store: ObjectStore, opened: OpenFolder, options: argparse.Namespace
 ) -> tuple[list[str], dict[str, Any], bool]:
-    """Throw a savepoint away, once the person at the terminal agrees.
+    """Dispose of a savepoint, after the user at the terminal has agreed.
 
     Args:
-        store: the storage whose jobs are asked whether they need it.
+        store: the storage; its jobs are asked whether they need the savepoint.
         opened: opens a savepoint's folder.
-        options: the command's words: `path`, `force`, `yes`.
+        options: the command's arguments: `path`, `force`, `yes`.
 
     Returns:
-        Lines and document that say what was deleted, and whether something could not be.
+        Lines and JSON document of the result, and whether a file could not be deleted.
 
     Raises:
-        NoSavepointError: there is none, and no job knows of one.
-        SavepointRefusedError: a job needs it, or the person did not agree; nothing was deleted.
+        NoSavepointError: the folder holds no savepoint, and no job knows of one there.
+        SavepointRefusedError: a job needs it, or the user did not agree; nothing was deleted.
     """
     folder = open_named(options.path, opened)
     plan = disposal.plan(store, folder, opened)
@@ -201,7 +199,7 @@ def dispose(
 
 
 def in_flight(entry: SavepointEntry) -> str:
-    """Say which stages have still to read what a savepoint holds for them, behind a clause (semantics P1, B2)."""
+    """Return a clause with the stages that still have to read input held by a savepoint (semantics P1, B2)."""
     return f"; still to be read by {', '.join(entry.owing)}: what it holds in flight" if entry.owing else ""
 
 
@@ -230,7 +228,7 @@ def _cells(entry: SavepointEntry, columns: int) -> tuple[str, ...]:
         str(entry.id),
         text.run_name(run_id_of(entry.epoch), max(24, columns - 96)),
         text.window(entry.window),
-        entry.status.value,
+        Shown.of(entry.status),
         str(entry.files) if whole else "-",
         wording.size(entry.size_bytes) if whole else "-",
         wording.moment(entry.requested_at_ms),

@@ -16,32 +16,32 @@ from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest, drain_run
 from ..checkpoint.views import wording
-from ..checkpoint.views.savepoint_list import savepoint_json
+from ..checkpoint.views.checkpoint_list import savepoint_json
 from ..storage.errors import CairnError
 from .airflow_api import TOKEN, AirflowApi
 from .output import text
-from .output.progress import ProgressLine
+from .output.text import ProgressLine
 from .savepoints import announce, in_flight, request_of, waited_for
 
 
 @dataclass(frozen=True, slots=True)
 class Airflow:
-    """Airflow, as far as a stop needs it: to start the job's last run, and to pause its DAG."""
+    """Airflow, as far as a stop needs it: starts the job's last run, and pauses its DAG."""
 
     api: AirflowApi
     dag_id: str
 
 
 def airflow_of(job: str, options: argparse.Namespace, environ: Mapping[str, str]) -> Airflow | None:
-    """Give Airflow as the command's words say; None where they name no address.
+    """Return Airflow as the command's arguments name it; None if they name no address.
 
     Args:
-        job: the job's name, which is the DAG's id unless another is named.
-        options: the command's words: `airflow_url`, `dag`.
+        job: the job's name, which is the DAG's id unless another is given.
+        options: the command's arguments: `airflow_url`, `dag`.
         environ: holds the token.
 
     Raises:
-        InvalidConfigError: the URL is none, the token is missing, or a DAG is named and no address.
+        InvalidConfigError: the URL is invalid, the token is missing, or a DAG is given without an address.
     """
     if options.airflow_url is None:
         if options.dag is not None:
@@ -57,24 +57,24 @@ def stop(
     wait: Callable[[float], object],
     airflow: Airflow | None = None,
 ) -> tuple[list[str], dict[str, Any], bool]:
-    """Stop a job with a savepoint, or go on with that.
+    """Stop a job with a savepoint, or go on with a stop.
 
     Args:
-        coordinator: of the job.
-        options: the command's words: `target`, `request_id`, `drain`, `wait`.
+        coordinator: the job's coordinator.
+        options: the command's arguments: `target`, `request_id`, `drain`, `wait`.
         opened: opens the savepoint's folder.
-        wait: waits so many seconds.
+        wait: waits for the given seconds.
         airflow: starts the last run, and pauses the DAG once the job has stopped; None: a user does both.
 
     Returns:
-        Lines and document that say how it ended, and whether the job did not stop.
+        Lines and JSON document of the result, and whether the job did not stop.
 
     Raises:
         NoSuchDagError: Airflow has no such DAG, or the last run would not start; nothing was opened.
-        AirflowRefusedError: it does not take the token, or it does not have the right; nothing was opened.
-        DagNotPausedError: the job has stopped, and its DAG is not paused; the text names the savepoint.
-        SavepointRefusedError: it was refused; nothing was opened, and the job goes on.
-        NoCheckpointError: there is nothing to take a savepoint of.
+        AirflowRefusedError: Airflow refuses the token, or the token lacks the right; nothing was opened.
+        DagNotPausedError: the job has stopped, but its DAG is not paused; the message names the savepoint.
+        SavepointRefusedError: the job refused the savepoint; nothing was opened, and the job goes on.
+        NoCheckpointError: the job has no completed checkpoint.
     """
     request = request_of(options, "stop")
     before = coordinator.look_for_savepoint(request)
@@ -88,7 +88,7 @@ def stop(
         entry = coordinator.savepoint(asked, opened, line.show)
         if _settle_if_over(coordinator, airflow, request):
             entry = coordinator.savepoint(replace(asked, renew=False), opened, line.show)
-        # A caller that asks again may leave out --drain.
+        # A repeated request may omit --drain.
         run = run_id_of(entry.epoch) if entry.drains else None
         if run is not None and entry.waits:
             if airflow is not None:
@@ -112,7 +112,7 @@ def stop(
 
 
 def _settle_if_over(coordinator: Coordinator, airflow: Airflow | None, request: str) -> bool:
-    """Fail a stop whose last run has ended without its epoch, as Airflow says; the head does not (semantics P2)."""
+    """Fail a stop whose last run has ended without its epoch: Airflow knows that, the head does not (semantics P2)."""
     entry = coordinator.look_for_savepoint(request)
     if airflow is None or entry is None or not (entry.waits and entry.drains):
         return False
@@ -123,7 +123,7 @@ def _settle_if_over(coordinator: Coordinator, airflow: Airflow | None, request: 
 
 
 def _check(job: str, airflow: Airflow | None, *, drains: bool) -> None:
-    """See, before the job is held, that Airflow will do what it is going to be asked for."""
+    """Check, before the head holds the job back, that Airflow will do its part."""
     if airflow is not None and drains:
         airflow.api.check_runs(job, airflow.dag_id)
     elif airflow is not None:
@@ -154,7 +154,7 @@ def _said(
         yield from text.paragraph(
             f"{job} has stopped with savepoint {entry.id}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
             f"{entry.files} files, {wording.size(entry.size_bytes)}{in_flight(entry)}. It takes no request until "
-            f"`cairn resume {job}`; {paused}",
+            f"`cairn resume {job} {coordinator.files.storage_option}`; {paused}",
             columns,
         )
     elif entry.status is Status.FAILED:

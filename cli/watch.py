@@ -1,7 +1,7 @@
-"""Shows what a command found again, whenever there is something new to see, until it is over or Ctrl-C.
+"""Repeats a command's output whenever it has changed, until nothing more can change or Ctrl-C.
 
-On a terminal the screen is drawn anew; elsewhere, what is new is appended, as JSON one object a line. A look costs what
-tells whether anything has changed; what is shown is read only then. A store that does not answer is asked again.
+On a terminal the screen is redrawn; elsewhere, new output is appended, as JSON one object a line. A look only asks
+whether anything has changed; the output is read only then. If the store does not answer, it is asked again.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
 
-from ..checkpoint.secrets.masking import masked
+from ..checkpoint.masking import masked
 from ..checkpoint.views.wording import moment
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.printable import printable
 from .commands import Outcome
-from .output.colours import painted
-from .output.text import fit
+from .output.text import fit, painted
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What to watch, and how.
+    """The parameters of a watch.
 
     Args:
-        look: gives what the command found.
-        pulse: gives what differs whenever there is something new to see.
+        look: returns the command's output.
+        pulse: returns a value that changes whenever the output does.
         interval_s: seconds between two looks.
-        wait: waits so many seconds; a KeyboardInterrupt may come out of it.
+        wait: waits for the given seconds; may raise KeyboardInterrupt.
         now_ms: clock, milliseconds since 1970 UTC.
         as_json: print JSON instead of a table.
     """
@@ -48,11 +47,11 @@ class Watch:
         """Watch until nothing more can change.
 
         Args:
-            out: where to print what was found.
-            err: where to say that the store does not answer, unless the screen is drawn.
+            out: stream for the output.
+            err: stream for reports that the store does not answer, unless the screen is redrawn.
 
         Raises:
-            CairnError: the first look failed, or a later one for a reason that asking again does not mend.
+            CairnError: the first look failed, or a later one for a reason that asking again does not fix.
             KeyboardInterrupt: Ctrl-C.
         """
         show: Callable[[Outcome], None]
@@ -92,7 +91,7 @@ class Watch:
 
     def _draw(self, out: TextIO, outcome: Outcome) -> None:
         columns, rows = shutil.get_terminal_size()
-        # Below the lines: an empty one, the status, and the cursor's own.
+        # Below the lines: an empty line, the status, and the cursor's own line.
         room = max(2, rows - 3)
         lines = list(outcome.lines)
         if len(lines) > room:

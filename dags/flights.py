@@ -25,8 +25,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn import CheckpointConfig, CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 
 APPLICATIONS = Path(__file__).parent / "applications"
 FIRST_DAY = pendulum.datetime(2001, 1, 1, tz="UTC")

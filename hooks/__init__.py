@@ -1,4 +1,4 @@
-"""Hooks: from Airflow's connections to a job's storage, and to Airflow's own API.
+"""Hooks: from Airflow's connections to a job's storage, to Spark, and to Airflow's own API.
 
 Users import the names of `__all__`; the modules below are internal.
 """

@@ -1,4 +1,4 @@
-"""Airflow's REST API, as far as Cairn needs it: look at tasks, clear some of one run, start a run, pause a DAG."""
+"""Airflow's REST API, as far as Cairn needs it: reads tasks, clears some of one run, starts a run, pauses a DAG."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .airflow_api_access import ApiAccess, access_of
 from .clear_body import TaskRef, clear_body, failed_body
 
 AIRFLOW_API_CONN_ID = "cairn_airflow_api"
-"""The connection by default."""
+"""The default connection."""
 TIMEOUT_S = 30.0
-"""For each step of a request: a busy API server takes seconds to answer."""
+"""Seconds for each step of a request: a busy API server takes seconds to answer."""
 WAITS_S = (0.5, 2.0, 5.0)
-"""Between the tries of what may be sent again."""
+"""Seconds between the tries of a request that may be sent again."""
 
 _LOGIN = "/auth/token"
 _OVERLOADED = frozenset({429, 500, 502, 503, 504})
@@ -49,21 +49,21 @@ class TaskFacts:
     """One task instance as the API shows it."""
 
     id: str
-    """Airflow gives a task instance another one for each try, and with each clear."""
+    """Airflow gives a task instance another id for each try, and with each clear."""
     state: str | None
-    """None: it is to run and is not scheduled yet."""
+    """None: the task is to run but is not scheduled yet."""
 
 
 class AirflowApiHook(BaseHook):
-    """Speaks to Airflow's own API with the rights that an Airflow connection has.
+    """Calls Airflow's own API with the rights of an Airflow connection.
 
-    A token is asked for when the first request needs one, and once more when the API no longer takes it. It is kept in
-    memory only. Use it as a context manager, or close it.
+    The hook requests a token for the first request, and a new one when the API no longer accepts it. It keeps the token
+    in memory only. Use the hook as a context manager, or close it.
 
     Args:
         airflow_api_conn_id: the connection; see the how-to about clearing.
         sleep: waits, in seconds; for tests.
-        waits_s: seconds between the tries of what may be sent again; empty: it is tried once.
+        waits_s: seconds between the tries of a request that may be sent again; empty: only one try.
         timeout_s: seconds for each step of a request.
     """
 
@@ -87,11 +87,11 @@ class AirflowApiHook(BaseHook):
         self._token: str | None = None
 
     def __repr__(self) -> str:
-        """Say which connection; never what it holds."""
+        """Name the connection, never its contents."""
         return f"AirflowApiHook(airflow_api_conn_id={self.airflow_api_conn_id!r})"
 
     def __enter__(self) -> AirflowApiHook:
-        """Give the hook; nothing is sent yet."""
+        """Return the hook; sends nothing yet."""
         return self
 
     def __exit__(
@@ -102,12 +102,12 @@ class AirflowApiHook(BaseHook):
 
     @cached_property
     def access(self) -> ApiAccess:
-        """What the connection says.
+        """The API's address and credentials, from the connection.
 
         Raises:
-            AirflowNotFoundException: it is not defined, or cannot be fetched here.
-            AirflowApiRefusedError: this task may not read it.
-            InvalidConfigError: it cannot be used.
+            AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
+            AirflowApiRefusedError: this task may not read the connection.
+            InvalidConfigError: the connection cannot be used.
         """
         try:
             return access_of(self.get_connection(self.airflow_api_conn_id))
@@ -119,7 +119,7 @@ class AirflowApiHook(BaseHook):
 
     @cached_property
     def _http(self) -> httpx.Client:
-        # No redirects: a 307 would send the body on, and the one that asks for a token holds the password.
+        # No redirects: a 307 would forward the body, and the body of a token request holds the password.
         return httpx.Client(
             base_url=self.access.base_url, timeout=self._timeout_s, verify=self.access.trust(), follow_redirects=False
         )
@@ -131,15 +131,15 @@ class AirflowApiHook(BaseHook):
             client.close()
 
     def task_facts(self, dag_id: str, run_id: str, task: TaskRef) -> TaskFacts | None:
-        """Look at a task instance.
+        """Return the state of a task instance.
 
         Args:
-            dag_id: of the DAG.
-            run_id: of the DAG run.
-            task: which task of it.
+            dag_id: the DAG's id.
+            run_id: the DAG run's id.
+            task: the task of the run.
 
         Returns:
-            What it is now; None if the run has no such task instance.
+            Its facts now; None if the run has no such task instance.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -156,15 +156,15 @@ class AirflowApiHook(BaseHook):
         return TaskFacts(found["id"], found.get("state"))
 
     def rewrite_note(self, dag_id: str, run_id: str, task: TaskRef | None, rewrite: Callable[[str], str]) -> None:
-        """Change the note of a run, or of one of its tasks; nothing is sent where it stays as it is.
+        """Change the note of a run, or of one of its tasks; sends nothing if the note stays the same.
 
-        The API has no compare-and-swap: what a person saves between the two requests, milliseconds apart, is lost.
+        The API has no compare-and-swap: a user's change between the two requests, milliseconds apart, is lost.
 
         Args:
-            dag_id: of the DAG.
-            run_id: of the DAG run.
-            task: which task of it; None: the run's own note.
-            rewrite: gives the new note for the one that is there, empty where there is none.
+            dag_id: the DAG's id.
+            run_id: the DAG run's id.
+            task: the task of the run; None: the run's own note.
+            rewrite: returns the new note for the existing one, which is empty if there is none.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -181,14 +181,14 @@ class AirflowApiHook(BaseHook):
     def clear(self, dag_id: str, run_id: str, tasks: list[TaskRef], note: str) -> None:
         """Clear tasks of one run, whatever their state, in one transaction; see `clear_body`.
 
-        It is not sent again where its answer was lost: it may have cleared. A caller that wants to try again compares
-        first.
+        The request is not repeated if its answer was lost: it may have cleared. A caller that wants to try again
+        compares first.
 
         Args:
-            dag_id: of the DAG.
-            run_id: of the DAG run.
+            dag_id: the DAG's id.
+            run_id: the DAG run's id.
             tasks: at least one.
-            note: what the page shows at each of them.
+            note: the note that the page shows at each of them.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -202,17 +202,17 @@ class AirflowApiHook(BaseHook):
     def clear_failed(
         self, dag_id: str, run_id: str, tasks: list[TaskRef], note: str, *, dry_run: bool
     ) -> tuple[TaskRef, ...]:
-        """Clear what has failed of some tasks of one run, and of those behind them; see `failed_body`.
+        """Clear the failed tasks among some tasks of one run, and those behind them; see `failed_body`.
 
         Args:
-            dag_id: of the DAG.
-            run_id: of the DAG run.
+            dag_id: the DAG's id.
+            run_id: the DAG run's id.
             tasks: at least one.
-            note: what the page shows at each of them.
-            dry_run: only say what would be cleared.
+            note: the note that the page shows at each of them.
+            dry_run: only report which tasks would be cleared.
 
         Returns:
-            What was cleared, or would be, in order.
+            The cleared tasks, or those that would be cleared, in order.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -228,10 +228,10 @@ class AirflowApiHook(BaseHook):
         return tuple(sorted(TaskRef(each["task_id"], each.get("map_index", -1)) for each in found))
 
     def pause(self, dag_id: str) -> None:
-        """Pause a DAG; one that is paused stays so.
+        """Pause a DAG; a paused one stays paused.
 
         Args:
-            dag_id: of the DAG.
+            dag_id: the DAG's id.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -243,7 +243,7 @@ class AirflowApiHook(BaseHook):
         self._json(self._send("PATCH", path, {"is_paused": True}, repeat=True))
 
     def check_login(self) -> None:
-        """See that the API takes the connection, and that its user may read DAGs.
+        """Check that the API accepts the connection, and that its user may read DAGs.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -254,7 +254,7 @@ class AirflowApiHook(BaseHook):
         self._json(self._send("GET", "/dags?limit=1", repeat=True))
 
     def component_states(self) -> dict[str, str | None]:
-        """Give the state of each of Airflow's processes by its name, such as `triggerer`: `healthy` where it runs.
+        """Return the state of each of Airflow's processes by its name, such as `triggerer`: `healthy` if it runs.
 
         Raises:
             AirflowApiError: the API did not answer as it should.
@@ -263,7 +263,7 @@ class AirflowApiHook(BaseHook):
         return {name: each.get("status") for name, each in found.items() if isinstance(each, dict)}
 
     def is_paused(self, dag_id: str) -> bool | None:
-        """Tell whether a DAG is paused; None where Airflow has no such DAG.
+        """Return whether a DAG is paused; None if Airflow has no such DAG.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -273,10 +273,10 @@ class AirflowApiHook(BaseHook):
         return None if answer.status_code == httpx.codes.NOT_FOUND else bool(self._json(answer).get("is_paused"))
 
     def check_runs(self, dag_id: str) -> None:
-        """See that a run of a DAG would start.
+        """Check that a run of a DAG would start.
 
         Args:
-            dag_id: of the DAG.
+            dag_id: the DAG's id.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -288,11 +288,11 @@ class AirflowApiHook(BaseHook):
             raise InvalidConfigError("the DAG is paused, so a run of it would not start: unpause it", dag=dag_id)
 
     def start_run(self, dag_id: str, run_id: str, now_ms: int) -> bool:
-        """Make a run of a DAG; True if this call made it, False if it was there before.
+        """Create a run of a DAG; True if this call created it, False if it existed.
 
         Args:
-            dag_id: of the DAG.
-            run_id: the run's id, which it has once; so the request may be sent again.
+            dag_id: the DAG's id.
+            run_id: the run's id; Airflow takes an id once, so the request may be sent again.
             now_ms: the time, milliseconds since 1970 UTC.
 
         Raises:
@@ -307,16 +307,16 @@ class AirflowApiHook(BaseHook):
         if answer.status_code != httpx.codes.CONFLICT:
             self._json(answer)
             return True
-        # Also where another run has this very logical date; only the run itself says which.
+        # The answer is the same if another run has this logical date: look for the run itself.
         self._json(self._run(dag_id, run_id))
         return False
 
     def is_over(self, dag_id: str, run_id: str) -> bool:
-        """Tell whether a run of a DAG has ended; one that there is not has not.
+        """Return whether a DAG run has ended; False if it does not exist.
 
         Args:
-            dag_id: of the DAG.
-            run_id: of the run.
+            dag_id: the DAG's id.
+            run_id: the DAG run's id.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -327,11 +327,11 @@ class AirflowApiHook(BaseHook):
         return self.run_state(dag_id, run_id) in ("success", "failed")
 
     def run_state(self, dag_id: str, run_id: str) -> str | None:
-        """Give the state of a run of a DAG; None where there is no such run.
+        """Return the state of a DAG run; None if it does not exist.
 
         Args:
-            dag_id: of the DAG.
-            run_id: of the run.
+            dag_id: the DAG's id.
+            run_id: the DAG run's id.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -357,8 +357,8 @@ class AirflowApiHook(BaseHook):
         fresh = self._token is None
         answer = self._once(method, path, body, repeat=repeat)
         if _refuses_token(answer) and not fresh and self.access.token is None:
-            # It has run out, or the server signs with another key. Refused before anything was done, so whatever it was
-            # may be sent again.
+            # The token has expired, or the server signs with another key. The request was refused before anything was
+            # done, so any request may be sent again.
             self._token = None
             answer = self._once(method, path, body, repeat=repeat)
         if _refuses_token(answer):
@@ -394,7 +394,7 @@ class AirflowApiHook(BaseHook):
         return token
 
     def _try(self, method: str, path: str, body: Any, headers: dict[str, str], *, repeat: bool) -> httpx.Response:
-        """Send a request, again where that is safe: always if no connection was made, else if it changes nothing."""
+        """Send a request; repeat it if that is safe: if no connection was made, or if it changes nothing."""
         waits = list(self._waits_s)
         while True:
             try:
@@ -404,7 +404,7 @@ class AirflowApiHook(BaseHook):
             except httpx.HTTPError as error:
                 failure = self._unreachable(error)
                 if not repeat:
-                    # `from None`: the chain would carry the request with its headers into whatever prints traces.
+                    # `from None`: the chain would show the request with its headers to any code that prints traces.
                     raise failure from None
             else:
                 if not repeat or answer.status_code not in _OVERLOADED:
@@ -456,25 +456,25 @@ class AirflowApiHook(BaseHook):
             "request": f"{answer.request.method} {answer.request.url}",
             "status": answer.status_code,
         }
-        # What a login is answered may hold a token, or repeat the password that was sent.
+        # The answer to a login may hold a token, or repeat the password that was sent.
         return facts if answer.request.url.path.endswith(_LOGIN) else facts | {"answer": detail_of(answer)}
 
 
 def _refuses_token(answer: httpx.Response) -> bool:
-    """Tell whether the token is refused: Airflow says 401 of one that has run out, 403 of one that it cannot read."""
+    """Return whether the token is refused: Airflow answers 401 for an expired token, 403 for an unreadable one."""
     if answer.status_code == httpx.codes.FORBIDDEN:
         return "token" in detail_of(answer).lower()
     return answer.status_code == httpx.codes.UNAUTHORIZED
 
 
 def _without_login(answer: httpx.Response) -> str:
-    """Give the address of a redirect, without what is not for a log."""
+    """Return the address of a redirect, without the parts that do not belong in a log."""
     where = urlsplit(answer.headers.get("Location", ""))
     return f"{where.scheme}://{where.hostname}:{where.port}{where.path}"[:200] if where.hostname else where.path[:200]
 
 
 def detail_of(answer: httpx.Response) -> str:
-    """Give what the server says about a failure, in one line."""
+    """Return the server's text about a failure, in one line."""
     try:
         said = answer.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""An Airflow connection as the way to Airflow's own REST API: where it is, who we are, whom we trust."""
+"""Reads an Airflow connection to Airflow's own REST API: the address, the credentials, the trusted certificates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from airflow.sdk import Connection
+from airflow.sdk import BaseHook, Connection, get_parsing_context
+from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError, AirflowSecretsBackendAccessDenied
+from airflow.sdk.execution_time import task_runner
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
@@ -18,25 +20,25 @@ log = logging.getLogger("airflow_cairn")
 
 SCHEMES = ("http", "https")
 USED = frozenset({"token", "verify"})
-"""Extras that are read."""
+"""Extras that Cairn reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """How to reach the API. The repr shows no secret."""
+    """Address and credentials of the API. The repr shows no secret."""
 
     conn_id: str
     base_url: str
-    """Of the API server, without a trailing slash: `https://airflow.example.com/team`."""
+    """Address of the API server, without a trailing slash: `https://airflow.example.com/team`."""
     login: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    """A ready one; None: it is asked for with login and password."""
+    """A ready token; None: requested with login and password."""
     ca_bundle: str | None = None
-    """File with the certificates to trust; None: those that the system's Python trusts."""
+    """File with the trusted certificates; None: those that the system's Python trusts."""
 
     def trust(self) -> ssl.SSLContext:
-        """Give the TLS settings; certificates and names are always verified.
+        """Return the TLS settings; certificates and names are always verified.
 
         Raises:
             InvalidConfigError: the CA bundle cannot be read.
@@ -55,14 +57,15 @@ class ApiAccess:
 def access_of(connection: Connection) -> ApiAccess:
     """Read a connection.
 
-    Host, port and schema may be given apart, as in `https://user:password@airflow.example.com:8443/team`, where `team`
-    is the path below which the API server answers; or the host holds the whole address.
+    Host, port and schema may be given separately, as in `https://user:password@airflow.example.com:8443/team`, where
+    `team` is the path below which the API server answers; or the host holds the whole address.
 
     Args:
         connection: the connection; its secrets are registered with Airflow's masker.
 
     Raises:
-        InvalidConfigError: it has no host, its address is no http(s) URL, it names no user, or it would not verify TLS.
+        InvalidConfigError: the connection has no host, its address is no http(s) URL, it names no user, or it disables
+            TLS checks.
     """
     extra: Mapping[str, Any] = connection.extra_dejson
     conn_id = connection.conn_id
@@ -119,3 +122,40 @@ def _base_url(connection: Connection) -> str:
         )
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return urlunsplit((parts.scheme, f"{name}:{port}" if port else name, parts.path, "", "")).rstrip("/")
+
+
+# Checks, when the DAG is parsed, that the connection to Airflow's API exists.
+
+
+def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> None:
+    """Refuse a DAG that will need the connection if it is not defined. Sends nothing to the API.
+
+    Only the dag processor checks, once a parse: a task's own parse would pay a request for a known answer, and other
+    programs that parse the file (a test, a command) need not know the connections.
+
+    Args:
+        conn_id: the connection; None: the author clears manually.
+        why: the reason why it is needed, a clause for the message.
+        group: the group's id.
+
+    Raises:
+        InvalidConfigError: the connection is not defined, or cannot be used.
+    """
+    if conn_id is None or not _is_dag_processor():
+        return
+    try:
+        access_of(BaseHook.get_connection(conn_id))
+    except AirflowNotFoundException:
+        raise InvalidConfigError(
+            f"{why} through Airflow's API, and the connection for that is not defined. Define it where the dag "
+            "processor sees it too (see docs/how-to/clearing.md), or write airflow_api_conn_id=None to clear manually",
+            group=group,
+            airflow_api_conn_id=conn_id,
+        ) from None
+    except (AirflowRuntimeError, AirflowSecretsBackendAccessDenied) as error:
+        log.warning("could not find out whether the connection %s is defined: %s", conn_id, error)
+
+
+def _is_dag_processor() -> bool:
+    """Return whether a supervisor serves this process, and no task is about to run in it."""
+    return getattr(task_runner, "SUPERVISOR_COMMS", None) is not None and get_parsing_context().task_id is None

@@ -1,7 +1,8 @@
-"""An Airflow connection as the options of an S3 store: what it may say, and what is refused by name.
+"""Converts an Airflow connection to the options of an S3 store: the supported settings, and those refused by name.
 
-The amazon provider can turn a connection into another identity (roles, profiles, federation). Cairn hands one identity
-to two clients, boto3 and Spark's s3a, and does not guess: what would change who we are is an error that says so.
+The amazon provider can turn a connection into another identity (roles, profiles, federation). Cairn passes one identity
+to two clients, boto3 and Spark's s3a, and does not guess: a setting that would change the identity is an error that
+names it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from ..storage import S3Options
 
 log = logging.getLogger("airflow_cairn")
 
+HEADERS = ("request_payer", "server_side_encryption", "sse_kms_key_id", "expected_bucket_owner")
+"""Extras for headers that the bucket requires."""
+
 USED = frozenset(
     {
         "aws_access_key_id",
@@ -28,6 +32,7 @@ USED = frozenset(
         "endpoint_url",
         "service_config",
         "storage",
+        *HEADERS,
     }
 )
 """Extras that Cairn reads."""
@@ -49,7 +54,7 @@ _OTHER_CLIENT = frozenset({"config_kwargs", "botocore_config", "verify", "host"}
 
 
 TYPES = ("aws", "cairn", "generic")
-"""Of a connection to S3. Airflow's form has `generic` where no provider brings `aws`; `cairn` is our own."""
+"""Types of a connection to S3. Airflow's form has `generic` if no provider brings `aws`; `cairn` is our own."""
 
 
 def s3_options_of(connection: Connection) -> S3Options:
@@ -65,8 +70,8 @@ def s3_options_of(connection: Connection) -> S3Options:
         The options; their repr shows no credential.
 
     Raises:
-        InvalidConfigError: it is of another type, or holds an extra that would change who we are.
-        InvalidRequestError: half a key pair, or an endpoint that is no URL.
+        InvalidConfigError: the connection has another type, or an extra that would change the identity.
+        InvalidRequestError: half a key pair, an endpoint that is no URL, or a header value that S3 does not know.
     """
     if connection.conn_type not in TYPES:
         raise InvalidConfigError(
@@ -91,14 +96,15 @@ def s3_options_of(connection: Connection) -> S3Options:
         access_key=access_key,
         secret_key=secret_key,
         session_token=session_token,
+        **{name: str(extra[name]) for name in HEADERS if extra.get(name) not in (None, "")},  # type: ignore[arg-type]
     )
 
 
 def connection_on_a_shell(conn_id: str) -> Connection:
-    """Find a connection outside of a task: in the environment, a secrets backend, or Airflow's own database.
+    """Find a connection outside a task: in the environment, a secrets backend, or Airflow's own database.
 
     Raises:
-        InvalidConfigError: there is none of this id, as far as this machine can see.
+        InvalidConfigError: this machine finds no connection with this id.
     """
     from airflow.models.connection import Connection as StoredConnection  # with the ORM, which no task needs
 

@@ -1,9 +1,9 @@
-"""Starts drivers beside their tasks from an archive of the classes that they load, where somebody has made one.
+"""Starts drivers beside their tasks from an archive of the classes that they load, if a user has made one.
 
-A driver that starts from it takes about half of the time. An archive fits one Java and one Spark, so it stands in the
+A driver that starts from it takes about half of the time. An archive fits one Java and one Spark, so it lies in the
 home of Spark and is made where that is installed: `python -m airflow_cairn.hooks.class_archive`. The JVM ignores an
-archive that does not fit. Cairn makes none by itself: the JVM that writes it takes 10 to 20 seconds more to end, ends
-with an error where it cannot write, and in a container of its own a driver would only write and never read.
+archive that does not fit. Cairn makes none by itself: the JVM that writes it takes 10 to 20 seconds longer to end, ends
+with an error if it cannot write, and in a container for one driver would write an archive that is never read.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .drivers.spark_site import SparkSite
+from .spark_site import SparkSite
 
 FILE = "cairn-classes.jsa"
-"""The archive, in the home of Spark."""
+"""Name of the archive, in the home of Spark."""
 DEFAULTS, EXTRA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _APPLICATION = """
@@ -38,14 +38,14 @@ counted.collect()
 
 
 def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, str]:
-    """Give the conf by which a driver that runs beside its task starts from the archive.
+    """Return the conf with which a driver that runs beside its task starts from the archive.
 
     Args:
-        conf: what the operator submits with.
-        site: where it is submitted.
+        conf: the conf with which the operator submits.
+        site: the machine's Spark.
 
     Returns:
-        Nothing where there is no archive, or where author or site say how drivers share classes, or set
+        Empty if there is no archive, or if author or site configure how drivers share classes, or set
         `spark.driver.defaultJavaOptions`.
     """
     archive = _archive(site)
@@ -55,31 +55,31 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
 
 
 def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
-    """Tell whether drivers would start from an archive that can be made and is not there.
+    """Return whether drivers would start from an archive that can be made but does not exist.
 
     Args:
-        conf: what stages are submitted with.
-        site: where they are submitted.
+        conf: the conf with which stages are submitted.
+        site: the machine's Spark.
     """
     archive = _archive(site)
     if archive is None or archive.is_file() or _is_said_otherwise(conf, site):
         return False
-    # Spark has these folders on the driver's class path, and Java makes no archive while one there has files.
+    # Spark puts these folders on the driver's class path, and Java makes no archive if a folder there has files.
     settings = site.environ.get("SPARK_CONF_DIR") or archive.parent / "conf"
     folders = [settings, *filter(None, map(site.environ.get, ("HADOOP_CONF_DIR", "YARN_CONF_DIR")))]
     return not any(Path(each).is_dir() and any(Path(each).iterdir()) for each in folders)
 
 
 def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Path:
-    """Make the archive, by a driver that reads and writes a little Parquet.
+    """Make the archive, with a driver that reads and writes a little Parquet.
 
     Args:
-        binary: `spark-submit`, or the path of it.
-        archive: the file; None for the one in the home of Spark, where drivers look for it.
+        binary: name or path of `spark-submit`.
+        archive: the file; None: in the home of Spark, where drivers look for it.
 
     Raises:
-        FileNotFoundError: there is no such program, or no Spark where it is.
-        subprocess.CalledProcessError: the driver could not write it; its output says why.
+        FileNotFoundError: the program does not exist, or there is no Spark at its place.
+        subprocess.CalledProcessError: the driver could not write the archive; its output says why.
     """
     archive = Path(archive) if archive else _archive(SparkSite(os.environ, binary))
     if archive is None:
@@ -99,17 +99,17 @@ def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Pat
                 stderr=subprocess.STDOUT,
             )
             draft.chmod(0o644)
-            draft.replace(archive)  # a driver that starts meanwhile reads a whole one, or none
+            draft.replace(archive)  # a driver that starts now reads a whole archive, or none
         finally:
             draft.unlink(missing_ok=True)
     return archive
 
 
 def main(words: list[str]) -> int:
-    """Make the archive and say where it is.
+    """Make the archive and print its path.
 
     Args:
-        words: `spark-submit`, or the path of it, and the file of the archive; both may be left out, as in `make`.
+        words: name or path of `spark-submit`, and the archive's file; both are optional, as in `make`.
 
     Returns:
         The exit status.
@@ -127,16 +127,22 @@ def main(words: list[str]) -> int:
 
 
 def _is_said_otherwise(conf: Mapping[str, Any], site: SparkSite) -> bool:
-    """Tell whether author or site say how drivers share classes, or set the options by which Cairn would say it."""
-    given, environ = {**site.conf, **conf}, site.environ
-    options = f"{given.get(EXTRA, '')} {environ.get('JAVA_TOOL_OPTIONS', '')} {environ.get('SPARK_SUBMIT_OPTS', '')}"
-    return bool(given.get(DEFAULTS)) or any(
+    """Return whether author or site configure how drivers share classes, or set the options that Cairn would use."""
+    options = java_options(conf, site)
+    return bool({**site.conf, **conf}.get(DEFAULTS)) or any(
         word in options for word in ("-Xshare", "SharedArchive", "ArchiveClasses", "AOT")
     )
 
 
+def java_options(conf: Mapping[str, Any], site: SparkSite) -> str:
+    """Return all options of author and site for the JVM of a driver that runs beside its task."""
+    given, environ = {**site.conf, **conf}, site.environ
+    options = (given.get(DEFAULTS), given.get(EXTRA), *map(environ.get, ("JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")))
+    return " ".join(str(each) for each in options if each)
+
+
 def _archive(site: SparkSite) -> Path | None:
-    """Give where the archive of a `spark-submit` stands, or will stand; None where there is no Spark."""
+    """Return the path of a `spark-submit`'s archive, whether or not it exists; None if there is no Spark."""
     return next((home / FILE for home in site.homes() if (home / "jars").is_dir()), None)
 
 

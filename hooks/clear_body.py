@@ -1,7 +1,7 @@
-"""What is sent to Airflow to run tasks of one DAG run again: built so that it cannot reach anything else.
+"""Builds the request that has Airflow run tasks of one DAG run again, so that it cannot affect anything else.
 
-The API's own defaults are wide: without a run id it means every run, without task ids the whole run, and without
-`run_on_latest_version` perhaps other code than the run began with. So each field that widens is always sent.
+The API's own defaults are wide: without a run id it clears every run, without task ids the whole run, and without
+`run_on_latest_version` perhaps with other code than the run began with. So each field that widens is always sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..storage.names import shorten
 from .versions import features
 
 MAX_NOTE = 1000
-"""Characters of a note that Airflow takes."""
+"""Maximum length of a note in Airflow, in characters."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,42 +24,42 @@ class TaskRef:
 
     task_id: str
     map_index: int = -1
-    """Which instance of a mapped task; -1 for a task that is not mapped."""
+    """Instance of a mapped task; -1 for a task that is not mapped."""
 
     def __str__(self) -> str:
-        """Name it as the page does."""
+        """The task's name on the page."""
         return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"
 
 
 def failed_body(run_id: str, tasks: Iterable[TaskRef], note: str, *, dry_run: bool) -> dict[str, Any]:
-    """Make the body that clears what has failed of these tasks, and of those behind them, as a user does on the page.
+    """Return the body that clears the failed ones of these tasks, and of those behind them, as on the page.
 
     Args:
-        run_id: as of `clear_body`.
-        tasks: as of `clear_body`.
-        note: as of `clear_body`.
-        dry_run: only say what would be cleared.
+        run_id: as in `clear_body`.
+        tasks: as in `clear_body`.
+        note: as in `clear_body`.
+        dry_run: only report which tasks would be cleared.
 
     Raises:
-        InvalidConfigError: as of `clear_body`.
+        InvalidConfigError: as in `clear_body`.
     """
     widened = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}
     return {**clear_body(run_id, tasks, note), **widened}
 
 
 def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, Any]:
-    """Make the body of `POST /dags/{dag}/clearTaskInstances` that clears these tasks of this run, whatever their state.
+    """Return the body of `POST /dags/{dag}/clearTaskInstances` that clears these tasks of this run, in any state.
 
     Args:
-        run_id: of the one DAG run; not empty.
+        run_id: the one DAG run's id; not empty.
         tasks: at least one. A mapped task needs its index: the id alone would mean all its instances.
-        note: what the page shows at each task instance; cut after 1,000 characters. Airflow 3.2 takes none.
+        note: the note that the page shows at each task instance; cut after 1,000 characters. Airflow 3.2 takes none.
 
     Returns:
         The body, as JSON values.
 
     Raises:
-        InvalidConfigError: no run, no task, or one without an id; such a body would clear more than was meant.
+        InvalidConfigError: no run, no task, or a task without an id; such a body would clear more than intended.
     """
     wanted = sorted(set(tasks))
     if not isinstance(run_id, str) or not run_id:
@@ -77,14 +77,14 @@ def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, An
         "task_ids": [task.task_id if task.map_index < 0 else [task.task_id, task.map_index] for task in wanted],
         "only_failed": False,
         "only_running": False,
-        # A run that has ended is queued again, or what was cleared would never run.
+        # Queues an ended run again: otherwise the cleared tasks would never run.
         "reset_dag_runs": True,
         "include_upstream": False,
         "include_downstream": False,
         "include_future": False,
         "include_past": False,
         "run_on_latest_version": False,
-        # A running sibling is to be stopped (semantics F3).
+        # Stops a running sibling (semantics F3).
         "prevent_running_task": False,
         **({"note": note[:MAX_NOTE]} if features.TAKES_NOTES else {}),
     }

@@ -1,9 +1,10 @@
-"""Starts the Spark server that a job's stages share, as a process that lives on without this task."""
+"""Starts the Spark server that a job's stages share, as a process that outlives this task."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -21,37 +22,39 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..spark.handover.runtime_zip import runtime_zip
+from ..spark.remote.server import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
 from ..spark.remote.server_on_cluster import check_login, cluster_conf, handing_over
-from ..spark.remote.server_task import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
 from ..storage.errors import ErrorKind
-from .class_archive import EXTRA
-from .drivers.spark_site import SparkSite
+from .class_archive import EXTRA, java_options
+from .spark_site import SparkSite
 from .spark_submit import EpochSubmitHook
 
 _PROGRAM = "from airflow_cairn.spark.remote.session_driver import main\n\nraise SystemExit(main({task!r}))\n"
 _LOG = "server.log"
+SCRATCH = "scratch"
+"""Subfolder of a server's folder for all temporary files of its JVM."""
 _TAIL = 2000
 _END_S = 20.0
-"""For `spark-submit` to delete its temporary files."""
+"""Seconds for `spark-submit` to delete its temporary files."""
 _PYTHON_CONF = "spark.pyspark.python"
 _NOT_PASSED_ON = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "SPARK_LOCAL_REMOTE")
-"""Variables that would make the driver itself a client."""
+"""Variables that would turn the driver itself into a client."""
 _AIRFLOWS_OWN = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
-"""How the names of variables begin that may hold Airflow's secrets: connections, the one that tokens are made from too,
-the fernet key, the database. Code of a session can read the server's environment (semantics V4)."""
+"""Name prefixes of variables that may hold Airflow's secrets: connections (including that of the tokens), the fernet
+key, the database. Code of a session can read the server's environment (semantics V4)."""
 
 
 class ServerStartError(CheckpointError):
-    """The job's Spark server did not start; another try starts another one."""
+    """The job's Spark server did not start; another try starts another server."""
 
     kind = ErrorKind.UNAVAILABLE
 
 
 def session_secret(conn_id: str) -> str:
-    """Give the secret that servers' tokens are made from; it is registered with Airflow's masker.
+    """Return the secret from which servers' tokens are made; it is registered with Airflow's masker.
 
     Args:
-        conn_id: an Airflow connection of any type; its password.
+        conn_id: an Airflow connection of any type; its password is the secret.
 
     Raises:
         InvalidConfigError: there is no such connection, or it has no password.
@@ -76,22 +79,22 @@ def session_secret(conn_id: str) -> str:
 
 
 def last_words(nonce: str) -> str:
-    """Give the end of the log of a server that has died on this machine, and delete its folder; a live one keeps it.
+    """Return the end of the log of a server that died on this machine, and delete its folder; a live one keeps it.
 
     Args:
-        nonce: of the server.
+        nonce: the server's nonce.
     """
     folder = _folder(nonce)
     try:
         home = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return ""  # one that found itself replaced has deleted it
+        return ""  # a server that found itself replaced has deleted it
     try:
-        # The name follows from the record of the servers, and anybody may make a folder beside ours.
+        # The folder's name follows from the record of the servers, and any user may create a folder beside ours.
         if not _is_ours(home, stat.S_ISDIR) or os.fstat(home).st_mode & 0o077:
             return ""
         said = _tail(home)
-        with suppress(BlockingIOError):  # it lives: it has its folder locked
+        with suppress(BlockingIOError):  # the server lives: it has locked its folder
             fcntl.flock(home, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
         return said
@@ -117,29 +120,34 @@ def _is_ours(fd: int, kind: Callable[[int], bool]) -> bool:
 
 
 def local_state_folder(nonce: str) -> str:
-    """Give the folder where a server of this machine keeps copies of state, if it does (semantics V3).
+    """Return the folder where a server of this machine keeps copies of state, if it does (semantics V3).
 
     Args:
-        nonce: of the server.
+        nonce: the server's nonce.
     """
     return str(_folder(nonce) / LOCAL_STATE)
 
 
-def ending_out_of_memory(conf: Mapping[str, str], site: SparkSite) -> dict[str, str]:
-    """Give the conf by which a server's JVM ends when its heap is full.
+def jvm_conf(conf: Mapping[str, str], site: SparkSite, scratch: Path | None) -> dict[str, str]:
+    """Return the conf with which a server's JVM ends when its heap is full, and keeps its files private to its user.
 
-    Without it the JVM may live on with threads missing: it listens and answers nothing, so stages would come back
-    to it. Once it has ended, another server takes its place (semantics V4).
+    Otherwise a JVM might live on with threads missing: it would listen but never answer, so stages would keep coming
+    back to it. Once it has ended, another server takes its place (semantics V4). Without this conf, Spark makes shuffle
+    files, spilled and cached data and uploaded artifacts readable for each user of the machine.
 
     Args:
-        conf: what the author starts the server with.
-        site: where it is started.
+        conf: the conf with which the author starts the server.
+        site: the machine's Spark.
+        scratch: the folder for these files, unless `spark.local.dir` names another; None on another machine.
 
     Returns:
-        Nothing where author or site say themselves what the JVM does then.
+        Empty if author or site set both themselves.
     """
-    given = str({**site.conf, **conf}.get(EXTRA, ""))
-    return {} if "OnOutOfMemoryError" in given else {EXTRA: f"{given} -XX:+ExitOnOutOfMemoryError".strip()}
+    given, said = str({**site.conf, **conf}.get(EXTRA, "")), java_options(conf, site)
+    added = [] if "OnOutOfMemoryError" in given else ["-XX:+ExitOnOutOfMemoryError"]
+    if scratch is not None and "-Djava.io.tmpdir=" not in said:
+        added.append(shlex.quote(f"-Djava.io.tmpdir={scratch}"))
+    return {EXTRA: " ".join([given, *added]).strip()} if added else {}
 
 
 def _is_passed_on(variable: str) -> bool:
@@ -152,32 +160,32 @@ def _folder(nonce: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ServerStart:
-    """How a server is started."""
+    """The parameters of a server's start."""
 
     conn_id: str
-    """The Spark connection: its master."""
+    """The Spark connection, which gives the master."""
     conf: Mapping[str, str]
     name: str
-    """Of the Spark application."""
+    """Name of the Spark application."""
     nonce: str
     token: str = field(repr=False)
     identity: str = field(repr=False)
-    """Its certificate and key."""
+    """The server's certificate and key."""
     environment: Mapping[str, str] = field(repr=False)
     """The storage's credentials."""
     task: Callable[[str | None], ServerTask]
-    """Gives what the server is told; takes its folder, None where it runs on another machine."""
+    """Returns the server's instructions; takes its folder, None if it runs on another machine."""
 
     def secrets(self) -> dict[str, str]:
-        """Give what only the server may know, by name."""
+        """Return the secrets that only the server may know, by name."""
         return {TOKEN: self.token, IDENTITY: self.identity}
 
 
 class StartingServer:
-    """The process of a server that is being started.
+    """The process of a starting server.
 
     Args:
-        start: which server.
+        start: the parameters of the start.
 
     Raises:
         InvalidConfigError: the connection has deploy mode cluster, and the server could not run or be reached there.
@@ -196,14 +204,14 @@ class StartingServer:
 
     @property
     def pid(self) -> int:
-        """The process of `spark-submit`."""
+        """The process id of `spark-submit`."""
         return self._process.pid
 
     def check(self) -> None:
-        """See that it has not ended; in deploy mode cluster `spark-submit` ends with the driver.
+        """Check that it has not ended; in deploy mode cluster `spark-submit` ends with the driver.
 
         Raises:
-            ServerStartError: it has; the text holds the end of its log.
+            ServerStartError: the server has ended; the message holds the end of its log.
         """
         status = self._process.poll()
         if status is None:
@@ -215,9 +223,9 @@ class StartingServer:
         )
 
     def let_go(self) -> None:
-        """Have this process wait for it no longer: it lives on."""
+        """Stop waiting for the server in this process: it lives on."""
         if self._on_cluster:
-            # Only the one that submitted it is left here, and it has nothing more to say.
+            # Here only the submitting process remains, and it is no longer needed.
             self._end_submission()
             shutil.rmtree(self.folder, ignore_errors=True)
             return
@@ -238,17 +246,20 @@ class StartingServer:
         connection = plain._connection
         self._on_cluster = connection["deploy_mode"] == "cluster"
         task = start.task(None if self._on_cluster else str(self.folder))
-        more = {}
+        more, scratch = {}, None
         if self._on_cluster:
             more = cluster_conf(str(connection["master"]), task, start.conn_id)
             check_login(connection["keytab"], start.conf, start.conn_id)
+        else:
+            scratch = self.folder / SCRATCH
+            scratch.mkdir(mode=0o700)
         hook = EpochSubmitHook.taking_over(
             plain,
             conf={
                 **start.conf,
                 **SERVER_CONF,
                 **more,
-                **ending_out_of_memory(start.conf, SparkSite(os.environ, str(connection["spark_binary"]))),
+                **jvm_conf(start.conf, SparkSite(os.environ, str(connection["spark_binary"])), scratch),
                 "spark.plugins": plugins,
             },
             py_files=str(runtime_zip(self.folder)),
@@ -259,7 +270,7 @@ class StartingServer:
         command, inherited = hook.detached_command(str(program))
         kept = {name: value for name, value in inherited.items() if _is_passed_on(name)}
         if start.conf.get(_PYTHON_CONF):
-            # A Connect server looks for the Python of functions there, and not in its conf (measured).
+            # A Connect server looks here for the Python that runs functions, and not in its conf (measured).
             kept["PYSPARK_PYTHON"] = start.conf[_PYTHON_CONF]
         with ExitStack() as stack:
             if self._on_cluster:
@@ -268,7 +279,7 @@ class StartingServer:
             else:
                 environ, inherits = {**kept, **start.secrets()}, ()
             log = stack.enter_context((self.folder / _LOG).open("wb"))
-            # Airflow ends the processes of a task with it. This one is to live on, so it gets a session of its own.
+            # Airflow ends a task's processes with the task. A session of its own lets this process live on.
             return subprocess.Popen(
                 command,
                 env=environ,

@@ -1,6 +1,7 @@
-"""An application as a client of a Spark Connect server: a process of this task, with its secrets in its environment.
+"""Runs an application as a client of a Spark Connect server: a child process with its secrets in its environment.
 
-The task's own process never imports grpc: Airflow forks it, and what forks with grpc open may hang (measured).
+The task's own process never imports grpc: Airflow forks it, and a process that forks with grpc open may hang
+(measured).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..spark.execution.log_lines import VARIABLE as MARK
 from ..spark.execution.log_lines import marked, new_mark
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
-from .drivers.driver_output import driver_output
+from .driver_output import driver_output
 from .spark_submit import OTHER_IDENTITY
 
 log = logging.getLogger("airflow_cairn")
@@ -31,17 +32,17 @@ log = logging.getLogger("airflow_cairn")
 CONN_TYPE = "spark_connect"
 """The connection type of the provider's own hook."""
 GRACE_S = CLEAN_UP_S + 15
-"""Between the signal to end, after which the application deletes what it wrote, and the one that cannot be ignored."""
+"""Seconds between the signal to end, after which the application deletes its output, and SIGKILL."""
 RELEASE_S = 120.0
-"""For the process that releases the session of one that was killed."""
+"""Seconds for the process that releases the session of a killed client."""
 
 
 def connect_server(conn_id: str) -> ConnectServer | None:
-    """Give the Spark Connect server that a connection names; None where it is of another type, or not defined.
+    """Return the Spark Connect server of a connection; None if it has another type, or is not defined.
 
     Args:
-        conn_id: an Airflow connection: host, port, login (the sessions' user), password (the token), and in its extra
-            `use_ssl`.
+        conn_id: an Airflow connection: host, port, login (the sessions' user), password (the token), and `use_ssl` in
+            its extra.
 
     Raises:
         InvalidConfigError: the connection cannot be used.
@@ -81,9 +82,9 @@ class Ended:
     """How a client process ended."""
 
     status: int
-    """Its exit status; a signal as Python gives it, negative."""
+    """Its exit status; a signal is negative, as in Python."""
     problem: Problem | None = None
-    """Why no application ran; None where one did, or nothing was said."""
+    """The reason why no application ran; None if it ran, or if no reason was given."""
     cause: str = ""
     """The line of its output that says why it failed; empty if no line does."""
 
@@ -92,7 +93,7 @@ class ConnectClient:
     """One client process.
 
     Args:
-        submission: what it is to do.
+        submission: the application to run.
         secrets: the storage's credentials, as environment variables.
         env_vars: the author's environment variables.
     """
@@ -109,10 +110,10 @@ class ConnectClient:
         self._environment = {**kept, **author, **secrets, **told}
         self._process: subprocess.Popen[str] | None = None
         self.on_application: Callable[[Application], None] = lambda _: None
-        """Told which Spark application the server is, once that is known."""
+        """Receives the server's Spark application, once known."""
 
     def run(self) -> Ended:
-        """Run it to its end; what it prints goes into the task's log."""
+        """Run the client to its end; its output goes to the task's log."""
         problem: Problem | None = None
         process = self._process = self._started()
         assert process.stdout is not None
@@ -132,16 +133,16 @@ class ConnectClient:
                         output.line(own, own=True)
                 status = process.wait()
             except BaseException:
-                # The task's time is over: Airflow calls `on_kill` only after this.
+                # The task's timeout: Airflow calls `on_kill` only after this exception.
                 self.end()
                 raise
         if status < 0:
             self._release()
-        # An application that has run has failed by itself, whatever was said before it.
+        # An application that ran has failed by itself, whatever problem was reported before.
         return Ended(status, problem if status == NOT_RUN else None, output.cause(self._environment))
 
     def end(self) -> None:
-        """Have it end: it takes its session along, so that the server stops too."""
+        """End the client together with its session, so that the server stops its work too."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -163,7 +164,7 @@ class ConnectClient:
         )
 
     def _release(self) -> None:
-        """Release the session of a client that was killed: the server would go on with what it has begun."""
+        """Release the session of a killed client: otherwise the server would continue its operations."""
         releasing = self._started(RELEASE)
         try:
             said, _ = releasing.communicate(timeout=RELEASE_S)

@@ -1,20 +1,21 @@
-"""`spark-submit` with credentials in its environment, where no command line, log or rendered field shows them."""
+"""`spark-submit` with credentials in its environment, so that no command line, log or rendered field shows them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from ..checkpoint.errors import InvalidConfigError
 from ..spark.application import Application
 from ..spark.execution.log_lines import VARIABLE, marked, new_mark
 from .class_archive import class_archive_conf
-from .drivers.driver_output import DriverOutput, driver_output
-from .drivers.redaction import redaction_conf
-from .drivers.spark_site import SparkSite
+from .driver_output import DriverOutput, driver_output
+from .spark_site import SparkSite
 
 OTHER_IDENTITY = frozenset(
     {
@@ -28,15 +29,16 @@ OTHER_IDENTITY = frozenset(
         "AWS_WEB_IDENTITY_TOKEN_FILE",
     }
 )
-"""Variables of the worker that would mix its own identity with the connection's: a foreign session token, say."""
+"""Variables of the worker that would mix its own identity with the connection's, such as a foreign session token."""
 
 YARN_DEFAULTS = {"spark.yarn.maxAppAttempts": "1"}
-"""YARN starts a driver that failed a second time, with the same handover: once the stage has declined, to no avail, and
-otherwise behind the back of Airflow's retries (measured). A failure is to reach the task, which restores first."""
+"""Makes YARN give up after one attempt. YARN starts a failed driver again with the same handover: in vain if the stage
+has declined, and otherwise unseen by Airflow's retries (measured). A failure must reach the task, which restores
+first."""
 
 
 class _PassedOn:
-    """The provider's log while it reads the driver's lines: it strips their indentation, which tells a trace."""
+    """Replaces the provider's log while it reads the driver's lines: the provider strips a trace's indentation."""
 
     def __init__(self, output: DriverOutput, log: Any) -> None:
         self._output = output
@@ -44,18 +46,18 @@ class _PassedOn:
         self._read = ""
 
     def each_of(self, lines: Iterator[str]) -> Iterator[str]:
-        """Pass on each line, and give it to the provider, which looks for ids of drivers in it."""
+        """Pass on each line, and yield it to the provider, which looks for driver ids in it."""
         for line in lines:
             self._read = line.strip()
             self._output.line(line)
             yield line
 
     def __getattr__(self, name: str) -> Any:
-        """Give the rest of the log: Airflow's signal to end has the hook log in the middle of a line."""
+        """Return other attributes of the log: on Airflow's signal to end, the hook logs in the middle of a line."""
         return getattr(self._log, name)
 
     def info(self, text: str, *values: object) -> None:
-        """Pass on what the provider says itself, and not the line that it repeats."""
+        """Pass on the provider's own messages, but not the lines that it repeats."""
         said = text % values if values else text
         if said != self._read:
             self._output.line(said)
@@ -64,8 +66,8 @@ class _PassedOn:
 class EpochSubmitHook(SparkSubmitHook):
     """The provider's hook, with more conf and a secret environment for the one process that it starts.
 
-    `env_vars` is no channel for secrets: on YARN and Kubernetes each becomes `--conf …Env.NAME=value`. In cluster mode
-    the driver runs elsewhere and nothing is passed: the cluster's own identity is used.
+    `env_vars` must not hold secrets: on YARN and Kubernetes each becomes `--conf …Env.NAME=value`. In cluster mode the
+    driver runs elsewhere and gets no credentials: it uses the cluster's own identity.
     """
 
     _secrets: Mapping[str, str]
@@ -73,7 +75,7 @@ class EpochSubmitHook(SparkSubmitHook):
     _process_environment: dict[str, str]
     _mark: str
     cause: str = ""
-    """The line of the driver's output that says why it failed; empty if no line does."""
+    """The line of the driver's output that says why it failed; empty if there is none."""
 
     @classmethod
     def taking_over(
@@ -85,15 +87,15 @@ class EpochSubmitHook(SparkSubmitHook):
         environment: Mapping[str, str],
         on_application: Callable[[Application], None] = lambda _: None,
     ) -> EpochSubmitHook:
-        """Take over a hook as the provider's operator built it, so that options of later providers come along.
+        """Take over a hook as the provider's operator built it, so that options of later providers are kept.
 
         Args:
             hook: the provider's hook; it is not used afterwards.
-            conf: what to submit with, over the defaults for where the driver runs; the operator's own dictionary stays
-                as its author wrote it.
-            py_files: what the application needs on its Python path, separated by commas.
+            conf: the conf to submit with, over the defaults for where the driver runs; the operator's own dictionary
+                stays unchanged.
+            py_files: Cairn's additions to the application's Python path, separated by commas.
             environment: credentials, for client mode.
-            on_application: told which Spark application it is, once that is known.
+            on_application: receives the Spark application, once known.
         """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
@@ -122,11 +124,14 @@ class EpochSubmitHook(SparkSubmitHook):
         return self._submit_sp.returncode if self._submit_sp is not None else None
 
     def missing_application(self, application: str) -> str | None:
-        """Give the application's file if the driver that ran here has ended as one ends that does not find it."""
-        path = application.removeprefix("file://")
-        if self.deploys_to_cluster or "://" in path or Path(path).exists():
+        """Return the application's file if it is missing here, and `spark-submit` has ended as it does without it."""
+        path = re.sub(r"\Afile:(//)?(?=/)", "", application)
+        if re.match(r"[A-Za-z][\w+.-]*:", path) or Path(path).exists():
             return None
-        # Python ends with 2 where it cannot open its script; spark-submit itself with 1 where it finds no jar.
+        if self.deploys_to_cluster:
+            # spark-submit reads a relative path from here; an absolute path may be one of the cluster's machines.
+            return path if self.returncode and not Path(path).is_absolute() else None
+        # Python ends with 2 if it cannot open its script; spark-submit itself with 1 if it finds no jar.
         return path if self.returncode == (2 if path.endswith(".py") else 1) else None
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
@@ -142,7 +147,7 @@ class EpochSubmitHook(SparkSubmitHook):
                 self._submit_sp.stdout.close()
 
     def _printed(self, lines: Iterator[Any], output: DriverOutput) -> Iterator[Any]:
-        """Yield what the driver prints, without what Cairn says there."""
+        """Yield the driver's output, without Cairn's own messages in it."""
         for line in lines:
             printed, own = marked(line, self._mark)
             if own is None or printed:
@@ -154,7 +159,7 @@ class EpochSubmitHook(SparkSubmitHook):
                 output.line(own, own=True)
 
     def _first_id(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """Have the provider keep the first application id that it finds: a later one may stand in an error's text."""
+        """Let the provider keep the first application id: a later one may come from an error's text."""
         first = None
         for line in lines:
             yield line
@@ -162,28 +167,28 @@ class EpochSubmitHook(SparkSubmitHook):
             self._yarn_application_id = first
 
     def detached_command(self, application: str) -> tuple[list[str], dict[str, str]]:
-        """Give the command that submits an application, and its secret environment; nothing is started.
+        """Return the command that submits an application, and its secret environment, without starting it.
 
         Args:
-            application: the path that is submitted.
+            application: path of the application to submit.
         """
         self._make_environment()
         return self._build_spark_submit_command(application), self._process_environment
 
     @property
     def _submit_log_tail(self) -> str:
-        """Nothing: the provider would repeat up to 500 lines of the log in its error, unfolded, below the cause."""
+        """Empty: the provider would repeat up to 500 lines of the log in its error, unfolded, below the cause."""
         return ""
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        """Read what `spark-submit` prints, as the provider does; see `driver_output` for what the log then shows."""
+        """Read `spark-submit`'s output as the provider does; `driver_output` explains the resulting log."""
         with driver_output() as output:
             own = self.log
             passed_on = self._log = _PassedOn(output, own)
             try:
                 printed = self._printed(itr, output)
                 if not self.deploys_to_cluster:
-                    # All of it may be the application's. The provider would look for ids and exit codes in it; only on
+                    # All lines may be the application's, where the provider would look for ids and exit codes. Only on
                     # Kubernetes it needs to see that there was a line.
                     for line in printed:
                         output.line(line)
@@ -194,7 +199,8 @@ class EpochSubmitHook(SparkSubmitHook):
                 self.cause = output.cause({**self._process_environment, **self._secrets})
         id_on_cluster = self._yarn_application_id or self._kubernetes_application_id
         if id_on_cluster and self.deploys_to_cluster:
-            # Whether it writes an event log is the cluster's setting; who names a history server has switched it on.
+            # The cluster's settings decide whether it writes an event log; a site with a history server has enabled
+            # that.
             self._on_application(Application(id_on_cluster, logged=True, attempt="1" if self._is_yarn else ""))
 
     def _make_environment(self) -> None:
@@ -211,7 +217,66 @@ class EpochSubmitHook(SparkSubmitHook):
         if not self.deploys_to_cluster:
             self._conf |= class_archive_conf(self._conf, site)
         command: list[str] = super()._build_spark_submit_command(application)
-        # The provider would start again from os.environ wherever the author gave env_vars. They go into ours instead.
+        # If the author gave env_vars, the provider would start from os.environ again. So add them to our environment.
         self._process_environment.update({name: str(value) for name, value in (self._env or {}).items()})
         self._env = None
+        check_sizes(command, application, self._process_environment)
         return command
+
+
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+"""Linux's limit in bytes for an argument, or for a variable with its name."""
+
+_ROUND_COMMAND_BYTES = 128 * 1024
+"""Bytes that Spark's scripts may add to the command and its environment."""
+
+
+def check_sizes(command: Sequence[str], application: str, environ: Mapping[str, str]) -> None:
+    """Check that Linux can start this command: it limits each argument and variable, and their sum.
+
+    Raises:
+        InvalidConfigError: a limit is exceeded; the message names the largest option, argument or variable.
+    """
+    at = command.index(application) if application in command else len(command)
+    sizes = {f"the variable {name}": len(f"{name}={value}".encode()) for name, value in environ.items()}
+    for position, each in enumerate(command):
+        if position > at:
+            name = f"application_args[{position - at - 1}]"
+        else:
+            name = f"{command[position - 1] if position else ''} {each.partition('=')[0][:80]}".strip()
+        sizes[name] = len(each.encode())
+    total, limit = sum(sizes.values()) + 9 * len(sizes), os.sysconf("SC_ARG_MAX") - _ROUND_COMMAND_BYTES
+    largest = max(sizes, key=lambda name: sizes[name])
+    if sizes[largest] > MAX_ARGUMENT_BYTES or total > limit:
+        raise InvalidConfigError(
+            f"{largest} has {sizes[largest]:,} bytes, and all together {total:,}: Linux starts a program with at most "
+            f"{MAX_ARGUMENT_BYTES:,} in one argument or variable, and {limit:,} in all. Write the bulk to a file or an "
+            "object, and give its place"
+        )
+
+
+# Keeps a site's own `spark.redaction.regex` from dropping the words by which Spark hides credentials.
+#
+# Spark copies the AWS keys of the driver's environment into the Hadoop conf, and shows that in its UI and event log,
+# except for names that match this expression. A site's own value replaces Spark's. So Cairn passes both, joined.
+
+
+REDACTION_REGEX = "spark.redaction.regex"
+OUR_SECRETS = "(?i:secret|password|passphrase|token|access[._-]?key|(?:account|api|encryption|private)[._-]?key)"
+"""Spark's own words, and the key names that s3a and others use."""
+
+
+def redaction_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, str]:
+    """Return the conf that keeps credentials hidden, if a site has set an expression of its own.
+
+    Args:
+        conf: the conf with which the operator submits.
+        site: the machine's Spark.
+
+    Returns:
+        The joined expression; empty if Spark's own applies.
+    """
+    found = str(conf.get(REDACTION_REGEX) or site.conf.get(REDACTION_REGEX, ""))
+    return (
+        {REDACTION_REGEX: found if found.startswith(f"{OUR_SECRETS}|") else f"{OUR_SECRETS}|{found}"} if found else {}
+    )

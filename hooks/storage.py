@@ -1,13 +1,19 @@
-"""From an Airflow connection to a storage: for our own store, and for the Spark driver that is to use the same one."""
+"""Opens a storage with an Airflow connection, for Cairn's own store, and configures the Spark driver for the same."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from functools import cached_property
 
 from airflow.sdk import BaseHook
 
+from ..checkpoint.masking import masked
 from ..spark.output.committer import s3a_conf
 from ..storage import ObjectStore, S3Options, open_store
+from ..storage.errors import CairnError
+from ..storage.probe import probe
+from ..storage.s3.waiting import Waiting
 from ..storage.uris import StorageUri, parse_storage_uri
 from .aws_connection import s3_options_of
 
@@ -15,18 +21,17 @@ from .aws_connection import s3_options_of
 class CheckpointStorageHook(BaseHook):
     """Opens the storage of a job's checkpoints.
 
-    Works in a task, in a callback (task process and dag processor) and in a triggerer's thread: the connection is
-    fetched by the task SDK, which each of these answers.
+    Works in a task, in a callback (task process and dag processor) and in a triggerer's thread: each of these answers
+    the task SDK, which fetches the connection.
 
     Args:
         storage: storage URI, `file:///folder` or `s3://bucket/prefix`.
         aws_conn_id: an Airflow connection of type `aws`, `cairn` or `generic`; None leaves credentials, region and
-            endpoint to boto3's own chain (environment, profile, instance role). Not looked at where the storage is
-            `file://`.
+            endpoint to boto3's own chain (environment, profile, instance role). Not used for a `file://` storage.
 
     Raises:
-        UnsupportedStorageError: the URI's scheme is none of ours.
-        InvalidKeyError: the URI is not of an accepted form.
+        UnsupportedStorageError: the URI's scheme is not supported.
+        InvalidKeyError: the URI has no accepted form.
     """
 
     conn_name_attr = "aws_conn_id"
@@ -39,7 +44,7 @@ class CheckpointStorageHook(BaseHook):
         self.aws_conn_id = aws_conn_id
 
     def __repr__(self) -> str:
-        """Say which storage and which connection; never what the connection holds."""
+        """Name the storage and the connection, never the connection's contents."""
         return f"CheckpointStorageHook(storage={self.storage!r}, aws_conn_id={self.aws_conn_id!r})"
 
     @property
@@ -49,30 +54,40 @@ class CheckpointStorageHook(BaseHook):
 
     @cached_property
     def s3_options(self) -> S3Options | None:
-        """How to reach the S3 store; None for `file://`, or where all of it is left to boto3.
+        """The options of the S3 store; None for `file://`, or if boto3 decides everything.
 
         Raises:
             AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
-            InvalidConfigError: the connection says what Cairn cannot follow.
+            InvalidConfigError: the connection has settings that Cairn cannot follow.
         """
         if not self.is_s3 or self.aws_conn_id is None:
             return None
         return s3_options_of(self.get_connection(self.aws_conn_id))
 
-    def open_store(self) -> ObjectStore:
-        """Open the store. Nothing is written, and no request is sent to it.
+    def open_store(self, *, waits: bool = False) -> ObjectStore:
+        """Open the store, without writing and without sending it a request.
+
+        Args:
+            waits: wait some minutes for an S3 store that refuses temporarily: for a task, if nothing else asks again.
+                During the wait the connection is fetched anew, because its keys may have been renewed.
 
         Raises:
             AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
-            InvalidConfigError: the connection says what Cairn cannot follow.
+            InvalidConfigError: the connection has settings that Cairn cannot follow.
             UnsupportedStorageError: boto3 refuses the options.
         """
-        return open_store(self._where, s3=self.s3_options)
+        if not waits:
+            return open_store(self._where, s3=self.s3_options)
+        whose = f"the connection {self.aws_conn_id}" if self.aws_conn_id else "boto3's own chain"
+        return open_store(self._where, s3=self.s3_options, waiting=Waiting(whose, self._renewed))
+
+    def _renewed(self) -> S3Options | None:
+        return CheckpointStorageHook(self._where, self.aws_conn_id).s3_options
 
     def driver_environment(self) -> dict[str, str]:
-        """Give the credentials as environment variables, for the process that runs a driver in client mode.
+        """Return the credentials as environment variables, for the process that runs a driver in client mode.
 
-        Empty where the connection names no key pair: then the driver's own chain finds one, as the worker's does.
+        Empty if the connection names no key pair: then the driver's own chain finds one, as the worker's does.
         """
         options = self.s3_options
         if options is None or options.access_key is None or options.secret_key is None:
@@ -83,15 +98,41 @@ class CheckpointStorageHook(BaseHook):
         return found
 
     def driver_conf(self) -> dict[str, str]:
-        """Give the Spark conf, without any secret, that lets Spark's s3a write to the storage; empty for `file://`."""
-        return s3a_conf(self.endpoint, self.region) if self.is_s3 else {}
+        """Return the Spark conf, without any secret, with which s3a writes to the storage; empty for `file://`."""
+        return s3a_conf(self.s3_options) if self.is_s3 else {}
 
-    @property
-    def endpoint(self) -> str | None:
-        """URL of an S3 server other than AWS."""
-        return self.s3_options.endpoint_url if self.s3_options else None
 
-    @property
-    def region(self) -> str | None:
-        """The bucket's region, where the connection names one."""
-        return self.s3_options.region if self.s3_options else None
+# Airflow's connection type `cairn`: the form of a storage's connection, and its Test button.
+
+
+STORAGE = "storage"
+"""The extra with the storage that the Test button probes."""
+
+
+class CairnConnectionHook(BaseHook):
+    """Tests a connection of type `cairn` for Airflow's form. DAGs name the connection as `aws_conn_id`.
+
+    Args:
+        cairn_conn_id: the connection.
+    """
+
+    conn_name_attr = "cairn_conn_id"
+    default_conn_name = "cairn_default"
+    conn_type = "cairn"
+    hook_name = "Cairn storage"
+
+    def __init__(self, cairn_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.cairn_conn_id = cairn_conn_id
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Probe the connection's storage with its credentials, in the calling process."""
+        try:
+            storage = self.get_connection(self.cairn_conn_id).extra_dejson.get(STORAGE)
+            if not storage:
+                return False, "the connection names no storage to be tested: fill in Storage, such as s3://lake/cairn"
+            store = CheckpointStorageHook(storage, self.cairn_conn_id).open_store()
+            probe(store, nonce=secrets.token_hex(8))
+        except CairnError as error:
+            return False, masked(str(error), environ=os.environ)
+        return True, f"{store.describe()} passes the probe: its conditional writes hold"

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
     from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
     from .graph.exchange import Pipelined as Pipelined
-    from .graph.uncovered_spark import UncoveredSparkWarning as UncoveredSparkWarning
+    from .graph.stages import UncoveredSparkWarning as UncoveredSparkWarning
     from .group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .notifications import CheckpointNotifications as CheckpointNotifications
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
     from .savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
     from .savepoint.operators import SavepointFailedError as SavepointFailedError
+    from .savepoint.operators import SavepointImpossibleError as SavepointImpossibleError
     from .savepoint.operators import SavepointOperator as SavepointOperator
-    from .savepoint.operators import SavepointUnmakableError as SavepointUnmakableError
     from .savepoint.schedule import savepoint_dag as savepoint_dag
     from .savepoint.stop import StopWithSavepointOperator as StopWithSavepointOperator
     from .stage.drivers import DriverUnknownError as DriverUnknownError
     from .stage.operator import SparkEpochOperator as SparkEpochOperator
     from .stage.outcome import StageFailedError as StageFailedError
-    from .stage.outcome import StageIncurableError as StageIncurableError
+    from .stage.outcome import StageNotRetryableError as StageNotRetryableError
     from .trigger.last_run import LastRunBlockedError as LastRunBlockedError
     from .trigger.operator import TriggerCheckpointOperator as TriggerCheckpointOperator
     from .trigger.operator import TriggerDeclinedError as TriggerDeclinedError
@@ -50,20 +50,21 @@ _WHERE = {
     "RestoreLatestCheckpointOperator": ".restore",
     "SavepointFailedError": ".savepoint.operators",
     "SavepointOperator": ".savepoint.operators",
-    "SavepointUnmakableError": ".savepoint.operators",
+    "SavepointImpossibleError": ".savepoint.operators",
     "ServerStartError": "..hooks.session_server",
     "SparkEpochOperator": ".stage.operator",
     "StageFailedError": ".stage.outcome",
-    "StageIncurableError": ".stage.outcome",
+    "StageNotRetryableError": ".stage.outcome",
     "StageSpec": "..checkpoint.documents.attempt",
     "StopWithSavepointOperator": ".savepoint.stop",
     "TriggerCheckpointOperator": ".trigger.operator",
     "TriggerDeclinedError": ".trigger.operator",
-    "UncoveredSparkWarning": ".graph.uncovered_spark",
+    "UncoveredSparkWarning": ".graph.stages",
     "UnhealthyError": ".doctor",
     "restore_latest_checkpoint": ".failure.callbacks",
     "savepoint_dag": ".savepoint.schedule",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list
-__getattr__ = import_when_used(__name__, _WHERE)
+_RENAMED = {"SavepointUnmakableError": "SavepointImpossibleError", "StageIncurableError": "StageNotRetryableError"}
+__getattr__ = import_when_used(__name__, _WHERE, _RENAMED)

@@ -1,4 +1,4 @@
-"""`CairnDoctorOperator`: looks for what is wrong with a storage and with the worker that the task runs on."""
+"""`CairnDoctorOperator`: checks a storage, and the worker that the task runs on, as `cairn doctor` does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..checkpoint import system_runtime
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.health.examine import examine_storage
 from ..checkpoint.health.findings import Severity
-from ..checkpoint.validation import check_choice, check_spelling
+from ..checkpoint.validation import check_choice, check_span, check_spelling
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..tasks.health.examine import examine_worker
@@ -28,32 +28,32 @@ _FAIL_ON = get_args(FailOn)
 
 
 class UnhealthyError(CheckpointError):
-    """The doctor has found something wrong; the text names it."""
+    """The doctor found a problem; the message names it."""
 
 
 class CairnDoctorOperator(BaseOperator):
-    """Makes the checks of `cairn doctor`, with the connections, the Spark and the Airflow that this task has.
+    """Runs the checks of `cairn doctor` with the connections, the Spark and the Airflow of this task.
 
     Args:
         storage: storage URI (templated).
-        job: the only job to look at (templated); None: all.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
-        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked.
-        spark_conf: what the stages are given beside the site's defaults, such as `spark.jars.packages`.
-        dag_to_check: a DAG that should be there and not paused (templated).
-        max_age: how old the latest completed checkpoint of each job may be; None: any age.
-        read_only: write nothing to the storage: leaves out the rights and the conditional writes.
-        cluster: ask the cluster too which Spark, Java and Python it has: a small application runs there, for five
-            minutes at most.
+        job: the only job to check (templated); None: all.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
+        airflow_api_conn_id: the connection to Airflow's API; None: no check asks the API.
+        spark_conf: conf that the stages get besides the site's defaults, such as `spark.jars.packages`.
+        dag_to_check: a DAG that must exist and not be paused (templated).
+        max_age: maximum age of the latest completed checkpoint of each job; None: any age.
+        read_only: write nothing to the storage; skips the checks of write access and of conditional writes.
+        cluster: check the Spark, Java and Python of the cluster too, with a small application that runs there for at
+            most five minutes.
         spark_conn_id: with `cluster`: the Spark connection of the stages, of type `spark` or `spark_connect`;
             `spark_default` by default.
-        fail_on: the task fails where there is such a finding, or a worse one.
-        **kwargs: what every operator takes.
+        fail_on: the lowest severity of a finding that fails the task.
+        **kwargs: arguments of every operator.
 
     Raises:
-        InvalidConfigError: no storage is given, `spark_conn_id` is given without `cluster`, or `fail_on` is none of its
-            values.
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        InvalidConfigError: no storage is given, `spark_conn_id` is given without `cluster`, or `fail_on` has another
+            value.
+        UnsupportedStorageError: the storage's scheme is not supported.
     """
 
     template_fields: Sequence[str] = ("storage", "job", "dag_to_check")
@@ -78,8 +78,8 @@ class CairnDoctorOperator(BaseOperator):
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(**kwargs)
         check_choice("fail_on", fail_on, _FAIL_ON, task=self.task_id)
-        if max_age is not None and max_age <= timedelta(0):
-            raise InvalidConfigError("max_age is a time above 0", task=self.task_id, max_age=max_age)
+        if max_age is not None:
+            check_span("max_age", max_age, task=self.task_id)
         if spark_conn_id is not None and not cluster:
             raise InvalidConfigError(
                 "spark_conn_id names the cluster that cluster=True asks; give cluster=True too", task=self.task_id
@@ -101,13 +101,13 @@ class CairnDoctorOperator(BaseOperator):
         self.fail_on = fail_on
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
-        """Make every check.
+        """Run every check.
 
         Returns:
-            What `cairn doctor --json` prints.
+            The JSON document that `cairn doctor --json` prints.
 
         Raises:
-            UnhealthyError: there is a finding that `fail_on` names, or a worse one.
+            UnhealthyError: a finding is at least as severe as `fail_on`.
             NoCheckpointError: the storage has no such job.
         """
         hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
@@ -117,6 +117,7 @@ class CairnDoctorOperator(BaseOperator):
             self.job,
             write=not self.read_only,
             max_age_ms=self.max_age // timedelta(milliseconds=1) if self.max_age else None,
+            before_jobs=True,
         )
         found.add(
             examine_worker(

@@ -1,4 +1,4 @@
-"""`CheckpointNotifications`: a listener that has Airflow's notifiers tell how checkpoints ended (semantics C4, D4)."""
+"""`CheckpointNotifications`: a listener that reports the end of checkpoints through Airflow's notifiers (C4, D4)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 Notifier = Callable[[Any], object]
-"""One of Airflow's notifiers, or a function of the context, as of `on_failure_callback`."""
+"""One of Airflow's notifiers, or a function that takes the context, as for `on_failure_callback`."""
 
 FOLLOWED = frozenset({Reason.JOB_FAILOVER_REGION, Reason.CHECKPOINT_SUBSUMED})
-"""Why an attempt ends although its epoch goes on by itself."""
+"""Reasons for which an attempt ends although its epoch goes on by itself."""
 
 
 class CheckpointNotifications:
     """Calls notifiers when a checkpoint of the job has completed or failed, at least once for each.
 
-    Put it into the `listeners` of the group. A notifier is given the context of the task that calls it, and in it
-    `checkpoint`: a dict with `id`, `run_id`, `attempt`, `status`, `reason`, `detail` and `latest`. One that fails is
-    logged, as Airflow does with a callback: the epoch does not wait for it, and it is not called again.
+    Put it into the `listeners` of the group. A notifier gets the context of the task that calls it, with an additional
+    `checkpoint`: a dict with `id`, `run_id`, `attempt`, `status`, `reason`, `detail` and `latest`. A notifier that
+    fails is logged, as Airflow does with a callback; the epoch does not wait for it, and it is not called again.
 
     Args:
-        completed: notifiers, or one, for checkpoints that have completed.
-        failed: notifiers, or one, for those that have failed.
-        failovers: also for an attempt that failed although its epoch goes on by itself.
-        name: what this listener is called in the job; another one needs another name.
+        completed: one notifier or several, for checkpoints that have completed.
+        failed: one notifier or several, for checkpoints that have failed.
+        failovers: also report attempts that ended although their epoch goes on: by itself, or after a pause of the DAG.
+        name: this listener's name in the job; each listener needs another name.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class CheckpointNotifications:
             )
 
     def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
-        """Call those for completed checkpoints."""
+        """Call the notifiers for completed checkpoints."""
         self._call(self._completed, notice)
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
-        """Call those for failed checkpoints."""
-        if self._failovers or notice.reason not in FOLLOWED:
+        """Call the notifiers for failed checkpoints."""
+        if self._failovers or not (notice.paused or notice.reason in FOLLOWED):
             self._call(self._failed, notice)
 
     def _call(self, notifiers: Sequence[Notifier], notice: CheckpointNotice) -> None:
@@ -78,7 +78,7 @@ class CheckpointNotifications:
             "latest": notice.latest,
         }
         for notifier in notifiers:
-            # A notifier renders its own fields, once: the next checkpoint has others.
+            # A notifier renders its own fields once, in place: use a copy for each checkpoint.
             try:
                 copy.copy(notifier)({**_context(), "checkpoint": about})
             except Exception:  # foreign code: whatever it raises, the checkpoint has ended
@@ -91,7 +91,7 @@ class CheckpointNotifications:
 
 
 def _context() -> dict[str, Any]:
-    """Give the context of the task that runs; a callback in the DAG processor has none."""
+    """Return the context of the running task; a callback in the DAG processor has none."""
     try:
         return {**get_current_context()}
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""`RestoreLatestCheckpointOperator`: settles what is pending and says what the job would start from."""
+"""`RestoreLatestCheckpointOperator`: settles pending checkpoints and reports where the job would start from."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks, close_all
+from ..checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_hooks, check_listeners
+from ..checkpoint.extensions.master_hooks import close_all
 from ..checkpoint.validation import check_spelling
 from ..hooks.versions.retry_policies import RetryPolicy, policy_option
-from ..tasks.entry_points import master_hooks_of
+from ..tasks.entry_points import master_hooks_of, tell_listeners
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
-from ..tasks.listeners import tell
-from .stage.curable import WHERE_A_RETRY_MAY_CURE
+from .stage.outcome import FAIL_FAST
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,26 +23,27 @@ log = logging.getLogger("airflow_cairn")
 
 
 class RestoreLatestCheckpointOperator(BaseOperator):
-    """Aborts what is pending and finds the newest completed checkpoint that is whole (semantics R1, R2, R5).
+    """Aborts pending checkpoints and finds the newest intact completed checkpoint (semantics R1, R2, R5).
 
-    Every epoch restores by itself; this task is for DAGs that repair: run it before stages are cleared manually, or
-    to check that there is something to go back to.
+    Every epoch restores by itself. This task is for repair DAGs: run it before a user clears stages, or to check that
+    the job has a checkpoint to restore.
 
     Args:
         storage: storage URI (templated).
         job: the job's name (templated); the DAG's id by default.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
-        required: fail where the job has no completed checkpoint.
-        master_hooks: the job's; they go back too. Hooks of installed packages come on top.
-        listeners: the job's; they are notified of what was aborted. Listeners of installed packages come on top.
-        allow_non_restored_state: leave state behind that no master hook claims (semantics T7).
-        retry_policy: fails the task at once where no retry would cure the error (semantics F4).
-        **kwargs: what every operator takes.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
+        required: fail if the job has no completed checkpoint.
+        master_hooks: the job's master hooks; they are restored too. Hooks of installed packages are added.
+        listeners: the job's listeners; they are notified of aborted checkpoints. Listeners of installed packages are
+            added.
+        allow_non_restored_state: drop state that no master hook claims (semantics T7).
+        retry_policy: fails the task at once if no retry would cure the error (semantics F4).
+        **kwargs: arguments of every operator.
 
     Raises:
-        InvalidConfigError: no storage is given, or `master_hooks` or `listeners` hold something else.
+        InvalidConfigError: no storage is given, or `master_hooks` or `listeners` have other contents.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        UnsupportedStorageError: the storage's scheme is not supported.
     """
 
     template_fields: Sequence[str] = ("storage", "job")
@@ -59,7 +59,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         allow_non_restored_state: bool = False,
-        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
+        retry_policy: RetryPolicy | None = FAIL_FAST,
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
@@ -75,13 +75,13 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         check_storage_and_job(self.storage, self.job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
-        """Settle and look.
+        """Settle pending checkpoints, and find the checkpoint to restore.
 
         Returns:
-            Job, storage, the checkpoint to restore (None: the job starts empty), the damages of newer ones.
+            Job, storage, the checkpoint to restore (None: the job starts empty), and the damages of newer checkpoints.
 
         Raises:
-            NoCheckpointError: one is required and there is none, or every retained one is damaged.
+            NoCheckpointError: `required` is set and the job has none, or every retained one is damaged.
             NonRestoredStateError: the checkpoint holds state that no master hook claims, and that is not allowed.
             MasterHookError: a master hook failed or was too slow.
             ListenerError: a listener failed; its notice is kept.
@@ -93,10 +93,10 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         allowed = self.allow_non_restored_state
         try:
             with settings.naming_connection():
-                coordinator = settings.coordinator()
+                coordinator = settings.coordinator(waits=True)
                 choice = coordinator.restore_latest(required=self.required)
                 coordinator.restore_hooks(choice, hooks, allow_non_restored_state=allowed)
-                tell(coordinator, self.listeners)
+                tell_listeners(coordinator, self.listeners)
         finally:
             close_all(hooks)
         for damage in choice.damages:

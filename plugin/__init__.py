@@ -1,4 +1,4 @@
-"""The timetable for DAG files, and what Airflow loads by entry point in each of its processes.
+"""The timetable for DAG files, and the parts that Airflow loads by entry point in each of its processes.
 
 Users import the names of `__all__`; the modules below are internal.
 """

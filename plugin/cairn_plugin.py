@@ -17,7 +17,7 @@ _OF_DAG = "cairn/dags/{DAG_ID}"
 
 
 def _tab(destination: str, route: str, query: str = "") -> dict[str, str]:
-    # Addresses without a leading slash lie below Airflow's own base path, whichever that is.
+    # Addresses without a leading slash are relative to Airflow's own base path.
     return {
         "name": "Checkpoints",
         "destination": destination,
@@ -28,9 +28,9 @@ def _tab(destination: str, route: str, query: str = "") -> dict[str, str]:
 
 
 class CairnPlugin(AirflowPlugin):
-    """Cairn as `airflow plugins` shows it: the timetable, the tabs in the UI, and the app behind them.
+    """Cairn in `airflow plugins`: the timetable, the tabs in the UI, and the app behind them.
 
-    Operators bring their extra link themselves.
+    Operators bring their extra links themselves.
     """
 
     name = "cairn"
@@ -52,7 +52,7 @@ class CairnPlugin(AirflowPlugin):
 
     @classmethod
     def on_load(cls, *_args: Any, **_kwargs: Any) -> None:
-        """Say where two versions of PySpark are installed over each other."""
+        """Warn if two versions of PySpark are installed over each other."""
         from ..spark.pyspark_versions import conflict
 
         if (problem := conflict()) is not None:
@@ -60,7 +60,7 @@ class CairnPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # Airflow only reads it
-        """The app behind the tabs. Only the API server asks for it, so no other process imports FastAPI for it."""
+        """The app behind the tabs. Only the API server reads this, so no other process imports FastAPI for it."""
         return [{"app": _app(), "url_prefix": "/cairn", "name": "Cairn"}]
 
 
@@ -71,7 +71,7 @@ def _app() -> Any:
 
         return create_app(AirflowServer())
     except Exception:
-        # Airflow does not guard this: the API server would not start.
+        # Airflow does not guard this call: without the except, the API server would not start.
         log.exception("Cairn's page cannot be made. The API server runs without it and answers 503 below /cairn")
         return _unavailable
 

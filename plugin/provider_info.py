@@ -1,4 +1,4 @@
-"""What Airflow's providers manager reads about this package, by the entry point `apache_airflow_provider`."""
+"""The package's description for Airflow's providers manager, by the entry point `apache_airflow_provider`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PACKAGE = "airflow-cairn"
 
 _CONNECTION = {
     "connection-type": "cairn",
-    "hook-class-name": "airflow_cairn.hooks.cairn_connection.CairnConnectionHook",
+    "hook-class-name": "airflow_cairn.hooks.storage.CairnConnectionHook",
     "hook-name": "Cairn storage",
     "ui-field-behaviour": {
         "hidden-fields": ["host", "port", "schema", "extra"],
@@ -31,13 +31,33 @@ _CONNECTION = {
             "description": "Of temporary keys.",
             "schema": {"type": ["string", "null"], "format": "password"},
         },
+        "request_payer": {
+            "label": "Request payer",
+            "description": "requester, of a bucket whose requests the requester pays.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "server_side_encryption": {
+            "label": "Server-side encryption",
+            "description": "AES256, aws:kms or aws:kms:dsse, where the bucket's policy asks for it.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "sse_kms_key_id": {
+            "label": "KMS key",
+            "description": "Of aws:kms and aws:kms:dsse.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "expected_bucket_owner": {
+            "label": "Expected bucket owner",
+            "description": "Account of 12 digits; a bucket of another account is refused.",
+            "schema": {"type": ["string", "null"]},
+        },
     },
 }
-"""Its fields are those that `hooks/aws_connection.py` reads, under the same names."""
+"""The form's fields are those that `hooks/aws_connection.py` reads, under the same names."""
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Describe the package in the terms of Airflow's `provider_info.schema.json`."""
+    """Return the package's description, as in Airflow's `provider_info.schema.json`."""
     return {
         "package-name": PACKAGE,
         "name": "Cairn",
@@ -82,7 +102,6 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Cairn",
                 "python-modules": [
                     "airflow_cairn.hooks.airflow_api",
-                    "airflow_cairn.hooks.cairn_connection",
                     "airflow_cairn.hooks.spark_submit",
                     "airflow_cairn.hooks.storage",
                 ],
@@ -108,7 +127,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         },
         "extra-links": [
-            "airflow_cairn.tasks.reports.checkpoint_link.CheckpointLink",
-            "airflow_cairn.tasks.reports.spark_link.SparkLink",
+            "airflow_cairn.tasks.reports.links.CheckpointLink",
+            "airflow_cairn.tasks.reports.links.SparkLink",
         ],
     }

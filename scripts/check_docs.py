@@ -1,7 +1,6 @@
 """Checks the documentation: links, anchors and paths resolve, Python compiles, the help of the command is as quoted.
 
-A fenced block that starts with `$ cairn … --help` must hold what the command prints, and one whose first line names an
-example (`# dags/examples/….py`) must hold that file. `--write` refreshes those blocks.
+A fenced block that starts with `$ cairn … --help` must hold what the command prints. `--write` refreshes those blocks.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from .setup.venv import VENV
 
 _NOT_OURS = {".venv", ".cache", "build", "dist", "node_modules"}
 _PROMPT = re.compile(r"^\$ cairn(?P<words>( [a-z-]+)*) --help$")
-_QUOTED = re.compile(r"^# (?P<path>dags/examples/\w+\.py)$")
 _REFRESH = "Type: .venv/bin/python -m scripts.check_docs --write"
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.toml)(?:::(\w+))?`")
-_COMMANDS = re.compile(r"\{([a-z,-]+)\}")
 
 
 def pages(root: Path) -> Iterator[Path]:
@@ -97,53 +94,19 @@ def _quoted_help(page: Page) -> Iterator[tuple[Block, list[str]]]:
 
 
 def _with_help(path: Path, *, write: bool) -> Iterator[str]:
-    found = []
-    for block, words in _quoted_help(parse(path.read_text())):
-        prompt = block.text.partition("\n")[0]
-        found.append((block, f"{prompt}\n{help_of(words).rstrip()}\n", "prints something else"))
-    yield from _refreshed(path, found, write=write)
-
-
-def check_examples(path: Path, root: Path, *, write: bool) -> Iterator[str]:
-    """Yield each block of a page that quotes an example and does not hold what is in its file.
-
-    Args:
-        path: the page.
-        root: the repository.
-        write: refresh what is quoted instead of comparing it.
-    """
-    found = []
-    for block in parse(path.read_text()).blocks:
-        first = block.text.partition("\n")[0]
-        if named := _QUOTED.match(first):
-            file = root / named["path"]
-            if file.is_file():
-                found.append((block, f"{first}\n{file.read_text()}", "holds something else"))
-            else:
-                yield f"{block.first_line}: {named['path']} does not exist"
-    yield from _refreshed(path, found, write=write)
-
-
-def _refreshed(path: Path, found: list[tuple[Block, str, str]], *, write: bool) -> Iterator[str]:
-    """Have blocks of a page hold what they quote, or yield those that do not."""
+    """Have a page's blocks hold the help that they quote, or yield those that do not."""
     text = path.read_text()
-    for block, wanted, differs in found:
+    for block, words in _quoted_help(parse(text)):
+        prompt = block.text.partition("\n")[0]
+        wanted = f"{prompt}\n{help_of(words).rstrip()}\n"
         if block.text.rstrip() == wanted.rstrip():
             continue
         if write:
             text = text.replace(block.text, wanted)
         else:
-            first = wanted.partition("\n")[0]
-            yield f"{block.first_line}: `{first}` {differs} now. {_REFRESH}"
+            yield f"{block.first_line}: `{prompt}` prints something else now. {_REFRESH}"
     if write and text != path.read_text():
         path.write_text(text)
-
-
-def _unquoted_commands(quoted: set[str]) -> Iterator[str]:
-    found = _COMMANDS.search(help_of([]))
-    for command in ["", *(found[1].split(",") if found else [])]:
-        if command not in quoted:
-            yield f"no page quotes `$ {' '.join(['cairn', *command.split()])} --help`"
 
 
 def check_pages(root: Path) -> list[str]:
@@ -161,7 +124,7 @@ def check_pages(root: Path) -> list[str]:
 
 
 def check_help(root: Path, *, write: bool) -> list[str]:
-    """Check that the pages below `root` quote the help of the command and of each sub-command as it is.
+    """Check that a page below `root` quotes the help of the command, and each what it quotes as it is.
 
     Args:
         root: the repository.
@@ -176,7 +139,9 @@ def check_help(root: Path, *, write: bool) -> list[str]:
         for path in pages(root):
             quoted.update(" ".join(words) for _, words in _quoted_help(parse(path.read_text())))
             problems += [f"{path.relative_to(root)}:{problem}" for problem in _with_help(path, write=write)]
-        return problems + list(_unquoted_commands(quoted))
+        if "" not in quoted:
+            problems.append("no page quotes `$ cairn --help`")
+        return problems
     except subprocess.CalledProcessError as error:
         return [*problems, f"cairn --help fails: {error.stderr.strip().splitlines()[-1]}"]
 
@@ -190,10 +155,7 @@ def main(arguments: list[str]) -> int:
     Returns:
         The exit status.
     """
-    write = "--write" in arguments
-    problems = check_help(ROOT, write=write)
-    for path in pages(ROOT):
-        problems += [f"{path.relative_to(ROOT)}:{each}" for each in check_examples(path, ROOT, write=write)]
+    problems = check_help(ROOT, write="--write" in arguments)
     problems += check_pages(ROOT)
     for problem in problems:
         print(problem)

@@ -41,10 +41,14 @@ def main() -> int:
         package.symlink_to("../..", target_is_directory=True)
     targets = [package / "__init__.py", *(package / layer for layer in LAYERS), ROOT / "scripts", ROOT / "tests"]
     # What travels to a driver once more, for the oldest Python that a driver may have: mypy knows what that one lacks.
+    # The package's face names Airflow's side too, which no driver imports: nothing is reported of it here.
     shipped = [package / "__init__.py", *(package / layer for layer in SHIPPED)]
     done = [
         subprocess.run([sys.executable, "-m", "mypy", *sys.argv[1:], *options, *map(str, paths)], check=False, cwd=ROOT)
-        for options, paths in (((), targets), (("--python-version", OLDEST_DRIVER), shipped))
+        for options, paths in (
+            ((), targets),
+            (("--python-version", OLDEST_DRIVER, "--follow-imports", "silent"), shipped),
+        )
     ]
     return max(each.returncode for each in done)
 

@@ -21,6 +21,9 @@ IN_GROUP = "# in the group above"
 TUTORIAL = "docs/tutorial.md"
 
 _DAG = re.compile(r"airflow\.sdk|airflow_cairn\.(?:operators|sensors|hooks|plugin|checkpoint) import")
+_FACE = re.compile(r"^\s*from airflow_cairn import \(?([\w,\s]+?)\)?$", re.MULTILINE)
+_OF_APPLICATIONS = {"DataCheckError", "Epoch", "StateTtl", "state", "table"}
+"""What applications import from the package's own face; all else there is for DAG files."""
 _STORE = re.compile(r"s3=S3Options\(endpoint_url=")
 _MODULE = re.compile(r"^class (?P<name>[A-Z]\w+)", re.MULTILINE)
 _IMPORTED = re.compile(r"\nwith DAG\(|^with DAG\(|savepoint_dag\(\"", re.MULTILINE)
@@ -76,8 +79,7 @@ class DocBlock:
 
 _HEAD = """\
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
-from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn import CheckpointConfig, CheckpointedTaskGroup, SparkEpochOperator
 
 with DAG("docs", schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"), max_active_runs=1):
 """
@@ -117,4 +119,6 @@ def _kind(block: Block) -> Kind | None:
         return Kind.STORE
     if _MODULE.search(block.text):
         return Kind.MODULE
-    return Kind.DAG if first.startswith(IN_GROUP) or _DAG.search(block.text) else Kind.APPLICATION
+    from_face = {name.strip() for names in _FACE.findall(block.text) for name in names.split(",") if name.strip()}
+    in_dag = first.startswith(IN_GROUP) or _DAG.search(block.text) or from_face - _OF_APPLICATIONS
+    return Kind.DAG if in_dag else Kind.APPLICATION

@@ -7,16 +7,20 @@ this needs no Airflow. `tests/test_faces.py` holds that faces, page, documentati
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from .setup.base import ROOT
 
-FACES = ("operators", "sensors", "hooks", "triggers", "plugin", "spark", "checkpoint", "storage", "testing")
-"""Top-level folders whose `__init__` a user imports from; nothing below them is public."""
+FACES = (".", "operators", "sensors", "hooks", "triggers", "plugin", "spark", "checkpoint", "storage", "testing")
+"""Folders whose `__init__` a user imports from, the package itself first; nothing below them is public."""
 
 PAGE = ROOT / "docs" / "reference" / "api.md"
+ERRORS = PAGE.with_name("errors.md")
+"""Has a row for each error, which the page of the faces only names."""
+
 _HEAD = """\
 # What you may import
 
@@ -26,6 +30,11 @@ prints them and exits with 2.
 
 Generated from the packages (`python -m scripts.faces --write`).
 """
+
+
+def package(face: str) -> str:
+    """Give the dotted name of a face."""
+    return "airflow_cairn" if face == "." else f"airflow_cairn.{face}"
 
 
 def exported(face: str) -> dict[str, Path]:
@@ -64,11 +73,22 @@ def summary(module: Path, name: str) -> str:
 
 
 def _lines() -> Iterator[str]:
+    errors = set(re.findall(r"^\| `(\w+)` \|", ERRORS.read_text(), re.MULTILINE))
+    told: set[tuple[str, str]] = set()
     for face in FACES:
         words = ast.get_docstring(ast.parse((ROOT / face / "__init__.py").read_text())) or ""
-        yield f"\n## airflow_cairn.{face}\n\n{words.splitlines()[0]}\n\n| name | what it is |\n|---|---|\n"
-        for name, module in exported(face).items():
-            yield f"| `{name}` | {summary(module, name).replace('|', chr(92) + '|')} |\n"
+        yield f"\n## {package(face)}\n\n{words.splitlines()[0]}\n"
+        found = {(name, summary(module, name).replace("|", chr(92) + "|")) for name, module in exported(face).items()}
+        if new := sorted((name, text) for name, text in found - told if name not in errors):
+            yield "\n| name | what it is |\n|---|---|\n"
+            yield from (f"| `{name}` | {text} |\n" for name, text in new)
+        for title, names in (
+            ("As above", {name for name, _ in found & told} - errors),
+            ("[Errors](errors.md)", {name for name, _ in found} & errors),
+        ):
+            if names:
+                yield f"\n{title}: {', '.join(f'`{name}`' for name in sorted(names))}.\n"
+        told |= found
 
 
 def page() -> str:

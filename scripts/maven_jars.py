@@ -77,7 +77,7 @@ class JarSet:
 
     def _resolve(self) -> list[Path]:
         programs = ensure_venv()
-        say(f"resolving the {self.name} jars from Maven Central (once, about 30 seconds)")
+        say(f"resolving the {self.name} jars from Maven Central (once, about 30 seconds, 160 MB for all)")
         for old in (self._folder / "jars").glob("*.jar"):
             old.unlink()
         with tempfile.TemporaryDirectory(prefix="cairn-jars-") as folder:

@@ -15,20 +15,17 @@ from .setup.base import ROOT
 ROOMS: dict[str, tuple[str, ...]] = {
     "storage": ("*", "local s3", "probe open"),
     "checkpoint": (
-        "secrets errors reasons runtime validation",
+        "masking errors reasons runtime validation",
         "documents",
-        "config restart_strategies source answers stage_graph request ways_out",
-        "failures servers",
-        "decisions",
+        "config source answers stage_graph remedies",
+        "rules",
         "store",
-        "open_job rows compaction",
+        "rows",
         "sources",
-        "completion",
-        "executions",
-        "attempts",
+        "acts",
         "savepoints",
         "extensions",
-        "lifecycle ownership cleanup",
+        "cleanup",
         "coordinator",
         "views",
         "health",
@@ -44,15 +41,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "epoch",
         "remote",
     ),
-    "hooks": ("versions drivers", "*"),
+    "hooks": ("versions", "*"),
     "tasks": ("*", "health", "reports"),
-    "plugin": ("provider_info windows drawings", "timetable interventions", "page", "cairn_plugin"),
+    "plugin": ("provider_info drawings", "timetable interventions", "page", "cairn_plugin"),
     "operators": ("graph", "stage", "failure trigger restore doctor notifications", "savepoint", "group"),
 }
 """By top-level folder, its floors. A name is a folder or a module; `*` is every module that no floor names."""
-
-MODULES = 15
-"""The most that a folder holds, its `__init__` not counted."""
 
 _PAGE = ROOT / "docs" / "rooms.md"
 _BEGIN, _END = "<!-- rooms -->\n", "<!-- end of rooms -->"

@@ -40,15 +40,22 @@ def homeless(page: str, cited: dict[str, set[str]]) -> list[str]:
     return [rule for rule in rules(page) if not any(name.startswith(_FAST) for name in cited.get(rule, ()))]
 
 
+def _by_folder(modules: set[str]) -> str:
+    folders: dict[str, list[str]] = {}
+    for name in sorted(modules):
+        folder, _, module = name.removeprefix("unit/").rpartition("/")
+        folders.setdefault(folder, []).append(module.removeprefix("test_").removesuffix(".py"))
+    return "; ".join(f"{folder}: {', '.join(names)}" for folder, names in folders.items()) or "none"
+
+
 def section(page: str, cited: dict[str, set[str]]) -> str:
     """Write the page's last section."""
-    rows = [
-        f"| {rule} | {', '.join(f'`{name}`' for name in sorted(cited.get(rule, ()))) or '–'} |" for rule in rules(page)
-    ]
+    rows = [f"| {rule} | {_by_folder(cited.get(rule, set()))} |" for rule in rules(page)]
     lines = [
         _HEADING,
         "",
-        "Generated from what the tests below `tests/` cite (`python -m scripts.rules --write`); – means none.",
+        "Generated from what the tests cite (`python -m scripts.rules --write`), by their folder below `tests/` or",
+        "`tests/unit/`: `cli: show` is `tests/unit/cli/test_show.py`.",
         "",
         "| rule | cited in |",
         "|---|---|",

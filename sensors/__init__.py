@@ -1,10 +1,24 @@
 """The sensors: they wait until an epoch's checkpoint has completed, in the job's DAG and in others.
 
-Users import the names of `__all__`; the modules below are internal.
+Users import the names of `__all__`; the modules below are internal. Each name is imported when it is first used.
 """
 
-from ..tasks.stage_states import NobodyAcknowledgesError
-from .checkpoint import CheckpointSensor
-from .completed_epoch import CompletedEpochSensor
+from __future__ import annotations
 
-__all__ = ["CheckpointSensor", "CompletedEpochSensor", "NobodyAcknowledgesError"]
+from typing import TYPE_CHECKING
+
+from .. import import_when_used
+
+if TYPE_CHECKING:
+    from ..tasks.stage_states import StagesEndedError as StagesEndedError
+    from .checkpoint import CheckpointSensor as CheckpointSensor
+    from .completed_epoch import CompletedEpochSensor as CompletedEpochSensor
+
+_WHERE = {
+    "CheckpointSensor": ".checkpoint",
+    "CompletedEpochSensor": ".completed_epoch",
+    "StagesEndedError": "..tasks.stage_states",
+}
+
+__all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list
+__getattr__ = import_when_used(__name__, _WHERE, {"NobodyAcknowledgesError": "StagesEndedError"})

@@ -1,7 +1,8 @@
-"""What the asset events of an epoch's last task say: which checkpoint completed, and what it holds.
+"""Asset events of an epoch's last task: they say which checkpoint completed, and its contents.
 
-Airflow registers a task's asset events with its success, in one transaction. A task that dies before leaves none, and
-its next try finds the same checkpoint. A task that a user clears succeeds again, with another event of the same one.
+Airflow registers a task's asset events with its success, in one transaction. A task that dies before leaves no event,
+and its next try finds the same checkpoint. A task that a user clears succeeds again, with another event of the same
+checkpoint.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ log = logging.getLogger("airflow_cairn")
 
 
 def check_table_outlets(table_outlets: object, others: Iterable[object] = ()) -> dict[str, Asset]:
-    """Check the assets that get an event of each published table.
+    """Check the assets that get an event for each published table.
 
     Args:
-        table_outlets: an asset by the name of each table.
-        others: the assets that get an event of the whole checkpoint.
+        table_outlets: an asset for each table, by the table's name.
+        others: the assets that get an event for the whole checkpoint.
 
     Raises:
-        InvalidConfigError: it is no such mapping, or an asset is named twice: its event would be of two things.
+        InvalidConfigError: `table_outlets` is no such mapping, or an asset is named twice: its event would have two
+            meanings.
         InvalidNameError: no table can have such a name (semantics W1).
     """
     if table_outlets is None:
@@ -44,7 +46,7 @@ def check_table_outlets(table_outlets: object, others: Iterable[object] = ()) ->
             table_outlets=shorten(table_outlets),
         )
     found = {check_name("table", name): asset for name, asset in table_outlets.items()}
-    # As Airflow tells the assets of events apart.
+    # Airflow identifies an event's asset by name and URI.
     taken = [(each.name, each.uri) for each in others if isinstance(each, Asset)]
     for name, asset in found.items():
         if (asset.name, asset.uri) in taken:
@@ -58,12 +60,12 @@ def check_table_outlets(table_outlets: object, others: Iterable[object] = ()) ->
 
 
 def rows_by_table(coordinator: Coordinator | None, result: Mapping[str, Any]) -> dict[str, int]:
-    """Give how many rows the epoch has written to each published table, where that is known.
+    """Return the number of rows that the epoch has written to each published table, if known.
 
-    A store that does not answer now holds no event back.
+    A store that does not answer does not delay the event.
 
     Args:
-        coordinator: of the job; None: nothing is known.
+        coordinator: the job's coordinator; None: nothing is known.
         result: the task's result.
     """
     if coordinator is None or "tables" not in result:
@@ -86,15 +88,15 @@ def describe(
     result: Mapping[str, Any],
     rows: Mapping[str, int],
 ) -> None:
-    """Have the event of each asset say what completed; an author's own words in it stay.
+    """Write to the event of each asset which checkpoint completed; an author's own entries stay.
 
     Args:
-        outlets: the task's; what is no `Asset` is left to its author.
-        tables: those of them that stand for a table, by its name.
-        context: Airflow's.
+        outlets: the task's outlets; those that are no `Asset` stay unchanged.
+        tables: the assets among them that stand for a table, by the table's name.
+        context: Airflow's task context.
         settings: the job and its storage.
         result: the task's result.
-        rows: by table, how many rows the epoch has written to it.
+        rows: the number of rows that the epoch has written, by table.
     """
     facts = {"storage": str(settings.storage), "run_id": context["ti"].run_id, **result}
     for asset in outlets:
@@ -110,7 +112,7 @@ def describe(
 
 
 def _of_tables(names: list[str], rows: Mapping[str, int]) -> dict[str, Any]:
-    """Say of a table's own event which table it is, and of the checkpoint's the rows of all."""
+    """Return the facts about tables: a table's own event names that table, the checkpoint's has the rows of all."""
     if not names:
         return {"rows": dict(rows)} if rows else {}
     (name,) = names

@@ -1,10 +1,10 @@
-"""`CheckpointSensor`: the last task of an epoch; waits for the checkpoint, notifies listeners, cleans."""
+"""`CheckpointSensor`: the last task of an epoch; waits for the checkpoint, notifies listeners, cleans up."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,37 +18,36 @@ from airflow.sdk.exceptions import (
 
 from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.documents import layout
-from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
-from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ..checkpoint.validation import check_spelling
+from ..checkpoint.errors import CheckpointFailedError, JobFailedError
+from ..checkpoint.extensions.contracts import CheckpointListener, check_listeners
+from ..checkpoint.validation import check_seconds, check_spelling
 from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
-from ..storage.errors import CairnError, UnavailableError
+from ..storage.errors import ForbiddenError, UnavailableError
 from ..storage.port import ObjectStore
 from ..storage.uris import check_storage_uri
 from ..tasks.clearing import Where
-from ..tasks.dag_pause import start_unless_paused
-from ..tasks.dag_runs import state_of
+from ..tasks.dag_runs import start_unless_paused, state_of_run
+from ..tasks.entry_points import tell_listeners, tell_listeners_if_possible
 from ..tasks.job_settings import JobSettings, check_savepoint_target, check_storage_and_job, naming, rendered_settings
-from ..tasks.listeners import tell, tell_if_possible
-from ..tasks.messages import already_completed
+from ..tasks.messages import already_completed, skipping
 from ..tasks.reports import lineage, notes
-from ..tasks.reports.checkpoint_link import CheckpointLink
+from ..tasks.reports.links import CheckpointLink
 from ..tasks.stage_states import (
     SKIPPED,
-    NobodyAcknowledgesError,
+    StagesEndedError,
     acknowledge_for,
     check_awaited,
     check_expected,
+    start_again,
     states_of,
     was_skipped,
 )
-from ..tasks.unstarted_stages import start_again
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.polling import why_failed
-from . import asked_savepoints, asset_events, outcome
-from .runs_again import RunsAgain
+from . import asset_events, outcome
+from .outcome import RunsAgain
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -62,46 +61,47 @@ log = logging.getLogger("airflow_cairn")
 
 
 COME_BACK_AFTER = timedelta(seconds=10)
-"""After this long at the earliest the task comes back; Airflow starts it when the tasks before it have succeeded."""
+"""Minimum delay before the task comes back; Airflow starts it when the tasks before it have succeeded."""
 
 
 class CheckpointSensor(BaseSensorOperator):
     """Waits until every stage of this run's epoch has acknowledged, completes the checkpoint, and cleans up after it.
 
-    The checkpoint completes as soon as a task sees the last acknowledgement: the task of the stage that gave it, the
-    trigger, or this task: the first that comes (semantics D3). This task notifies listeners and deletes old files.
+    The checkpoint completes as soon as a task sees the last acknowledgement: the task of that stage, the trigger, or
+    this task, whichever is first (semantics D3). This task notifies listeners and deletes old files.
 
-    Deferrable by default: it waits in the triggerer and takes no worker slot. With `deferrable=False` the sensor's
-    `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. The
-    task fails with the reason where the checkpoint was declined, expired or aborted and no other attempt is open. As
-    long as `CheckpointConfig.tolerable_failed_checkpoints` allows the failure, the sensor opens the epoch's next
-    attempt instead, which takes over what has not failed, and goes on waiting. Above the limit the job has failed; then
-    Airflow does not retry the task (semantics D5).
+    Deferrable by default: the task waits in the triggerer and takes no worker slot. With `deferrable=False` the
+    sensor's `mode` decides, `poke` or `reschedule`. If the storage cannot be reached, the sensor asks again until
+    `timeout`; if it refuses the credentials, for five minutes. The task fails with the reason if the checkpoint was
+    declined, expired or aborted and no other attempt is open. As long as
+    `CheckpointConfig.tolerable_failed_checkpoints` allows the failure, the sensor opens the epoch's next attempt
+    instead, which takes over the results that have not failed, and goes on waiting. Above the limit the job has failed,
+    and Airflow does not retry the task (semantics D5).
 
     Args:
         storage: storage URI (templated).
         job: the job's name (templated); the DAG's id by default.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
         deferrable: wait in the triggerer.
         poke_interval: seconds (or a timedelta) between two looks; more than 0.
-        listeners: notified how checkpoints ended: a list of `CheckpointListener`s, the same as of the task that
-            triggers. Listeners of installed packages come on top.
-        savepoint_target: the config's, so that this task makes the savepoints that people ask for from the page.
-        table_outlets: by the name of a published table, the asset that gets an event of that table, with the rows that
-            the epoch has written to it.
+        listeners: notified how checkpoints ended: the same list of `CheckpointListener`s as for the task that triggers.
+            Listeners of installed packages are added.
+        savepoint_target: the config's target; this task makes the savepoints that users request on the page.
+        table_outlets: for each published table, by name, the asset that gets an event with the number of rows that the
+            epoch has written to it.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
-            nothing wrong (it takes the end of the process that deferred for the task's own end when the trigger was
-            quick: apache/airflow issues 67287 and 72716); the next try asks the store and goes on.
+            nothing wrong: if the trigger is quick, it mistakes the end of the deferring process for the task's own end
+            (apache/airflow issues 67287 and 72716). The next try asks the store and goes on.
         retry_delay: seconds (or a timedelta) between two tries.
-        **kwargs: what every sensor takes: `timeout`, `mode`, …. With `soft_fail` or `never_fail` a run may end green
-            whose epoch is incomplete; a `CheckpointedTaskGroup` never sets them. The event of each `Asset` in
+        **kwargs: arguments of every sensor: `timeout`, `mode`, …. With `soft_fail` or `never_fail` a run may succeed
+            although its epoch is incomplete; a `CheckpointedTaskGroup` never sets them. The event of each `Asset` in
             `outlets` says which checkpoint completed.
 
     Raises:
-        InvalidConfigError: no storage is given, the interval is not positive, or `listeners` or `table_outlets` hold
-            something else.
+        InvalidConfigError: no storage is given, the interval is not positive, or `listeners` or `table_outlets` have
+            other contents.
         InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        UnsupportedStorageError: the storage's scheme is not supported.
     """
 
     template_fields: Sequence[str] = ("storage", "job")
@@ -124,11 +124,8 @@ class CheckpointSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
+        poke_interval = check_seconds("poke_interval", poke_interval, task=kwargs.get("task_id"))
         super().__init__(poke_interval=poke_interval, retries=retries, retry_delay=retry_delay, **kwargs)
-        if self.poke_interval <= 0:
-            raise InvalidConfigError(
-                "poke_interval must be above 0 seconds", task=self.task_id, poke_interval=self.poke_interval
-            )
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.aws_conn_id = aws_conn_id
@@ -145,7 +142,7 @@ class CheckpointSensor(BaseSensorOperator):
         self._where_of: Callable[[str], Where] | None = None
         self._airflow_api_conn_id: str | None = None
         self.runs_again: RunsAgain | None = None
-        """The group's tasks, which run again where another run has overtaken the epoch; None outside of a group."""
+        """The group's tasks, which run again if another run has overtaken the epoch; None outside a group."""
         self._asked: int | None = None
         self._ended_with: tuple[Coordinator, EndedEntry | None] | None = None
 
@@ -156,15 +153,15 @@ class CheckpointSensor(BaseSensorOperator):
         where_of: Callable[[str], Where] | None = None,
         airflow_api_conn_id: str | None = None,
     ) -> None:
-        """Look for tasks that Airflow has skipped: acknowledge in the place of stages, and skip with the trigger.
+        """Watch the tasks of the stages and the trigger: acknowledge for skipped stages, and skip with the trigger.
 
-        And for tasks that have ended without an acknowledgement, which is an error.
+        It is an error if tasks have ended without an acknowledgement.
 
         Args:
-            trigger: gives the task that triggers the checkpoint, once the whole DAG file has been parsed.
+            trigger: returns the task that triggers the checkpoint, once the whole DAG file has been parsed.
             stages: the tasks of the stages, by uid; all of them have ended when this task begins.
-            where_of: finds all that runs again with the stages of a run, by the run's id.
-            airflow_api_conn_id: the connection to Airflow's API; None: a user clears what has to run again.
+            where_of: returns all tasks that run again with the stages of a run, by the run's id.
+            airflow_api_conn_id: the connection to Airflow's API; None: a user clears tasks that must run again.
         """
         self._trigger_task = trigger
         self._stage_tasks = dict(stages)
@@ -172,49 +169,50 @@ class CheckpointSensor(BaseSensorOperator):
         self._airflow_api_conn_id = airflow_api_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Wait, and complete the checkpoint.
+        """Wait until the checkpoint has completed, and complete it if necessary.
 
         Returns:
-            Job, checkpoint, epoch, acknowledgements, bytes, the milliseconds from trigger to completion, and, if there
-            are any, the stages that were left out and the names of the published tables.
+            Job, checkpoint, epoch, acknowledgements, bytes, the milliseconds from trigger to completion, and, if any,
+            the stages that were left out and the names of the published tables.
 
         Raises:
-            CheckpointFailedError: it ended without completing; the text carries the reason.
-            AirflowFailException: the job failed: too many checkpoints failed, or a try failed that no other follows
-                (semantics F4); the text names the root cause. Or every task that has not acknowledged has ended,
-                because a user marked it or because it failed and that was not reported; the text names them.
-            InvalidConfigError: no checkpoint of the epoch is known: none was triggered, or it was forgotten.
-            ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
+            CheckpointFailedError: the checkpoint ended without completing; the message has the reason.
+            AirflowFailException: the job failed: too many checkpoints failed, or a try failed and no other follows
+                (semantics F4); the message names the root cause. Or all tasks without an acknowledgement have ended,
+                because a user marked them or because they failed without a report; the message names them.
+            InvalidConfigError: the epoch has no known checkpoint: none was triggered, or it was forgotten.
+            ListenerError: the checkpoint is complete, and a listener failed; the next try notifies it again.
             AirflowSkipException: the task that triggers was skipped.
-            AirflowSensorTimeout: the time ran out.
+            AirflowSensorTimeout: the timeout expired.
         """
         if not self.deferrable:
             result: dict[str, Any] = super().execute(context)
             return result
         deadline = timezone.utcnow() + timedelta(seconds=self.timeout)
-        with self._skipping_as_told():
+        with outcome.skipping_as_told(self):
             return self._finish_or_defer(context, deadline)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once (modes `poke` and `reschedule`); complete the checkpoint if all have acknowledged."""
-        result = self._result(rendered_settings(self), context)
+        """Look once (modes `poke` and `reschedule`); complete the checkpoint if all stages have acknowledged."""
+        with outcome.skipping_as_told(self):
+            result = self._result(rendered_settings(self), context)
         return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def execute_complete(self, context: Context, event: dict[str, Any], deadline: str) -> dict[str, Any]:
-        """Go on when the trigger has seen the end of the wait.
+        """Go on after the trigger has seen the end of the wait.
 
         Args:
-            context: Airflow's.
-            event: what the trigger yielded; the store is asked again, because things may have moved on since.
-            deadline: when the sensor's timeout runs out, ISO 8601.
+            context: Airflow's task context.
+            event: the trigger's event; the store is asked again, because things may have changed.
+            deadline: when the sensor's timeout expires, ISO 8601.
 
         Raises:
             CheckpointFailedError: the checkpoint ended without completing, or the trigger could not go on.
             AirflowFailException: the job failed, because too many checkpoints failed.
-            AirflowSkipException: one of these happened, and `never_fail` or `soft_fail` is set.
-            AirflowSensorTimeout: the time ran out.
+            AirflowSkipException: one of these errors occurred, and `never_fail` or `soft_fail` is set.
+            AirflowSensorTimeout: the timeout expired.
         """
-        with self._skipping_as_told():
+        with outcome.skipping_as_told(self):
             why = why_failed(event, "the checkpoint")
             if why is not None:
                 raise CheckpointFailedError(why, job=self.job, kind=event.get("kind"))
@@ -224,8 +222,8 @@ class CheckpointSensor(BaseSensorOperator):
         """Go on after a wait; see `execute_complete`.
 
         Raises:
-            AirflowRescheduleException: the task comes back later, which Airflow's own sensor takes for a failure that
-                `soft_fail` skips.
+            AirflowRescheduleException: the task comes back later. Airflow's own sensor would treat that as a failure,
+                and skip on `soft_fail`.
         """
         try:
             return super().resume_execution(next_method, next_kwargs, context)
@@ -234,27 +232,12 @@ class CheckpointSensor(BaseSensorOperator):
                 raise error.__cause__ from None
             raise
 
-    @contextmanager
-    def _skipping_as_told(self) -> Iterator[None]:
-        """Skip where `soft_fail` or `never_fail` say so, by whichever look a failure is found: as a sensor that pokes.
-
-        Raises:
-            AirflowSkipException: the block failed, and one of them is set.
-        """
-        try:
-            yield
-        except (AirflowFailException, AirflowSensorTimeout, CairnError) as error:
-            if self.never_fail or (self.soft_fail and not isinstance(error, CairnError)):
-                option = "never_fail" if self.never_fail else "soft_fail"
-                raise AirflowSkipException(f"Skipping due to {option} is set to True.") from error
-            raise
-
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
         """Tell OpenLineage which job this is."""
         return lineage.of_start(self.storage, self.job)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - as it is called
-        """Tell OpenLineage which tables the checkpoint published; only the job where none completed."""
+        """Tell OpenLineage which tables the checkpoint published; only the job if none completed."""
         coordinator, entry = self._ended_with or (None, None)
         if coordinator is None or entry is None:
             return self.get_openlineage_facets_on_start()
@@ -285,7 +268,7 @@ class CheckpointSensor(BaseSensorOperator):
         raise AssertionError("defer() does not return")
 
     def _result(self, settings: JobSettings, context: Context) -> dict[str, Any] | None:
-        """Look once; give the result, and what the events of the task's assets say, once the epoch is completed."""
+        """Look once; once the epoch is completed, return the result, and fill in the events of the task's assets."""
         result = self._look(settings, context["ti"])
         if result is not None:
             coordinator, _ = self._ended_with or (None, None)
@@ -294,16 +277,16 @@ class CheckpointSensor(BaseSensorOperator):
         return result
 
     def _look(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:
-        """Look once; give the result once the epoch is completed, by this task or by another."""
+        """Look once; return the result once the epoch is completed, by this task or by another."""
         try:
             with settings.naming_connection():
                 return self._look_at_store(settings, ti)
-        except (JobFailedError, NobodyAcknowledgesError) as error:
-            # semantics D5: another try would find the same. A retry of a stage starts the job again, or a clear does.
+        except (JobFailedError, StagesEndedError) as error:
+            # semantics D5: another try would find the same. A retry or a clear of a stage starts the job again.
             raise AirflowFailException(str(error)) from error
 
     def _look_at_store(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:
-        coordinator = settings.coordinator()
+        coordinator = settings.coordinator(waits=not self.deferrable)
         run_id = ti.run_id
         epoch = layout.epoch_name(run_id)
         try:
@@ -327,13 +310,18 @@ class CheckpointSensor(BaseSensorOperator):
 
                 check_awaited(coordinator.job, epoch, before, progress, waits_for, states, why)
             if isinstance(progress, Ready):
-                with suppress(CheckpointFailedError):  # it has ended since; another attempt may be open
+                with suppress(CheckpointFailedError):  # the checkpoint has ended since; another attempt may be open
                     coordinator.complete(progress.checkpoint)
                 progress = coordinator.go_on(epoch)
             if isinstance(progress, EpochCompleted):
                 return self._completed(coordinator, settings, progress, ti)
         except UnavailableError as error:
             log.warning("the storage cannot be reached, asking again: %s", error)
+            return None
+        except ForbiddenError as error:
+            if not self.deferrable:
+                raise  # opening the store has already waited for it
+            log.warning("the storage refuses the credentials, asking again: %s", error)
             return None
         if goes_on(progress):
             log.info("%s", describe(progress))
@@ -343,16 +331,16 @@ class CheckpointSensor(BaseSensorOperator):
         return self._ended(coordinator, settings, progress, ti)
 
     def _go_on(self, coordinator: Coordinator, epoch: str, ti: RuntimeTaskInstanceProtocol) -> Progress:
-        return coordinator.go_on(epoch, lambda owner: state_of(ti, owner))
+        return coordinator.go_on(epoch, lambda owner: state_of_run(ti, owner))
 
     def _skip_with_trigger(self, coordinator: Coordinator, progress: Failed, ti: RuntimeTaskInstanceProtocol) -> None:
-        """Skip this task where the run was skipped: its input was read, say, by another run since (semantics T8).
+        """Skip this task if the run was skipped, for example because another run has read its input (semantics T8).
 
-        How its last attempt ended says nothing of this run then. Where a stage's task triggers, the author may have
-        skipped that stage alone, and another one have triggered.
+        In that case the end of its last attempt says nothing about this run. If a stage's task triggers, the author may
+        have skipped only that stage, and another stage have triggered.
 
         Raises:
-            AirflowSkipException: it was.
+            AirflowSkipException: the run was skipped.
         """
         if self._trigger_task is None:
             return
@@ -363,17 +351,17 @@ class CheckpointSensor(BaseSensorOperator):
         if all(states.get(task) == SKIPPED for task in skipped):
             if progress.checkpoint:
                 self._note(coordinator, ti, notes.skipped(str(trigger)))
-            raise AirflowSkipException(
+            raise skipping(
                 f"the task that triggers the checkpoint was skipped, so there is none; the log of {trigger} says why"
             )
 
     def _let_run_again(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> None:
-        """Have the tasks run again whose work was replaced, where they do not yet (semantics F5, C2).
+        """Clear the tasks whose output was replaced, unless they already run again (semantics F5, C2).
 
         Raises:
             AirflowRescheduleException: stages were cleared, and Airflow starts this task after them; or the API cannot
                 be reached now.
-            AirflowFailException: only a user can clear them; the text says what to clear.
+            AirflowFailException: only a user can clear them; the message says which.
         """
         due = progress.restarted if isinstance(progress, Waiting) else asks_for_clear(progress)
         if not due or not isinstance(progress, Waiting | Failed):
@@ -395,10 +383,10 @@ class CheckpointSensor(BaseSensorOperator):
     def _start_again(
         self, coordinator: Coordinator, epoch: str, progress: Progress, states: Mapping[TaskRef, str]
     ) -> None:
-        """Have tasks run again that have ended well although their stages have not acknowledged (semantics F5).
+        """Clear tasks that have succeeded although their stages have not acknowledged (semantics F5).
 
         Raises:
-            AirflowRescheduleException: some were cleared; or the API cannot be reached now.
+            AirflowRescheduleException: tasks were cleared; or the API cannot be reached now.
         """
         try:
             cleared = start_again(coordinator, epoch, progress, states, self._where_of, self._airflow_api_conn_id)
@@ -418,17 +406,17 @@ class CheckpointSensor(BaseSensorOperator):
         completed: EpochCompleted,
         ti: RuntimeTaskInstanceProtocol,
     ) -> dict[str, Any]:
-        """Report the checkpoint, tell the listeners and clean: the process that completed it need not have.
+        """Report the checkpoint, notify the listeners and clean up, even if another process completed it.
 
         Raises:
-            AirflowRescheduleException: the job is to stop with a savepoint, whose files could not be copied now.
+            AirflowRescheduleException: the job is to stop with a savepoint, but its files could not be copied now.
         """
         if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
-            # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
+            # Not skipped, unlike the stages: tasks after the group need the checkpoint, and it exists.
             log.info("%s", already_completed(coordinator, settings.storage, completed))
         result = outcome.result_of(coordinator, completed, ti.run_id)
         try:
-            tell(coordinator, self.listeners)
+            tell_listeners(coordinator, self.listeners)
         finally:
             outcome.clean(coordinator)
         head = coordinator.head()
@@ -440,16 +428,16 @@ class CheckpointSensor(BaseSensorOperator):
         def opened(uri: str) -> ObjectStore:
             return CheckpointStorageHook(uri, settings.aws_conn_id).open_store()
 
-        held = asked_savepoints.go_on(coordinator, self.savepoint_target, opened)
+        held = outcome.make_asked_savepoints(coordinator, self.savepoint_target, opened)
         if held is not None:
             now = timezone.utcnow()
-            raise AirflowRescheduleException(now + asked_savepoints.again_after(held, round(now.timestamp() * 1000)))
+            raise AirflowRescheduleException(now + outcome.again_after(held, round(now.timestamp() * 1000)))
         return result
 
     def _ended(
         self, coordinator: Coordinator, settings: JobSettings, progress: Progress, ti: RuntimeTaskInstanceProtocol
     ) -> NoReturn:
-        tell_if_possible(coordinator, self.listeners)
+        tell_listeners_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
         if progress.checkpoint != 0:
             next_step = outcome.next_step_of(coordinator, settings.storage, progress)
@@ -457,7 +445,7 @@ class CheckpointSensor(BaseSensorOperator):
         raise outcome.failure_of(coordinator, settings.storage, progress, ti.run_id)
 
     def _note(self, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol, said: str) -> None:
-        """Write it on the run; outside of a group there is no connection for that."""
+        """Write a note on the run; outside a group there is no connection for that."""
         notes.write(self._airflow_api_conn_id, ti.dag_id, str(ti.run_id), coordinator.job, said)
 
 

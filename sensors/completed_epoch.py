@@ -1,4 +1,4 @@
-"""`CompletedEpochSensor`: a task of another DAG, or of another Airflow, that waits until a job has read some input."""
+"""`CompletedEpochSensor`: a task in another DAG, or another Airflow, that waits until a job has read some input."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
-from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
-from ..checkpoint.validation import check_spelling
-from ..storage.errors import UnavailableError
+from ..checkpoint.errors import CheckpointFailedError
+from ..checkpoint.validation import check_seconds, check_spelling
+from ..storage.errors import ForbiddenError, UnavailableError
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
 from ..triggers.completed_epoch import CompletedEpochTrigger, completed_in
 from ..triggers.polling import why_failed
+from . import outcome
 
 log = logging.getLogger("airflow_cairn")
 
@@ -22,25 +23,25 @@ log = logging.getLogger("airflow_cairn")
 class CompletedEpochSensor(BaseSensorOperator):
     """Waits until a job has completed a run's epoch, or has read a window of time. It only reads the job's head.
 
-    So it needs neither the job's DAG nor its Airflow: the storage, and the right to read there. In the job's own DAG
+    It needs neither the job's DAG nor its Airflow, only read access to the storage. In the job's own DAG
     `wait_for_checkpoint` does more.
 
     Args:
         storage: storage URI of the job (templated).
         job: the job's name (templated).
-        run_id: the job's DAG run whose epoch has to have completed (templated); None: the window decides.
-        start: the window's first moment, ISO 8601 (templated); by default where this run's data interval starts.
-        end: the first moment after it (templated); by default where this run's data interval ends. The job has read the
-            window when its newest completed checkpoint holds all of it, of one run or of several.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        run_id: the job's DAG run whose epoch must have completed (templated); None: the window decides.
+        start: the window's start, ISO 8601 (templated); by default the start of this run's data interval.
+        end: the window's end, exclusive (templated); by default the end of this run's data interval. The job has read
+            the window when its newest completed checkpoint covers all of it, with one run or with several.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
         deferrable: wait in the triggerer.
-        poke_interval: seconds (or a timedelta) between two looks, in the triggerer at first; more than 0.
-        **kwargs: what every sensor takes: `timeout`, `mode`, `soft_fail`, `outlets`, ….
+        poll_interval: seconds (or a timedelta) between two looks, in the triggerer at first; more than 0.
+        **kwargs: arguments of every sensor: `timeout`, `mode`, `soft_fail`, `outlets`, ….
 
     Raises:
         InvalidConfigError: storage or job are missing, or the interval is not positive.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        UnsupportedStorageError: the storage's scheme is not supported.
     """
 
     template_fields: Sequence[str] = ("storage", "job", "run_id", "start", "end")
@@ -60,71 +61,78 @@ class CompletedEpochSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
+        poke_interval = check_seconds("poke_interval", poke_interval, task=kwargs.get("task_id"))
         super().__init__(poke_interval=poke_interval, **kwargs)
-        if self.poke_interval <= 0:
-            raise InvalidConfigError(
-                "poke_interval must be above 0 seconds", task=self.task_id, poke_interval=self.poke_interval
-            )
         self.storage = storage
         self.job = job
         self.run_id = run_id
-        # A window that is not asked for is not rendered: the run may have no data interval.
+        # Without a window no template is rendered: the run may have no data interval.
         self.start, self.end = (None, None) if run_id is not None else (start, end)
         self.aws_conn_id = aws_conn_id
         self.deferrable = deferrable
         check_storage_and_job(storage, job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Wait.
+        """Wait for the epoch or the window.
 
         Returns:
-            The job, and the checkpoint that completed the epoch, or the newest, which holds the window.
+            The job, and the checkpoint that completed the epoch, or the newest one, which covers the window.
 
         Raises:
             InvalidConfigError: there is nothing to wait for, or the job no longer knows what it has read so long ago.
             CairnError: the storage cannot be read.
-            AirflowSensorTimeout: the time ran out.
+            AirflowSkipException: one of these errors occurred, and `never_fail` or `soft_fail` is set.
+            AirflowSensorTimeout: the timeout expired.
         """
         if not self.deferrable:
             result: dict[str, Any] = super().execute(context)
             return result
-        found = self._look()
+        with outcome.skipping_as_told(self):
+            found = self._look()
         if found is None:
             self._wait_in_the_triggerer()
         return found
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - as it is called
         """Look once (modes `poke` and `reschedule`)."""
-        found = self._look()
+        with outcome.skipping_as_told(self):
+            found = self._look()
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - as it is called
-        """Go on when the trigger has seen it.
+        """Go on after the trigger has seen the end of the wait.
 
         Args:
-            context: Airflow's.
-            event: what the trigger yielded.
+            context: Airflow's task context.
+            event: the trigger's event.
 
         Raises:
-            CheckpointFailedError: the trigger could not go on; the text says why.
+            CheckpointFailedError: the trigger could not go on; the message says why.
+            AirflowSkipException: the trigger could not go on, and `never_fail` is set.
         """
         why = why_failed(event, "the job's checkpoint")
-        if why is not None:
-            raise CheckpointFailedError(why, job=self.job, kind=event.get("kind"))
+        with outcome.skipping_as_told(self):
+            if why is not None:
+                raise CheckpointFailedError(why, job=self.job, kind=event.get("kind"))
         return {"job": self.job, "checkpoint": event["checkpoint"]}
 
     def _look(self) -> dict[str, Any] | None:
         settings = rendered_settings(self)
         try:
             with naming(task=self.task_id), settings.naming_connection():
-                found = completed_in(settings.coordinator(), self.run_id, *self._window())
+                found = completed_in(settings.coordinator(waits=not self.deferrable), self.run_id, *self._window())
         except UnavailableError as error:
             log.warning("the storage cannot be reached, asking again: %s", error)
+            return None
+        except ForbiddenError as error:
+            if not self.deferrable:
+                raise  # opening the store has already waited for it
+            log.warning("the storage refuses the credentials, asking again: %s", error)
             return None
         return None if found is None else {"job": settings.job, "checkpoint": found}
 
     def _window(self) -> tuple[str | None, str | None]:
-        """Give the window as text; a DAG that renders templates to Python's own types gives moments."""
+        """Return the window as text; a DAG that renders templates to Python's own types gives datetimes."""
         start, end = (each.isoformat() if isinstance(each, datetime) else each for each in (self.start, self.end))
         return start, end
 

@@ -1,30 +1,59 @@
-"""How an epoch ended, as the task that waits for its checkpoint reports it; and the cleaning that follows."""
+"""Reports how an epoch ended, for the task that waits for its checkpoint, and cleans up afterwards."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from ..checkpoint.answers import EpochCompleted, Failed
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head, run_text
-from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
-from ..checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
+from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError, SavepointRefusedError
+from ..checkpoint.reasons import Status
+from ..checkpoint.remedies import LEFT_BEHIND, REMEDIES
+from ..checkpoint.savepoints.savepoint_request import OpenFolder
+from ..storage.errors import CairnError
 from ..storage.uris import StorageUri
+from ..tasks.messages import skipping
 
 if TYPE_CHECKING:
+    from airflow.sdk import BaseSensorOperator
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
     from ..checkpoint import Coordinator
+    from ..checkpoint.answers import Failed
+    from ..checkpoint.documents.entries import SavepointEntry
+
 
 log = logging.getLogger("airflow_cairn")
 
 
+@contextmanager
+def skipping_as_told(sensor: BaseSensorOperator) -> Iterator[None]:
+    """Turn failures into skips as `soft_fail` or `never_fail` say, in every mode, as a poking sensor does.
+
+    Raises:
+        AirflowSkipException: the block failed, and one of them is set.
+    """
+    try:
+        yield
+    except (AirflowFailException, AirflowSensorTimeout, CairnError) as error:
+        if sensor.never_fail or (sensor.soft_fail and not isinstance(error, CairnError)):
+            option = "never_fail" if sensor.never_fail else "soft_fail"
+            raise skipping(f"Skipping due to {option} is set to True. {error}") from error
+        raise
+
+
 def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) -> dict[str, Any]:
-    """Log what a completed checkpoint holds, and give it as the task's result.
+    """Log the contents of a completed checkpoint, and return them as the task's result.
 
     Args:
-        coordinator: of the job.
+        coordinator: the job's coordinator.
         completed: the epoch, and its checkpoint.
         run_id: the DAG run's id.
     """
@@ -63,11 +92,11 @@ def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) 
 def failure_of(
     coordinator: Coordinator, storage: StorageUri, ended: Failed, run_id: str
 ) -> CheckpointFailedError | AirflowFailException | InvalidConfigError:
-    """Give the error with which the task fails: what happened, why, and what to do next.
+    """Return the error with which the task fails: it says what happened, why, and what to do next.
 
     Args:
-        coordinator: of the job.
-        storage: the storage, for the commands that the text names.
+        coordinator: the job's coordinator.
+        storage: the storage, for the commands in the message.
         ended: how the epoch's newest attempt ended; checkpoint 0: none is known.
         run_id: the DAG run's id.
     """
@@ -81,7 +110,7 @@ def failure_of(
         )
     run = run_of_head(coordinator.head(), layout.epoch_name(run_id))
     facts = {"job": coordinator.job, "epoch": run, "attempt": ended.attempt}
-    way_out = WAYS_OUT[ended.reason]
+    way_out = REMEDIES[ended.reason]
     said = next_step_of(coordinator, storage, ended)
     cause = f"checkpoint {ended.checkpoint} failed: {ended.reason}: {ended.detail}. {said}"
     if ended.for_good:
@@ -98,15 +127,15 @@ def failure_of(
 
 
 def next_step_of(coordinator: Coordinator, storage: StorageUri, ended: Failed) -> str:
-    """Say what a person does next about an epoch's newest attempt, which is known."""
-    return LEFT_BEHIND if ended.left_behind else WAYS_OUT[ended.reason].said(coordinator.job, storage, ended.checkpoint)
+    """Return what a user should do next about an epoch's newest attempt, which is known."""
+    return LEFT_BEHIND if ended.left_behind else REMEDIES[ended.reason].text(coordinator.job, storage, ended.checkpoint)
 
 
 def clean(coordinator: Coordinator) -> None:
-    """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7).
+    """Delete files that nothing refers to; the checkpoint is complete, so errors fail no task (C3, W7).
 
     Args:
-        coordinator: of the job.
+        coordinator: the job's coordinator.
     """
     try:
         report = coordinator.clean()
@@ -121,3 +150,65 @@ def clean(coordinator: Coordinator) -> None:
         log.warning("could not be deleted: %s: %s", failure.key, failure.reason)
     if len(report.failures) > 10:
         log.warning("and %d more could not be deleted", len(report.failures) - 10)
+
+
+# Goes on with savepoints that users requested on the pages in Airflow (semantics P1, P2).
+#
+# No process of the user waits for the epoch. So the task that ends the epoch copies the files, and so does the API
+# server when a user has it go on. Both write the same bytes under the same names, and both make only savepoints below
+# the target that the DAG names: a target that only the job's record names is not opened.
+
+
+SOONEST = timedelta(seconds=10)
+"""Minimum delay before a stop is tried again."""
+LATEST = timedelta(minutes=10)
+"""Maximum delay before a stop is tried again."""
+
+
+def make_asked_savepoints(
+    coordinator: Coordinator, target: str | None, open_folder: OpenFolder
+) -> SavepointEntry | None:
+    """Copy the files of pending savepoints; errors are only logged, because the epoch itself is complete.
+
+    Args:
+        coordinator: the job's coordinator.
+        target: the DAG's target for the job's savepoints; those elsewhere stay as they are.
+        open_folder: opens the target.
+
+    Returns:
+        A stop whose files could not be copied now: no other run begins until it has ended, so no other task would copy
+        them. None: there is none.
+    """
+    held = None
+    for entry in coordinator.savepoints_to_go_on_with():
+        try:
+            ended = coordinator.go_on_with_savepoint(entry.request, target, open_folder)
+        except SavepointRefusedError as error:
+            log.warning("savepoint %d, asked for from the page, is left as it is: %s", entry.id, error)
+            continue
+        except CairnError:
+            if entry.stops:
+                log.exception("the job could not be stopped with savepoint %d now; this task tries again", entry.id)
+                held = entry
+            else:
+                log.exception("savepoint %d, asked for from the page, could not be made now", entry.id)
+            continue
+        if ended is not None and ended.status is Status.COMPLETED:
+            log.info("savepoint %d, which %s asked for, is complete: %s", ended.id, ended.actor, ended.uri)
+    return held
+
+
+def again_after(entry: SavepointEntry, now_ms: int) -> timedelta:
+    """Return the delay before another try: a tenth of the stop's age; the stop's timeout ends it."""
+    age = timedelta(milliseconds=now_ms - entry.requested_at_ms)
+    return min(max(age / 10, SOONEST), LATEST)
+
+
+# The group's operations for the task that waits for a checkpoint.
+
+
+class RunsAgain(Protocol):
+    """A group's tasks that can run again."""
+
+    def trigger_again(self, ti: RuntimeTaskInstanceProtocol, progress: Failed) -> None:
+        """Have the task that triggers open the epoch's next attempt, unless it is about to do so."""

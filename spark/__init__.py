@@ -1,4 +1,4 @@
-"""What runs inside a Spark application: `Epoch` for its stages; `table` and `state` read what these wrote.
+"""The Spark side: applications use `Epoch` in stages, and `table` and `state` to read what epochs wrote.
 
 Users import the names of `__all__`; the modules below are internal.
 

@@ -1,6 +1,7 @@
-"""The Spark application as its driver names it: a line of its output, from which the task knows where its UI is.
+"""The Spark application as its driver announces it: one line of output tells the task where the UI is.
 
-Written where the driver runs below the task, or is a client of a Spark Connect server. On a cluster nothing reads it.
+The driver writes the line where it runs below the task or is a client of a Spark Connect server. On a cluster nothing
+reads it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MARK = "cairn-spark-application "
-"""How the line begins; JSON follows."""
+"""Prefix of the line; JSON follows."""
 
 _LOGGED, _ID, _DEPLOY_MODE = "spark.eventLog.enabled", "spark.app.id", "spark.submit.deployMode"
 READ = (_LOGGED, _ID, _DEPLOY_MODE)
-"""The settings of a session that say what its application is."""
+"""The settings of a session that describe its application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +32,17 @@ class Application:
     """One Spark application."""
 
     id: str
-    """Its id in Spark, by which a history server knows it."""
+    """The application's id in Spark; a history server finds the application by it."""
     ui: str = ""
-    """The address of its UI, which ends with it; empty where the driver does not know it."""
+    """The address of the UI, which ends with the application; empty if the driver does not know it."""
     logged: bool = False
-    """Whether it writes an event log, without which a history server does not have it."""
+    """True if the application writes an event log, without which a history server does not have it."""
     attempt: str = ""
-    """Which attempt of it the history server has, where it counts them: on YARN in cluster mode."""
+    """The application's attempt number in the history server, where it has one: on YARN in cluster mode."""
 
     @classmethod
     def of(cls, spark: SparkSession, conf: Mapping[str, str | None]) -> Application | None:
-        """Describe the application of a session; None where it cannot be found out, or nothing would read it.
+        """Describe the application of a session; None if its facts are unknown, or if nothing would read them.
 
         Args:
             spark: the session.
@@ -49,7 +50,7 @@ class Application:
         """
         logged = conf[_LOGGED] == "true"
         if is_remote(spark):
-            # The server's; a client does not know where its UI is.
+            # This is the server's UI; a client does not know its address.
             found = conf[_ID]
             return cls(found, logged=logged) if found else None
         if conf[_DEPLOY_MODE] == "cluster":
@@ -58,12 +59,12 @@ class Application:
         return cls(context.applicationId, context.uiWebUrl or "", logged)
 
     def line(self) -> str:
-        """Give the line of output that says so."""
+        """Format the line of output."""
         return MARK + json.dumps(asdict(self))
 
     @classmethod
     def in_line(cls, line: str) -> Application | None:
-        """Read it; None if the line is another one."""
+        """Parse a line of output; None for any other line."""
         if not line.startswith(MARK):
             return None
         try:
@@ -75,7 +76,7 @@ class Application:
 
 
 def announce(spark: SparkSession, conf: Mapping[str, str | None]) -> None:
-    """Name the application in the driver's output: on stderr, for what an application prints is its own.
+    """Announce the application on stderr; stdout belongs to the application.
 
     Args:
         spark: the session.

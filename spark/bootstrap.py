@@ -1,8 +1,8 @@
-"""A savepoint out of DataFrames, so that a job can start from history (semantics P1, C5, R3).
+"""Savepoints made from DataFrames, so that a job can start from history (semantics P1, C5, R3).
 
-Order: the folder is claimed, the states are written below it as an epoch would write them, each file is read once for
-its SHA-256, and `_metadata` is created last: before that there is no savepoint. If anything fails, the folder is
-emptied; what a killed program leaves has no `_metadata`, and nothing takes it for a savepoint.
+Order: claim the folder, write the states below it as an epoch does, read each file once for its SHA-256, and create
+`_metadata` last. Until then there is no savepoint. A failure empties the folder; a killed program leaves a folder
+without `_metadata`, which nothing takes for a savepoint.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from ..checkpoint.documents.metadata import HandleLine, Line, MetadataHeader, St
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError, SavepointRefusedError
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.savepoints import savepoint_format
-from ..checkpoint.savepoints.files import FolderOwner, SavepointFiles
-from ..checkpoint.savepoints.savepoint_format import METADATA, SavepointHeader
+from ..checkpoint.savepoints.savepoint_format import METADATA, FolderOwner, SavepointFiles, SavepointHeader
 from ..checkpoint.stage_graph import check_parallelism
 from ..checkpoint.store.jsonl import Spool
 from ..storage import S3Options
@@ -40,14 +39,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 JOB = "bootstrap"
-"""Used in place of the job, and of the epoch, that the savepoint was taken of."""
+"""Stands in for the job and the epoch that a savepoint is taken of."""
 _AT_ONCE = 8
-"""Files that are read at once for their checksums."""
+"""Files read at once for their checksums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A keyed state: the DataFrame and its key columns, as for `Epoch.snapshot`."""
+    """A keyed state: a DataFrame and its key columns, as for `Epoch.snapshot`."""
 
     df: DataFrame
     key: str | Sequence[str]
@@ -67,26 +66,26 @@ def bootstrap_savepoint(
     Args:
         spark: the session; for S3 it must reach the bucket by `s3a://`.
         states: by uid of the stage, then by name: a DataFrame, or `Keyed(df, key)`.
-        target: URI of a folder, in which the savepoint gets one of its own.
-        max_parallelism: by uid, the number of key groups, which the stage keeps (semantics R4); 128 by default.
-        s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
+        target: URI of a folder; the savepoint gets a new folder below it.
+        max_parallelism: by uid, the number of key groups; the stage keeps it (semantics R4); 128 by default.
+        s3: access of this process to S3; None takes the session's `spark.cairn.s3.*`.
         runtime: clock and ids; the system's by default.
 
     Returns:
         The savepoint's URI, for `cairn resume JOB --from`.
 
     Raises:
-        InvalidConfigError: there are no states, or a number of key groups is out of its bounds or of no stage.
+        InvalidConfigError: there are no states, or a number of key groups is out of bounds or names no stage.
         InvalidNameError: a uid or name is outside the grammar (semantics W1).
-        InvalidStateError: what is given is no DataFrame, or cannot be keyed so.
+        InvalidStateError: a state is no DataFrame, or cannot have the given key.
         UnsupportedStorageError: the target's scheme is unknown.
-        InvalidKeyError: the target is of no accepted form.
+        InvalidKeyError: the target has no accepted form.
         SavepointRefusedError: the target lies in a job's folder, or the savepoint's folder holds other files.
     """
     target = check_storage_uri(target)
     groups = dict(max_parallelism or {})
     if s3 is None:
-        s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
+        s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
     _check_apart(target, s3)
     plan = _checked(states, groups)
     runtime = runtime or system_runtime()
@@ -106,7 +105,7 @@ def bootstrap_savepoint(
 
 
 def _check_apart(target: str, s3: S3Options | None) -> None:
-    """Refuse the folder of a job and what lies below it: its files are the job's to delete."""
+    """Refuse a job's folder and everything below it: the job deletes its files."""
     scheme, _, path = target.partition("://")
     *above, last = path.split("/")
     while last and (above or scheme == "s3"):
@@ -116,7 +115,7 @@ def _check_apart(target: str, s3: S3Options | None) -> None:
         except GoneError:
             last = above.pop() if above else ""
         except ForbiddenError:
-            # Who may not look into a folder has no job in it, and none above it.
+            # A process that may not look into a folder has no job in it, and none above it.
             return
         else:
             raise SavepointRefusedError(
@@ -178,7 +177,7 @@ def _stage(
 
 
 def _named(files: SavepointFiles, file: File) -> HandleLine:
-    """Name a file by its content, as a savepoint does."""
+    """Name a file by its content, as savepoints do."""
     _, checksum = files.checksum(file.handle.path, SHA256)
     return HandleLine(file.subtask, replace(file.handle, checksum=checksum, content=None))
 
@@ -191,7 +190,7 @@ def _finish(files: SavepointFiles, header: SavepointHeader, lines: Sequence[Line
 
 
 def _empty(files: SavepointFiles) -> None:
-    """Delete what was written; problems are logged, so that the caller sees the cause."""
+    """Delete what was written; log problems, so that the caller sees the cause."""
     try:
         for upload in files.store.uploads(""):
             files.store.abort_upload(upload)

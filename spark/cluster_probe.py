@@ -1,8 +1,8 @@
-"""An application that tells what a cluster has: Spark, Java and Python of driver and executors.
+"""An application that reports a cluster's versions: Spark, Java and Python of driver and executors.
 
-`cairn doctor --cluster` runs it by its path, as the driver of a `spark-submit` or as a client of a Spark Connect
-server. It writes one line of JSON into the file that its argument names. It imports nothing of this package: it has to
-tell even where Cairn could not run.
+`cairn doctor --cluster` runs this file by its path, as the driver of a `spark-submit` or as a client of a Spark Connect
+server. The probe writes one line of JSON into the file that its argument names. It imports nothing of this package,
+since it has to report even where Cairn cannot run.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROWS = 1000
-"""More than there are cores on most clusters: Spark makes as many tasks of them as there are cores."""
+"""More tasks than most clusters have cores: Spark makes one task for each core."""
 _JAVA = "java_method('java.lang.System', 'getProperty', 'java.version') AS java"
 _SPARK = "java_method('org.apache.spark.package', 'SPARK_VERSION') AS spark"
 
 
 def look(spark: SparkSession) -> dict[str, Any]:
-    """Ask driver and executors; a question that fails is told with the others' answers.
+    """Ask driver and executors; a failed question is reported with the others' answers.
 
     Args:
         spark: the session.
@@ -35,11 +35,11 @@ def look(spark: SparkSession) -> dict[str, Any]:
     def asked(what: str, question: Callable[[], list[Any]]) -> list[Any]:
         try:
             return sorted({tuple(row) for row in question()})
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the doctor has to tell
+        except Exception as error:  # noqa: BLE001 - the doctor reports any error
             failed[what] = str(error)
             return []
 
-    # Rows that the optimizer computes, so that no executor does.
+    # The optimizer computes these rows, so no executor does.
     driver = asked("java", lambda: spark.sql("VALUES (1)").selectExpr(_JAVA).collect())
     java = asked("java", lambda: spark.range(_ROWS).selectExpr(_JAVA, _SPARK).collect())
     python = asked(
@@ -59,7 +59,7 @@ def look(spark: SparkSession) -> dict[str, Any]:
 
 
 def _function() -> Any:
-    """Give the function in Python that runs on the executors; without Arrow, which needs more packages there."""
+    """Define the Python function that runs on the executors, without Arrow, which needs more packages there."""
     from pyspark.sql.functions import udf
 
     def here(_row: int) -> tuple[str, str]:
@@ -72,10 +72,10 @@ def _function() -> Any:
 
 
 def main(path: str) -> None:
-    """Look, and write what was found into a file.
+    """Probe the cluster, and write the findings into a file.
 
     Args:
-        path: of the file; it appears once it is whole.
+        path: the file; it appears when it is complete.
     """
     from pyspark.sql import SparkSession
 

@@ -1,8 +1,8 @@
-"""Base and runs of a state merged into a new base, while no epoch waits for it (semantics K7).
+"""Compaction: merges base and deltas of a state into a new base, while no epoch waits for it (semantics K7).
 
-Order: the record, which keeps the cleaner away, then the files, then the record again, which names them. Nothing counts
-before a later epoch adopts the base. A compactor that dies leaves an unfinished record; the next one gives it up after
-a lease. So a clock that is wrong costs work, and never a row.
+Order: write the record, which keeps the cleaner away; write the files; write the record again, which now names them.
+The new base counts once a later epoch adopts it. A compactor that dies leaves an unfinished record, which the next one
+gives up after a lease. So a wrong clock costs work, never a row.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..checkpoint.compaction import records
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.acknowledgement import CompactionDocument, Output, SubtaskAck
-from ..checkpoint.documents.attempt import Handover, Slice
+from ..checkpoint.documents.attempt import Handover, Slice, moment_in_slice
 from ..checkpoint.documents.entries import CompletedEntry
 from ..checkpoint.documents.metadata import MetadataHeader
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import NoCheckpointError
-from ..checkpoint.open_job import OpenJob
 from ..checkpoint.runtime import Runtime, system_runtime
-from ..checkpoint.store import metadata_file
+from ..checkpoint.store import compactions, metadata_file
 from ..checkpoint.store.file_check import GONE, FileCheck
 from ..checkpoint.store.job_files import JobFiles
-from ..storage import S3Options, iso8601
+from ..checkpoint.store.open_job import OpenJob
+from ..storage import S3Options
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from .event_time import moments, ttl
@@ -43,35 +42,35 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 LEASE_MS = 6 * 3600 * 1000
-"""How long a compaction may be unfinished until another one gives it up."""
+"""How long a compaction may be unfinished before another compactor gives it up."""
 MIN_SHARE = 0.25
-"""Bytes of the runs to bytes of the base, at least, where no state is named: a third of what an epoch waits for until
-it writes a new base itself."""
+"""Smallest ratio of delta bytes to base bytes that is compacted where no state is named. At three times this ratio, an
+epoch writes a new base itself."""
 
 Outcome = Literal["compacted", "small", "over budget", "waits", "under way", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of one state with runs."""
+    """The outcome for one state with deltas."""
 
     stage: str
     state: str
     outcome: Outcome
-    """`compacted`: a later epoch adopts the new base. `small`: its runs are too small beside the base. `over budget`:
-    it would read more than `max_bytes` leaves. `waits`: a new base waits to be adopted. `under way`: another compactor
-    is at work. `lost`: while it was written, an epoch replaced what it was made of, or another compactor gave it up."""
+    """`compacted`: a later epoch adopts the new base. `small`: the deltas are too small beside the base. `over budget`:
+    compacting would read more than `max_bytes` leaves. `waits`: a new base waits to be adopted. `under way`: another
+    compactor is at work. `lost`: during the compaction an epoch replaced its input, or another compactor gave it up."""
     runs: int
-    """Live runs."""
+    """Number of live deltas."""
     base_bytes: int
     run_bytes: int
     written_bytes: int = 0
-    """Of the new base."""
+    """Bytes of the new base."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A state that has runs."""
+    """A state with deltas."""
 
     contents: StageContents
     stored: Stored
@@ -101,32 +100,32 @@ def compact(
     s3: S3Options | None = None,
     runtime: Runtime | None = None,
 ) -> list[Compaction]:
-    """Merge base and runs of states into new bases, which the job's next epochs adopt; the newest checkpoint is read.
+    """Merge base and deltas of the newest checkpoint's states into new bases, which the job's next epochs adopt.
 
     Args:
         spark: the session that reads and writes; for S3 it must reach the bucket by `s3a://`.
         storage: storage URI.
         job: the job's name.
-        stage: the uid of the stage whose states are looked at; None for all.
-        state: the state's name; None for all whose runs have a quarter of their base's bytes.
-        max_bytes: how many bytes of base and runs may be read of one checkpoint, so for one epoch: by this call, and by
-            others that have compacted its states or do so now, of all stages. None for any number.
-        s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
+        stage: the uid of the stage whose states are considered; None for all.
+        state: the state's name; None for all whose deltas have at least a quarter of their base's bytes.
+        max_bytes: limit for the bytes of base and deltas read of one checkpoint, and so in one epoch: by this call, and
+            by other compactions of the checkpoint's states, past or running, in all stages. None: no limit.
+        s3: access of this process to S3; None takes the session's `spark.cairn.s3.*`.
         runtime: clock and ids; the system's by default.
 
     Returns:
-        What became of each state that has runs, those with the largest runs first.
+        The outcome for each state with deltas, those with the largest deltas first.
 
     Raises:
         NoCheckpointError: no checkpoint has completed, or it has no such state.
         InvalidConfigError: Spark's output committer cannot be trusted.
         UnsupportedStorageError: the URI's scheme is unknown.
-        InvalidKeyError: the URI is of no accepted form.
-        InvalidNameError: the job's name is none (semantics W1).
+        InvalidKeyError: the URI has no accepted form.
+        InvalidNameError: the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
     if s3 is None:
-        s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
+        s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
     store = conf.open_driver_store(storage, s3)
     return list(compact_in(store, job, lambda: spark, stage, state, max_bytes=max_bytes, runtime=runtime))
 
@@ -142,16 +141,17 @@ def compact_in(
     on_begin: Callable[[Compaction], None] = lambda _: None,
     runtime: Runtime | None = None,
 ) -> Iterator[Compaction]:
-    """As `compact`, of a store that is open; yields what became of a state before the next one is looked at.
+    """Compact states of an open store; yield each state's outcome before the next state is considered.
 
     Args:
         store: the storage root.
         job: the job's name.
-        spark: gives the session, when there is something to merge; None starts one by Spark's own configuration.
+        spark: returns the session, called when there is something to merge; None starts one by Spark's own
+            configuration.
         stage: as for `compact`.
         state: as for `compact`.
         max_bytes: as for `compact`.
-        on_begin: called with each state that is to be merged, before that; its outcome is `under way`.
+        on_begin: called before each state is merged, with the outcome `under way`.
         runtime: as for `compact`.
 
     Raises:
@@ -164,7 +164,7 @@ def compact_in(
     if entry is None:
         raise NoCheckpointError("no checkpoint of the job has completed yet, so there is nothing to compact", job=job)
 
-    # All states of the checkpoint share the budget. What it names does not change, so it is read once.
+    # All states of the checkpoint share the budget. A checkpoint's contents do not change, so they are read once.
     sharing = _candidates(opened.files, entry, None, None) if max_bytes is not None else []
 
     def is_over_budget(candidate: _Candidate) -> bool:
@@ -180,7 +180,7 @@ def compact_in(
         else:
             on_begin(candidate.became("under way"))
             begun = session(None) if spark is None else spark()
-            if is_over_budget(candidate):  # another call has begun one while Spark started
+            if is_over_budget(candidate):  # another call began one while Spark started
                 yield candidate.became("over budget")
             else:
                 yield _Compactor(begun, opened.files, entry, runtime).run(candidate)
@@ -207,15 +207,16 @@ def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state
 
 
 def _spent(files: JobFiles, candidates: Sequence[_Candidate], runtime: Runtime) -> int:
-    """Give the bytes of base and runs that compactions of a checkpoint's states have read, or read now.
+    """Sum the bytes of base and deltas that compactions of a checkpoint's states have read or are reading.
 
-    A record that replaces just the files that the checkpoint names was made of it, by whatever process. One that was
-    given up, or will be, does not count: a job without a next epoch could never repeat that compaction.
+    A record that replaces exactly the files that the checkpoint names was made from this checkpoint, by whatever
+    process. A compaction that was given up, or will be, does not count: a job without a next epoch could never repeat
+    it.
     """
     spent = 0
     for candidate in candidates:
         output, handles = candidate.stored.output, [file.handle for file in candidate.stored.files]
-        there = records.of_stage(files, candidate.contents.stage, records.home_of(handles))
+        there = compactions.of_stage(files, candidate.contents.stage, compactions.home_of(handles))
         spent += (candidate.base_bytes + candidate.run_bytes) * sum(
             record.document.output.id == output.id
             and set(record.document.replaces) == set(handles)
@@ -227,18 +228,18 @@ def _spent(files: JobFiles, candidates: Sequence[_Candidate], runtime: Runtime) 
 
 
 def _judge(files: JobFiles, candidate: _Candidate, runtime: Runtime, *, named: bool) -> Compaction | None:
-    """Say why a state is left alone; None where it is to be compacted."""
+    """Return why a state is left alone; None if it is to be compacted."""
     output, handles = candidate.stored.output, [file.handle for file in candidate.stored.files]
     stage = candidate.contents.stage
-    there = list(records.of_stage(files, stage, records.home_of(handles)))
-    if records.fitting(there, {output.id: handles}):
+    there = list(compactions.of_stage(files, stage, compactions.home_of(handles)))
+    if compactions.fitting(there, {output.id: handles}):
         return candidate.became("waits")
     for record in there:
         if record.document.output.id == output.id and _unfinished(record.document) and _overlap(record, handles):
             if not _is_left(record.document, runtime):
                 return candidate.became("under way")
             log.warning("the compaction %s was left unfinished, and is given up", files.full(record.key))
-            records.give_up(files, record)
+            compactions.give_up(files, record)
     if not named and candidate.run_bytes < MIN_SHARE * candidate.base_bytes:
         return candidate.became("small")
     return None
@@ -249,16 +250,16 @@ def _unfinished(document: CompactionDocument) -> bool:
 
 
 def _is_left(document: CompactionDocument, runtime: Runtime) -> bool:
-    """Tell whether a compaction was left unfinished, so that another one gives it up."""
+    """Tell whether a compaction was left unfinished, so that another compactor gives it up."""
     return _unfinished(document) and runtime.now_ms() >= document.began_at_ms + LEASE_MS
 
 
-def _overlap(record: records.Record, handles: Sequence[object]) -> bool:
+def _overlap(record: compactions.Record, handles: Sequence[object]) -> bool:
     return not set(record.document.replaces).isdisjoint(handles)
 
 
 class _Compactor:
-    """Writes new bases of states of one checkpoint."""
+    """Writes new bases for states of one checkpoint."""
 
     def __init__(self, spark: SparkSession, files: JobFiles, entry: CompletedEntry, runtime: Runtime) -> None:
         self._spark = spark
@@ -267,12 +268,12 @@ class _Compactor:
         self._runtime = runtime
 
     def run(self, candidate: _Candidate) -> Compaction:
-        """Write a new base, and say so in its record."""
+        """Write a new base, and name it in its record."""
         stored, stage, token = candidate.stored, candidate.contents.stage, self._runtime.new_token()
         handles = tuple(file.handle for file in stored.files)
-        home = records.home_of(handles)
-        # As many files as the stage has written: they are by key group, so any number of subtasks reads its part. One
-        # file may be that of a state that was small; then Spark chooses by the size.
+        home = compactions.home_of(handles)
+        # Use as many files as the stage has written: files are by key group, so any number of subtasks can read its
+        # part. A single file may come from a state that was small; then Spark chooses by size.
         width = max((file.subtask for file in stored.files if not file.handle.run), default=0) + 1
         at = Handover(
             self._files.job,
@@ -289,7 +290,7 @@ class _Compactor:
         writer = Writer(self._files, at, self._runtime.new_token(), self._runtime.now_ms)
         writer.key_groups = key_groups.number_of(at, [stored.output])
         document = CompactionDocument(self._files.job, stage, token, stored.output, self._runtime.now_ms(), handles)
-        record = records.begin(self._files, document)
+        record = compactions.begin(self._files, document)
         try:
             output, base, size = self._write(writer, candidate, width)
         except BaseException as error:
@@ -298,8 +299,8 @@ class _Compactor:
             if not gone or not isinstance(error, Exception):
                 raise
             return candidate.became("lost")
-        # From here on nothing is deleted: whether an epoch may adopt it can be unknown.
-        if records.finish(self._files, record, output, base):
+        # From here on nothing is deleted: an epoch may already have adopted the base.
+        if compactions.finish(self._files, record, output, base):
             return candidate.became("compacted", size)
         writer.delete_all()
         return candidate.became("lost")
@@ -310,11 +311,11 @@ class _Compactor:
         written = writer.write(writer.plan("state", output.name, df, output.key, output.merge))
         acks = tuple(SubtaskAck(index, each) for index, each in subtasks([written], width))
         size = sum(file.handle.size_bytes for file in written.files)
-        # Its columns stay those of the state: as Spark reads them, each may be null.
+        # The columns stay the state's own: as Spark reads files, each column may be null.
         return replace(output, folder=written.output.folder), acks, size
 
     def _lasting(self, contents: StageContents, name: str, df: DataFrame) -> DataFrame:
-        """Leave out rows that have ended for the checkpoint's own epoch (semantics K6)."""
+        """Leave out rows whose time to live ended before the checkpoint's own epoch (semantics K6)."""
         lives = ttl.parse(self._value(contents, ttl.VALUE)).get(name)
         if lives is None or not self._written_last(contents.outputs[f"state.{name}"]):
             return df
@@ -325,7 +326,7 @@ class _Compactor:
         return df if end is None else ttl.alive(f"the state {name!r}", df, lives, lambda: end)
 
     def _written_last(self, stored: Stored) -> bool:
-        """Tell whether no older checkpoint names all that is replaced: for that one other rows have ended."""
+        """Tell whether this checkpoint wrote the newest file; in an older checkpoint, other rows have ended."""
         newest = max((file.handle for file in stored.files), key=lambda handle: handle.run)
         return layout.checkpoint_of(newest.path) == self._entry.id
 
@@ -337,11 +338,11 @@ class _Compactor:
         header = next(iter(metadata_file.read(self._files, self._entry.metadata)))
         assert isinstance(header, MetadataHeader), "it is the first line"
         end = header.slice.end
-        return None if end is None else moments.micros_of(iso8601.moment_of(end))
+        return None if end is None else moments.micros_of(moment_in_slice("end", end))
 
 
-def _undo(files: JobFiles, writer: Writer, record: records.Record) -> None:
-    """Delete what was written, the record last; problems are logged, so that the caller sees the cause."""
+def _undo(files: JobFiles, writer: Writer, record: compactions.Record) -> None:
+    """Delete what was written, the record last; log problems, so that the caller sees the cause."""
     try:
         writer.delete_all()
         for failure in files.delete([record.key]):

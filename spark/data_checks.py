@@ -1,6 +1,6 @@
-"""Checks that an application makes of its data: one that fails has the stage decline, whatever the application does.
+"""Checks of an application's data: a failed check makes the stage decline, whatever the application does.
 
-The input of an epoch is fixed, so another try would find the same rows: a failed check is incurable (semantics F4).
+The input of an epoch is fixed, so another try would find the same rows: no try follows a failed check (semantics F4).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from ..checkpoint.documents.metadata import EXAMPLES
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import CheckpointError, InvalidStateError
-from ..checkpoint.secrets.masking import MASK, masked
-from ..checkpoint.secrets.names import names_a_secret
+from ..checkpoint.masking import MASK, masked, names_a_secret
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
 from ..storage.printable import printable
@@ -25,22 +24,22 @@ log = logging.getLogger("airflow_cairn")
 
 _EXAMPLES = 3
 _VALUE = 40
-"""Characters of one value in an example."""
+"""Longest value in an example, in characters."""
 _NAME = 100
 _NOTES = 10
-"""Failed checks that the checkpoint keeps; all are logged."""
+"""Most failed checks that the checkpoint keeps; all are logged."""
 _NOTE = 300
-"""Characters of one of them."""
+"""Longest message of a failed check that the checkpoint keeps, in characters."""
 
 
 class DataCheckError(CheckpointError):
-    """A check that the application makes of its data failed; the stage declines, and no other try follows (F4)."""
+    """A check of the application's data failed; the stage declines and is not retried (semantics F4)."""
 
     kind = ErrorKind.INVALID
 
 
 class DataChecks:
-    """Those of one driver."""
+    """The checks of one driver."""
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
@@ -48,11 +47,11 @@ class DataChecks:
         self._noted: list[str] = []
 
     def check(self, name: str, condition: Column | str | bool, df: DataFrame | None, *, warn: bool) -> bool:
-        """Make a check now; see `Epoch.check`.
+        """Run a check now; see `Epoch.check`.
 
         Raises:
-            DataCheckError: it failed.
-            InvalidStateError: name, condition or DataFrame are none.
+            DataCheckError: the check failed.
+            InvalidStateError: name, condition or DataFrame is invalid.
         """
         if not isinstance(name, str) or not name.strip() or len(name) > _NAME:
             raise InvalidStateError(
@@ -75,19 +74,19 @@ class DataChecks:
         raise error
 
     def raise_if_failed(self) -> None:
-        """Have the stage decline where a check failed, also if the application has caught the error.
+        """Make the stage decline after a failed check, even if the application caught the error.
 
         Raises:
-            DataCheckError: the first that failed.
+            DataCheckError: the first check that failed.
         """
         if self._failed is not None:
             raise self._failed
 
     def to_keep(self, token: str) -> Json:
-        """Give what the checkpoint is to keep of the checks that failed and only warn; None where there is none.
+        """Return the failed checks that only warn, for the checkpoint to keep; None if there are none.
 
         Args:
-            token: of the execution; a later one that carries the value over is not meant.
+            token: of this execution; it marks the value as old once a later execution carries it over.
         """
         if not self._noted:
             return None
@@ -96,7 +95,7 @@ class DataChecks:
         return {"execution": token, "failed": [*self._noted[:_NOTES], *more]}
 
     def _broken(self, name: str, condition: Column | str | bool, df: DataFrame | None) -> str | None:
-        """Say what breaks it; None where nothing does."""
+        """Describe how the data break the check; None if they pass."""
         from pyspark.sql import DataFrame
 
         if isinstance(condition, bool) and df is None:
@@ -126,7 +125,7 @@ def _rows(df: DataFrame, condition: Column | str) -> str | None:
 
 
 def _example(row: Row) -> str:
-    """Write a row for people; what a secret's name stands over is masked."""
+    """Format a row for people; mask values under the names of secrets."""
     pairs = (f"{name}={MASK if names_a_secret(name) else _cut(text_of(value))}" for name, value in row.asDict().items())
     return printable(masked(f"({', '.join(pairs)})"))
 

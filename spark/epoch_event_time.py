@@ -1,4 +1,4 @@
-"""What an application asks and sets of event time: watermarks, late rows, timers (semantics K6)."""
+"""The epoch's event time for applications: watermarks, late rows, timers (semantics K6)."""
 
 from __future__ import annotations
 
@@ -6,27 +6,125 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ..checkpoint.documents import layout
+from ..checkpoint.documents.attempt import Handover, Slice
 from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.store.job_files import JobFiles
 from ..storage import iso8601
-from .epoch_facts import EpochFacts
 from .event_time import moments
 from .event_time.event_time import EventTime
 from .event_time.timers import Timers
+from .input import slices
 from .output.columns import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+# The facts of an epoch that an application may ask for: identity and input. Nothing here writes.
+
+
+class EpochFacts:
+    """The facts of one execution of a stage.
+
+    Args:
+        handover: what the operator handed over.
+        files: the job's files; they hold the list of input files if it is long.
+        source_files: the files that the epoch's sources have fixed.
+    """
+
+    def __init__(self, handover: Handover, files: JobFiles, source_files: slices.SourceFiles) -> None:
+        self._handover = handover
+        self._files = files
+        self._source_files = source_files
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self._handover.job
+
+    @property
+    def epoch(self) -> str:
+        """The epoch's name: the DAG run's id, encoded (semantics W1)."""
+        return self._handover.epoch
+
+    @property
+    def run_id(self) -> str:
+        """The id of the DAG run that the epoch belongs to."""
+        return layout.run_id_of(self._handover.epoch)
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt at the epoch; the first is 1."""
+        return self._handover.attempt
+
+    @property
+    def checkpoint(self) -> int:
+        """The checkpoint that this attempt is to complete."""
+        return self._handover.checkpoint
+
+    @property
+    def draining(self) -> bool:
+        """True if this is the job's last epoch before it ends (semantics P2).
+
+        Event time goes on to its end: emit everything that waits for it, such as open windows.
+        """
+        return self._handover.draining
+
+    @property
+    def stage(self) -> str:
+        """The stage's uid."""
+        return self._handover.stage
+
+    @property
+    def restored_from(self) -> int | None:
+        """The completed checkpoint that was restored; None if the job starts empty (semantics R2)."""
+        return self._handover.restore.checkpoint if self._handover.restore else None
+
+    @property
+    def slices(self) -> list[Slice]:
+        """The input to read, oldest first, the epoch's own last (semantics T8).
+
+        Several after damage (R1), or if this stage was left out of older checkpoints (B3, F6).
+        """
+        return slices.slices_of(self._handover)
+
+    @property
+    def slice(self) -> Slice:
+        """The input to read, as one window (semantics T8).
+
+        Raises:
+            InvalidStateError: older epochs have to be read too, and all windows together are not one window.
+        """
+        return slices.hull_of(self._handover)
+
+    def files(self, source: str = "files") -> list[str]:
+        """Return the files to read, in the order of `slices` (semantics T8), for `spark.read`.
+
+        A backslash precedes each character that Spark would read as part of a pattern, such as `[`. For other readers,
+        `slices[…].sources` has the names without backslashes.
+
+        Args:
+            source: the name of the job's `FileSource`.
+
+        Raises:
+            InvalidStateError: the epoch has no files of such a source, or a file has changed since it was fixed.
+            GoneError: the long list of files, which is kept outside of the handover, is gone.
+            DocumentError: that list is broken.
+        """
+        return self._source_files.urls(source)
+
 
 SOURCE = "main"
 """The name of a stage's only source."""
 
 
 class EpochEventTime(EpochFacts):
-    """The part of an epoch that is about event time."""
+    """The event time of an epoch."""
 
     _event_time: EventTime
 
-    def _check_open(self, method: str) -> None:
+    def _check_open(self, method: str, used: str = "was called") -> None:
         raise NotImplementedError
 
     @property
@@ -47,22 +145,22 @@ class EpochEventTime(EpochFacts):
         source: str = SOURCE,
         idle_after: int | None = None,
     ) -> None:
-        """Take the stage's watermark forward by rows that it has read from a source. Runs the DataFrame now.
+        """Advance the stage's watermark by the rows read from a source. Runs the DataFrame now.
 
-        The watermark of the source becomes the newest time less the delay, unless it is further already. The stage's
-        own is the least of all its sources and of the upstreams that it has read (semantics K6).
+        The source's watermark becomes the newest time minus the delay; it never goes back. The stage's own watermark is
+        the lowest of all its sources' and of the upstreams that it has read (semantics K6).
 
         Args:
-            df: what was read from the source in this epoch, all of it.
-            column: the rows' times: a timestamp; one without a zone is taken to be UTC. Nulls are passed over.
+            df: all rows read from the source in this epoch.
+            column: the rows' times, a timestamp; without a zone it is UTC. Nulls are ignored.
             delay: how much older than the newest row a row may be without being late.
-            source: its name, where the stage reads more than one. A source that was named once holds the stage's
-                watermark back in each epoch that does not give it.
-            idle_after: after so many epochs in a row without a row it no longer holds the stage's watermark back.
+            source: the source's name, if the stage reads several. Once given, a source holds the stage's watermark back
+                in each epoch that does not give it.
+            idle_after: after this many epochs in a row without a row, the source no longer holds the watermark back.
 
         Raises:
-            InvalidStateError: the column is not there or holds no timestamps, the delay is negative, the source was
-                given before in this epoch, or the watermark was asked for before.
+            InvalidStateError: the column is missing, holds no timestamps, or one later than the year 9999; the delay is
+                negative; or the source was given, or the watermark read, before in this epoch.
             InvalidNameError: the source's name does not match the grammar (semantics W1).
         """
         self._check_open("watermark")
@@ -70,15 +168,15 @@ class EpochEventTime(EpochFacts):
         self._event_time.source(df, column, length, source, idle_after)
 
     def advance_watermark(self, to: datetime | str, *, source: str = SOURCE) -> None:
-        """Take the watermark of a source forward to a moment that the application knows, such as `epoch.slice.end`.
+        """Advance a source's watermark to a moment that the application knows, such as `epoch.slice.end`.
 
         Args:
-            to: no row with a time before it is expected any more; as text ISO 8601, without a zone UTC.
-            source: the name of the source, where the stage reads more than one.
+            to: no row before this time is expected any more; text is ISO 8601, UTC if it has no zone.
+            source: the source's name, if the stage reads several.
 
         Raises:
-            InvalidStateError: it would go back or is no moment, the source was given before in this epoch, or the
-                watermark was asked for before.
+            InvalidStateError: the watermark would go back; `to` is no moment, or one later than the year 9999; or the
+                source was given, or the watermark read, before in this epoch.
             InvalidNameError: the source's name does not match the grammar (semantics W1).
         """
         self._check_open("advance_watermark")
@@ -95,22 +193,25 @@ class EpochEventTime(EpochFacts):
         self._event_time.advance(moment, source)
 
     def drop_watermark(self, source: str) -> None:
-        """Let a source that the stage no longer reads hold its watermark back no more.
+        """Forget a source that the stage no longer reads, so that it stops holding the watermark back.
 
         Args:
-            source: its name.
+            source: the source's name.
 
         Raises:
-            InvalidStateError: there is no such source, it was given in this epoch, or the watermark was asked for.
+            InvalidStateError: there is no such source, it was given in this epoch, or the watermark was read before.
         """
         self._check_open("drop_watermark")
         self._event_time.forget(source)
 
     @property
     def current_watermark(self) -> datetime | None:
-        """How far event time has come with this epoch; None: not begun. `datetime.max`, in UTC, in a drain.
+        """The stage's watermark in this epoch; None: event time has not begun. `datetime.max`, in UTC, in a drain.
 
-        Once it was asked for it stays for this epoch: read all upstreams and give all sources before.
+        Also None before the year 1, which a datetime cannot hold. Late rows and due timers are judged by it all the
+        same.
+
+        The first read fixes the watermark for this epoch: read all upstreams and give all sources before.
 
         Raises:
             InvalidStateError: outside the `with` block.
@@ -120,35 +221,35 @@ class EpochEventTime(EpochFacts):
         return None if micros is None else moments.moment_of(micros)
 
     def late(self, df: DataFrame, column: str | Column, *, inclusive: bool = False) -> DataFrame:
-        """Give the late rows: those with a time behind the watermark with which the epoch began, and those without one.
+        """Select the late rows: those without a time, or with one behind the watermark of the epoch's start.
 
         Args:
             df: the rows.
             column: their times; a timestamp.
-            inclusive: whether a time that equals the watermark is late too. So for the end of a window: the window
-                holds only times before it, so it is over then.
+            inclusive: count a time equal to the watermark as late. Use this for the end of a window: a window holds
+                only times before its end, so it is over then.
 
         Raises:
-            InvalidStateError: the column is not there, or holds no timestamps.
+            InvalidStateError: the column is missing or holds no timestamps.
         """
         self._check_open("late")
         return self._divided(df, column, inclusive=inclusive, late=True)
 
     def on_time(self, df: DataFrame, column: str | Column, *, inclusive: bool = False) -> DataFrame:
-        """Give the rows that `late`, with the same arguments, does not give."""
+        """Select the rows that `late` leaves out, with the same arguments."""
         self._check_open("on_time")
         return self._divided(df, column, inclusive=inclusive, late=False)
 
     def timers(self, name: str, key: str | Sequence[str], *, time: str = "time") -> Timers:
-        """Give the timers of a name: a keyed state that comes back when the watermark has reached its time.
+        """Return timers by their name: a keyed state whose rows come back once the watermark has reached their time.
 
         Args:
-            name: their name.
-            key: the columns of their key.
-            time: the column of their time; a timestamp.
+            name: the timers' name.
+            key: the key columns.
+            time: the time column; a timestamp.
 
         Raises:
-            InvalidStateError: the timers were set with another key or time before, or there is no key.
+            InvalidStateError: the timers were set with another key or time column before, or there is no key.
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
         self._check_open("timers")

@@ -1,6 +1,6 @@
-"""Which PySpark is installed: two packages write the same files, and of two versions neither is whole.
+"""The installed PySpark: two packages write the same files, so two versions over each other are both incomplete.
 
-Airflow's Spark provider asks for `pyspark-client`. Its files are those of `pyspark` without the jars, so equal versions
+Airflow's Spark provider requires `pyspark-client`. Its files are those of `pyspark` without the jars, so equal versions
 do no harm.
 """
 
@@ -16,10 +16,10 @@ from ..checkpoint.health.findings import Finding, error
 
 
 def conflict(version_of: Callable[[str], str] = version) -> str | None:
-    """Say in one line that two versions of PySpark are installed over each other; None where they are not.
+    """Describe two versions of PySpark installed over each other, in one line; None if there are not two.
 
     Args:
-        version_of: gives the version of an installed package.
+        version_of: returns the version of an installed package.
     """
     whole, client = (_installed(name, version_of) for name in ("pyspark", "pyspark-client"))
     if not whole or not client or whole == client:
@@ -28,13 +28,13 @@ def conflict(version_of: Callable[[str], str] = version) -> str | None:
 
 
 def check_starts_here(what: str, version_of: Callable[[str], str] = version) -> None:
-    """See that a Spark can be started on this machine.
+    """Check that this machine can start Spark.
 
-    A client of Spark Connect servers alone cannot. A Spark that is on the path without being installed can.
+    A client for Spark Connect servers cannot start one. A Spark on the path can, without being installed.
 
     Args:
-        what: what needs it, for the message.
-        version_of: gives the version of an installed package.
+        what: the part that needs Spark, for the message.
+        version_of: returns the version of an installed package.
 
     Raises:
         InvalidConfigError: PySpark is not installed, or only its client, and `SPARK_REMOTE` names no server.
@@ -52,8 +52,8 @@ def check_pyspark(whole: str | None, client: str | None) -> Iterator[Finding]:
     """Find two versions of PySpark over each other, for the doctor.
 
     Args:
-        whole: the version of `pyspark`; None: it is not installed.
-        client: the version of `pyspark-client`; None: it is not installed.
+        whole: the version of `pyspark`; None: not installed.
+        client: the version of `pyspark-client`; None: not installed.
     """
     if whole and client and whole != client:
         yield error(
@@ -69,7 +69,7 @@ def check_installed(version_of: Callable[[str], str] = version) -> Iterator[Find
     """Find two versions of PySpark over each other in this Python; see `check_pyspark`.
 
     Args:
-        version_of: gives the version of an installed package.
+        version_of: returns the version of an installed package.
     """
     return check_pyspark(_installed("pyspark", version_of), _installed("pyspark-client", version_of))
 
@@ -86,5 +86,5 @@ def _what(whole: str, client: str) -> str:
 
 
 def _cure(client: str) -> str:
-    # The client's version, as there is not one for each Spark.
+    # Install the client's version: not every Spark has one.
     return f"pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}"

@@ -15,11 +15,11 @@ OLDEST = (3, 5)
 
 
 def session(given: SparkSession | None) -> SparkSession:
-    """Give the session that was given, else the active one, else a new one by the submitted conf.
+    """Return the given session, or the active one, or a new one with the submitted conf.
 
     Raises:
-        InvalidConfigError: this Spark is too old, or the session is a client's of a Spark Connect server, and PySpark's
-            functions are not: they follow the way by which the process made its first session.
+        InvalidConfigError: this Spark is too old; or the session belongs to a Spark Connect client but PySpark's
+            functions do not: they follow the kind of the process's first session.
     """
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote as functions_are_remote
@@ -32,24 +32,24 @@ def session(given: SparkSession | None) -> SparkSession:
             "the one that it was submitted with",
             session=type(spark).__module__,
         )
-    if not is_remote(spark):  # a client of a server has compared the versions before
+    if not is_remote(spark):  # a client has already compared its version with the server's
         check_version(spark.version)
     return spark
 
 
 def numbers_of(version: str) -> tuple[int, ...]:
-    """Give the first two numbers of a version; what is behind them is the vendor's."""
+    """Return the first two numbers of a version; the rest is the vendor's."""
     return tuple(int(number) for number in version.split(".")[:2])
 
 
 def check_version(version: str) -> None:
-    """Refuse a Spark that is older than the oldest that was tried.
+    """Refuse a Spark older than the oldest supported one.
 
     Args:
-        version: as Spark names it; vendors put more behind the first two numbers.
+        version: as Spark gives it; vendors append to the first two numbers.
 
     Raises:
-        InvalidConfigError: it is older.
+        InvalidConfigError: this Spark is older.
     """
     if numbers_of(version) < OLDEST:
         raise InvalidConfigError(

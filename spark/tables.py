@@ -1,4 +1,4 @@
-"""Reading a published table, or a state: all of a completed epoch, never half of one (semantics C4)."""
+"""Reading published tables and states: always of a whole completed epoch (semantics C4)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..checkpoint.documents.entries import CompletedEntry
 from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.errors import NoCheckpointError
-from ..checkpoint.open_job import OpenJob
 from ..checkpoint.runtime import system_runtime
+from ..checkpoint.store.open_job import OpenJob
 from ..storage import S3Options
 from .handover import conf
 from .stored.outputs import StageContents, Stored, data_files, frame, of_checkpoint
@@ -31,22 +31,22 @@ def table(
 ) -> DataFrame:
     """Read a published table as one completed checkpoint holds it.
 
-    The DataFrame reads that checkpoint's files whenever it is evaluated; they stay as long as the checkpoint is
-    retained (`CheckpointConfig.retained`). Call again for a newer one.
+    Each evaluation of the DataFrame reads that checkpoint's files, which stay as long as the checkpoint is retained
+    (`CheckpointConfig.retained`). Call again for a newer checkpoint.
 
     Args:
         spark: the session that reads; for S3 it must reach the bucket by `s3a://`.
         storage: storage URI.
         job: the job's name.
         name: the table's name.
-        as_of: the epoch to read, a DAG run's id or an epoch's name; None for the newest that has completed.
-        s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
+        as_of: the epoch to read, by DAG run id or epoch name; None for the newest completed one.
+        s3: access of this process to S3; None takes the session's `spark.cairn.s3.*`.
 
     Raises:
-        NoCheckpointError: no checkpoint has completed, the epoch is not retained, or there is no such table in it.
+        NoCheckpointError: no checkpoint has completed, the epoch is not retained, or it has no such table.
         UnsupportedStorageError: the URI's scheme is unknown.
-        InvalidKeyError: the URI is of no accepted form.
-        InvalidNameError: the job's name is none (semantics W1).
+        InvalidKeyError: the URI has no accepted form.
+        InvalidNameError: the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
 
@@ -76,9 +76,9 @@ def state(
     checkpoint: int | None = None,
     s3: S3Options | None = None,
 ) -> DataFrame:
-    """Read a stage's state from one completed checkpoint, as an epoch that restores it gets it.
+    """Read a stage's state from one completed checkpoint.
 
-    Unlike `Epoch.state` it also gives rows that have outlived their `ttl`, while they are in the files.
+    Unlike `Epoch.state`, this includes rows that have outlived their `ttl` but are still in the files.
 
     Args:
         spark: the session that reads; for S3 it must reach the bucket by `s3a://`.
@@ -86,14 +86,14 @@ def state(
         job: the job's name.
         stage: the stage's uid.
         name: the state's name.
-        checkpoint: the retained checkpoint to read, None for the newest.
-        s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
+        checkpoint: the retained checkpoint to read; None for the newest.
+        s3: access of this process to S3; None takes the session's `spark.cairn.s3.*`.
 
     Raises:
-        NoCheckpointError: no checkpoint has completed, the one named is not retained, or there is no such state in it.
+        NoCheckpointError: no checkpoint has completed, the given one is not retained, or it has no such state.
         UnsupportedStorageError: the URI's scheme is unknown.
-        InvalidKeyError: the URI is of no accepted form.
-        InvalidNameError: the job's name is none (semantics W1).
+        InvalidKeyError: the URI has no accepted form.
+        InvalidNameError: the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
 
@@ -117,7 +117,7 @@ def state(
 
 def _job(spark: SparkSession, storage: str, job: str, s3: S3Options | None) -> OpenJob:
     if s3 is None:
-        s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
+        s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
     return OpenJob(conf.open_driver_store(storage, s3), job, system_runtime())
 
 
@@ -131,7 +131,7 @@ def _read(
         entry = choose(head)
         return data_files(job.files, find(of_checkpoint(job.files, entry.metadata, lambda stage: True), entry))
 
-    # A newer checkpoint may complete meanwhile, and the one that is read be cleaned: then it looks again.
+    # A newer checkpoint may complete during the read, and the cleaner may delete the one being read; then look again.
     return frame(spark, job.files, job.heads.observe(look))
 
 

@@ -1,4 +1,4 @@
-"""Where checkpoints live: the object-store port, its stores, and the probe that tells a safe one (semantics W).
+"""Checkpoint storage: the object-store port, its stores, and the probe that recognises a safe store (semantics W).
 
 Users import the names of `__all__`; the modules below are internal.
 

@@ -1,4 +1,4 @@
-"""Bounds that every store checks alike: ranges, and the size of what is read into memory (semantics W5)."""
+"""Limits that every store checks alike: ranges, and the size of reads into memory (semantics W5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> 
     """Check the size of an object before it is read into memory.
 
     Raises:
-        DocumentError: it is larger than `max_bytes`.
+        DocumentError: the object is larger than `max_bytes`.
     """
     if max_bytes is not None and size_bytes > max_bytes:
         raise DocumentError(
@@ -36,10 +36,10 @@ def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> 
 
 
 def gather(store: str, key: str, chunks: Iterator[bytes], max_bytes: int | None) -> bytes:
-    """Read a body that may be longer than was announced: never more than the bound and one chunk.
+    """Read a body that may be longer than announced: at most one chunk beyond the limit.
 
     Raises:
-        DocumentError: it is larger than `max_bytes`.
+        DocumentError: the body is larger than `max_bytes`.
     """
     found = bytearray()
     for chunk in chunks:
@@ -49,7 +49,7 @@ def gather(store: str, key: str, chunks: Iterator[bytes], max_bytes: int | None)
 
 
 def first(chunks: Iterator[bytes], length: int) -> bytes:
-    """Read the first `length` bytes of a body and no chunk beyond, however much more a store sends."""
+    """Read the first `length` bytes of a body, and no chunk beyond, even if the store sends more."""
     found = bytearray()
     for chunk in chunks:
         found += chunk

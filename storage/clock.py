@@ -1,7 +1,7 @@
-"""The real world as this package sees it: waiting, randomness and fresh ids, in one place.
+"""All access to the outside world: waiting, time, randomness and fresh ids.
 
-Everything else in `storage/` takes these by constructor, so that a test can hold them still. The linter refuses
-`time.sleep`, `random` and `uuid` everywhere but here.
+The rest of `storage/` gets these by constructor, so that tests can replace them. The linter refuses `time.sleep`,
+`random` and `uuid` everywhere but here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable
 
 Sleeper = Callable[[float], None]
-"""Waits for so many seconds."""
+"""Waits for a number of seconds."""
+
+Clock = Callable[[], float]
+"""Returns the time in seconds since 1970 UTC."""
 
 Fraction = Callable[[], float]
 """Draws a number from [0, 1)."""
@@ -23,15 +26,20 @@ _RESOLUTION = 1 << 53
 
 
 def system_sleep(seconds: float) -> None:
-    """Wait. What a signal's handler raises, such as at Ctrl-C, comes out as it is.
+    """Wait. An error raised by a signal's handler, such as at Ctrl-C, propagates unchanged.
 
-    `Event().wait` may turn it into a RuntimeError, because its Python code releases a lock before it watches over it.
+    `Event().wait` may turn it into a RuntimeError, because its Python code releases a lock before it guards it.
     """
     time.sleep(seconds)  # noqa: TID251 - the one place of this package that waits
 
 
+def system_time() -> float:
+    """Return the time. It bounds waits and is shown to people; it orders nothing."""
+    return time.time()  # noqa: TID251 - the one place of this package that looks at the clock
+
+
 def system_fraction() -> float:
-    """Draw a number from [0, 1), from the system's own source, so that forked processes never draw the same."""
+    """Draw a number from [0, 1) from the system's source, so that forked processes never draw the same."""
     return secrets.randbelow(_RESOLUTION) / _RESOLUTION
 
 

@@ -1,7 +1,7 @@
-"""The one family of errors of Cairn, and the part of it that a store raises.
+"""Cairn's family of errors, and those that a store raises.
 
-A kind exists only where a caller would act differently; each says what to do. Every message says what was
-attempted, where, what was expected and found, and the way out.
+A kind exists only where a caller would act differently, and says what to do. Every message names the attempt, the
+place, the expected and the found, and the remedy.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class ErrorKind(StrEnum):
     INVALID = "invalid"
     """The request itself is wrong: fix the argument, option or name; a retry cannot help."""
     GONE = "gone"
-    """The thing does not exist, and the store said so itself: fall back or create it."""
+    """The object does not exist, by the store's own answer: fall back or create it."""
     CONFLICT = "conflict"
-    """Another process changed it first: read again and decide anew."""
+    """Another process changed the object first: read again and decide anew."""
     FENCED = "fenced"
-    """This attempt has been replaced: stop, write nothing more, delete what is only yours."""
+    """This attempt has been replaced: stop, write nothing more, delete only your own files."""
     FORBIDDEN = "forbidden"
-    """The store refuses these credentials: fix the rights; nothing is concluded about what exists."""
+    """The store refuses these credentials: fix the rights; conclude nothing about what exists."""
     UNAVAILABLE = "unavailable"
     """The store did not answer, or its answer was lost: the outcome may be unknown, delete nothing, try later."""
     DATA = "data"
@@ -35,9 +35,12 @@ class ErrorKind(StrEnum):
     """This store, scheme or configuration cannot be used safely: choose another."""
 
 
-RETRIED = frozenset({ErrorKind.CONFLICT, ErrorKind.FENCED, ErrorKind.FORBIDDEN, ErrorKind.UNAVAILABLE})
+OF_THE_STORE = frozenset({ErrorKind.FORBIDDEN, ErrorKind.UNAVAILABLE})
+"""Kinds of errors of a store that refuses or does not answer: it may answer later, without a change of the job."""
+
+RETRIED = OF_THE_STORE | {ErrorKind.CONFLICT, ErrorKind.FENCED}
 """Kinds of errors that a retry may cure, unless the class says otherwise: another process was first, another attempt is
-open, credentials that have run out are renewed by the next try, or the store answers again."""
+open, the next try renews expired credentials, or the store answers again."""
 
 
 def _rebuild(cls: type[CairnError], message: str, fields: dict[str, Any]) -> CairnError:
@@ -54,16 +57,16 @@ class CairnError(Exception):
 
     kind: ClassVar[ErrorKind] = ErrorKind.INVALID
     retry_cures: ClassVar[bool] = False
-    """Whether the same try, some seconds later, may succeed although no user has changed anything (semantics F4)."""
+    """True if the same try, some seconds later, may succeed without any change by a user (semantics F4)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give a class without `retry_cures` that of its kind."""
+        """Set `retry_cures` by the kind, in a class that does not set it."""
         super().__init_subclass__(**kwargs)
         if "retry_cures" not in cls.__dict__ and "kind" in cls.__dict__:
             cls.retry_cures = cls.kind in RETRIED
 
     def __init__(self, message: str, **fields: Any) -> None:
-        # What others said is quoted in it, and it goes to logs and terminals.
+        # The message quotes texts from outside, and goes to logs and terminals.
         self.message = printable(message, keep="\n\t")
         self.fields = fields
         facts = " ".join(f"{name}=`{printable(str(value))}`" for name, value in fields.items())
@@ -74,21 +77,26 @@ class CairnError(Exception):
 
 
 class StorageError(CairnError):
-    """The class of all errors of the object store."""
+    """Base class of all errors of the object store."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Tell whether a store may succeed some seconds or minutes later, without a change of the job."""
+    return isinstance(error, StorageError) and error.kind in OF_THE_STORE
 
 
 class InvalidKeyError(StorageError):
-    """A key or prefix is not one that Cairn's stores can hold (semantics W1, W5)."""
+    """A key or prefix that Cairn's stores cannot hold (semantics W1, W5)."""
 
     kind = ErrorKind.INVALID
 
 
 class InvalidNameError(InvalidKeyError):
-    """A job, stage, state, table or epoch name is outside the grammar of semantics W1."""
+    """A job, stage, state, table or epoch name does not match the grammar (semantics W1)."""
 
 
 class InvalidRequestError(StorageError):
-    """An argument other than a name is outside its bounds (a negative offset, an object too large to copy)."""
+    """An argument other than a name is out of bounds (a negative offset, an object too large to copy)."""
 
     kind = ErrorKind.INVALID
 
@@ -100,17 +108,17 @@ class GoneError(StorageError):
 
 
 class BucketGoneError(GoneError):
-    """The bucket itself does not exist, so nobody can say that something below it is new or empty."""
+    """The bucket does not exist, so nothing can be concluded about objects in it."""
 
 
 class ConflictError(StorageError):
-    """A conditional write kept losing although nothing landed (semantics W3), until the tries ran out."""
+    """A conditional write kept losing although nothing landed (semantics W3), until the retries ran out."""
 
     kind = ErrorKind.CONFLICT
 
 
 class ForbiddenError(StorageError):
-    """The store refused these credentials; whether the object exists is not known (semantics W3)."""
+    """The store refused these credentials; whether the object exists is unknown (semantics W3)."""
 
     kind = ErrorKind.FORBIDDEN
 
@@ -120,7 +128,7 @@ class NoCredentialsError(ForbiddenError):
 
 
 class MissingRightError(ForbiddenError):
-    """The store knows who asks, and does not allow what was asked."""
+    """The store knows the caller, and does not allow the request."""
 
 
 class ClockSkewError(ForbiddenError):
@@ -128,13 +136,13 @@ class ClockSkewError(ForbiddenError):
 
 
 class UnavailableError(StorageError):
-    """The store could not be reached, throttled, or failed, until the tries ran out."""
+    """The store could not be reached, throttled, or failed, until the retries ran out."""
 
     kind = ErrorKind.UNAVAILABLE
 
 
 class OutcomeUnknownError(UnavailableError):
-    """A write was sent and its answer was lost; it may have landed, so nothing may be deleted (semantics W2)."""
+    """The answer to a write was lost; the write may have landed, so nothing may be deleted (semantics W2)."""
 
 
 class UnsupportedStorageError(StorageError):
@@ -150,4 +158,4 @@ class DocumentError(CairnError):
 
 
 class NewerFormatError(DocumentError):
-    """A stored document is of a format that only a newer version reads (semantics C5); it may not be replaced."""
+    """A stored document has a format that only a newer version reads (semantics C5); it must not be replaced."""

@@ -1,4 +1,4 @@
-"""Moments as ISO 8601 texts: what Python 3.11 reads, a driver on Python 3.10 reads as well."""
+"""Moments as ISO 8601 texts, in a form that Python 3.10 in a driver reads too."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MOMENT = re.compile(
 
 
 def moment_of(text: str) -> datetime:
-    """Read a moment; it has a time zone where the text names one.
+    """Parse a moment; it has a time zone if the text has one.
 
     Raises:
-        ValueError: the text is none. A date of a week, such as 2026-W01-1, is one only from Python 3.11 on.
+        ValueError: the text is no moment. Week dates, such as 2026-W01-1, are moments only from Python 3.11 on.
     """
     return datetime.fromisoformat(text if sys.version_info >= (3, 11) else written_out(text))
 
 
 def written_out(text: str) -> str:
-    """Write a moment in the one form that Python 3.10 reads; a text that is no such moment is given back as it is."""
+    """Format a moment in the one form that Python 3.10 reads; return any other text unchanged."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         return text

@@ -1,8 +1,8 @@
-r"""Which names and keys a store of ours may hold (semantics W1, W5).
+r"""Names and keys that Cairn's stores can hold (semantics W1, W5).
 
-Two grammars. *Names* (job, stage uid, state, table, epoch) are chosen by people and are strict. *Keys* also hold what
-Spark writes (`_temporary`, `.part-0.crc`, `origin=A%20B`) and are wide: what a listing shows must be deletable, as long
-as it stays below the root and means one thing only on every store.
+There are two grammars. People choose *names* (job, stage uid, state, table, epoch), which are strict. *Keys* also
+include Spark's files (`_temporary`, `.part-0.crc`, `origin=A%20B`), so they are wide: every listed key must be
+deletable, as long as it stays below the root and has only one meaning on every store.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from .errors import InvalidKeyError, InvalidNameError
 
 NAME_GRAMMAR = r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,249}\Z"
-"""What a name looks like; `.` and `..` cannot match, for a name never begins with a dot."""
+"""The grammar of names; `.` and `..` cannot match, since a name never begins with a dot."""
 
 RESERVED = "_cairn"
-"""The folder at the root that belongs to Cairn itself (the probe); no job may take its name."""
+"""The folder at the root for Cairn itself (the probe); no job may have its name."""
 
 MAX_KEY_BYTES = 1024
-"""The longest key that S3 takes, in UTF-8 bytes, the root's prefix included."""
+"""S3's longest key, in UTF-8 bytes, including the root's prefix."""
 
 _NAME = re.compile(NAME_GRAMMAR)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -26,7 +26,7 @@ _SHOWN = 80
 
 
 def shorten(value: object) -> str:
-    """Give the repr of a value, cut to a length that fits an error message."""
+    """Return the repr of a value, cut to fit an error message."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
@@ -35,14 +35,14 @@ def check_name(kind: str, value: object) -> str:
     """Check a name against the grammar of semantics W1.
 
     Args:
-        kind: what is named, for the message: "job", "stage", "state", "table", "epoch".
+        kind: the kind of name, for the message: "job", "stage", "state", "table", "epoch".
         value: the name.
 
     Returns:
         The name, unchanged.
 
     Raises:
-        InvalidNameError: it is outside the grammar, or reserved.
+        InvalidNameError: the name does not match the grammar, or is reserved.
     """
     if not isinstance(value, str) or _NAME.match(value) is None:
         raise InvalidNameError(
@@ -64,14 +64,14 @@ def check_key(key: object, *, marker: bool = False) -> str:
 
     Args:
         key: the key.
-        marker: whether a single trailing slash is accepted: the folder markers that s3a makes are such keys.
+        marker: accept a single trailing slash, as in the folder markers that s3a makes.
 
     Returns:
         The key, unchanged.
 
     Raises:
-        InvalidKeyError: it is empty, absolute, too long, leaves the root, or means different things on different
-            stores (empty and dot segments, control characters, text that UTF-8 cannot hold).
+        InvalidKeyError: the key is empty, absolute, too long, leaves the root, or differs in meaning between stores
+            (empty and dot segments, control characters, text that UTF-8 cannot encode).
     """
     if not isinstance(key, str) or not key:
         raise _refusal(key, "a key is a text that is not empty")
@@ -91,13 +91,14 @@ def check_key(key: object, *, marker: bool = False) -> str:
 
 
 def check_prefix(prefix: object) -> str:
-    """Check a prefix to list: empty (the root) or a folder with its trailing slash.
+    """Check a prefix for a listing: empty (the root) or a folder with its trailing slash.
 
     Returns:
         The prefix, unchanged.
 
     Raises:
-        InvalidKeyError: it does not end in `/` (`job-1` would also show `job-10`: semantics W1) or is no valid key.
+        InvalidKeyError: the prefix does not end in `/` (`job-1` would also list `job-10`: semantics W1) or is no valid
+            key.
     """
     if prefix == "":
         return prefix
@@ -108,9 +109,9 @@ def check_prefix(prefix: object) -> str:
 
 
 def order(key: str) -> bytes:
-    """Give the value by which keys are sorted: their UTF-8 bytes, which is the order S3 lists in.
+    """Return a key's sort key: its UTF-8 bytes, S3's order of listings.
 
-    Text that is no UTF-8 (a foreign file name on a local disk) sorts by its bytes too.
+    Text that is not UTF-8 (a foreign file name on a local disk) also sorts by its bytes.
     """
     return key.encode("utf-8", "surrogateescape")
 

@@ -1,10 +1,11 @@
-"""From a storage URI to a store."""
+"""Opens the store of a storage URI."""
 
 from __future__ import annotations
 
-from .clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
+from .clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from .port import ObjectStore
 from .s3.options import S3Options
+from .s3.waiting import Waiting
 from .uris import StorageUri, parse_storage_uri
 
 
@@ -15,19 +16,23 @@ def open_store(
     token: TokenSource = new_token,
     sleep: Sleeper = system_sleep,
     fraction: Fraction = system_fraction,
+    waiting: Waiting | None = None,
+    clock: Clock = system_time,
 ) -> ObjectStore:
-    """Open the store that a URI names. Nothing is written, and no request is sent.
+    """Open the store of a URI. This writes nothing and sends no request.
 
     Args:
         uri: `file:///absolute/folder` or `s3://bucket/prefix` (`s3a://` is read as `s3://`).
-        s3: endpoint, region and credentials of an S3 store; None leaves all of it to boto3's own chain.
+        s3: endpoint, region and credentials of an S3 store; None leaves them all to boto3's own chain.
         token: makes write ids and the names of temporary files.
         sleep: waits between attempts.
         fraction: draws the jitter of those waits.
+        waiting: how long to wait for an S3 store that refuses for a moment; None: not at all.
+        clock: measures that wait.
 
     Raises:
-        UnsupportedStorageError: another scheme, an S3 Express bucket, or options that boto3 refuses.
-        InvalidKeyError: the URI is not of an accepted form.
+        UnsupportedStorageError: the scheme is unknown, the bucket is an S3 Express one, or boto3 refuses the options.
+        InvalidKeyError: the URI has no accepted form.
     """
     where = parse_storage_uri(uri)
     if where.scheme == "file":
@@ -36,4 +41,4 @@ def open_store(
         return LocalStore(where.path, token=token, sleep=sleep, fraction=fraction)
     from .s3.store import S3Store
 
-    return S3Store(where, s3, token=token, sleep=sleep, fraction=fraction)
+    return S3Store(where, s3, token=token, sleep=sleep, fraction=fraction, waiting=waiting, clock=clock)

@@ -1,9 +1,8 @@
-"""The object-store port: what Cairn asks of a store, and the promises it builds on.
+"""The object-store port: Cairn's requests to a store, and the guarantees that Cairn relies on.
 
 Keys are relative to the store's root, use `/`, and every segment matches the grammar of semantics W1. A conditional
-write has two answers, `Written` and `ConditionFailed`; a lost answer is settled inside the adapter by a write id that
-travels with the object, and where that is impossible `OutcomeUnknownError` says so: then nothing may be deleted
-(semantics W2).
+write has two results, `Written` and `ConditionFailed`. The adapter settles a lost answer by a write id that travels
+with the object; where this is impossible it raises `OutcomeUnknownError`: then nothing may be deleted (semantics W2).
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from .checksums import SHA256
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """One object as a listing or a stat shows it."""
+    """One object's entry in a listing or a stat."""
 
     key: str
     size_bytes: int
     etag: str | None
     """Opaque content tag, only ever compared (semantics W3). None in listings of stores where it costs a read."""
     checksum: str | None = None
-    """Of the whole content, with its algorithm (`checksums.py`), as the store recorded it when the object was written;
-    it survives a copy (semantics W9). None in listings, and where the store has none."""
+    """Checksum of the whole content with its algorithm (`checksums.py`), as the store recorded it at the write; it
+    survives a copy (semantics W9). None in listings, and if the store has none."""
     modified_ms: int | None = field(default=None, compare=False)
-    """When it was written last, by the store's clock; in listings only."""
+    """Time of the last write by the store's clock; in listings only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +41,21 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The conditional write happened, once, and was ours."""
+    """The conditional write happened once, and was ours."""
 
     etag: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionFailed:
-    """The condition did not hold: another object is there, or (for a swap) none at all."""
+    """The condition did not hold: another object is there, or (for a swap) none."""
 
     etag: str | None
-    """Tag of the object there now, None where there is none or it is not known."""
+    """Tag of the current object; None if there is none or its tag is unknown."""
 
 
 WriteResult = Written | ConditionFailed
-"""How a conditional write ended; an outcome that is not known is an `OutcomeUnknownError`."""
+"""Result of a conditional write; an unknown outcome is an `OutcomeUnknownError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class DeleteFailure:
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """A multipart upload that was begun and neither completed nor aborted; no listing shows it (semantics W7)."""
+    """A multipart upload that was neither completed nor aborted; no listing shows it (semantics W7)."""
 
     key: str
     upload_id: str
@@ -77,14 +76,14 @@ class PendingUpload:
 
 
 DeleteFailures = list[DeleteFailure]
-"""What a batched delete could not remove; empty if all of it is gone."""
+"""Objects that a batched delete could not remove; empty if all are gone."""
 
 
 class ObjectStore(ABC):
     """A root in an object store. Safe to use from several threads and processes at once.
 
-    Every method may raise `InvalidKeyError` (bad key), `ForbiddenError` (credentials refused) and `UnavailableError`
-    (no answer within the bounded retries) besides what its own docstring names.
+    Besides its documented errors, every method may raise `InvalidKeyError` (bad key), `ForbiddenError` (credentials
+    refused) and `UnavailableError` (no answer within the bounded retries).
     """
 
     @property
@@ -94,25 +93,29 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def below(self, folder: str) -> ObjectStore:
-        """Give a store that is rooted at a folder of this one; a symlink on the way there is refused when it is used.
+        """Return a store rooted at a folder of this one; a symlink on the way is refused at the first use.
 
         Args:
-            folder: its key, without a slash at the end.
+            folder: the folder's key, without a trailing slash.
         """
+
+    def at_once(self) -> ObjectStore:
+        """Return this store without waits for a refusal to pass: for optional requests."""
+        return self
 
     @abstractmethod
     def describe(self) -> str:
-        """Name the store for error messages (scheme, endpoint, root; no credentials). Cannot fail."""
+        """Describe the store for error messages (scheme, endpoint, root; no credentials). Cannot fail."""
 
     @abstractmethod
     def spark_url(self, key: str) -> str:
-        """Give the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…` or `file:///…`."""
+        """Return the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…` or `file:///…`."""
 
     def check_root(self) -> None:  # noqa: B027 - by default there is nothing to check
-        """Check that the root is there, in a store that has folders; in others a root without objects is there.
+        """Check that the root exists, in a store with folders; in others a root without objects exists.
 
         Raises:
-            GoneError: there is no such folder.
+            GoneError: the folder does not exist.
         """
 
     @abstractmethod
@@ -129,15 +132,15 @@ class ObjectStore(ABC):
         """
 
     def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
-        """Read a whole object unless it still has a tag (`If-None-Match`): one request, and no body where it has.
+        """Read a whole object unless its tag is unchanged (`If-None-Match`): one request, without a body if unchanged.
 
         Args:
             key: the object.
-            etag: the tag that it had when it was last read or written.
+            etag: the object's tag at the last read or write.
             max_bytes: refuse a larger object before its body is read (semantics W5).
 
         Returns:
-            The object, or None where it still has this tag.
+            The object; None if its tag is unchanged.
 
         Raises:
             GoneError: there is no such object.
@@ -148,7 +151,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end of the object.
+        """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the object's end.
 
         Raises:
             GoneError: there is no such object.
@@ -157,25 +160,25 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> WriteResult:
-        """Write an object only if none is there (`If-None-Match: *`).
+        """Write an object only if none exists (`If-None-Match: *`).
 
-        Returns `ConditionFailed` if another writer's object is there. A caller whose object has a name that only it
-        uses, or whose content is the same from every writer, may take that as done after comparing.
+        Returns `ConditionFailed` if another writer's object exists. A caller whose object's name only that caller uses,
+        or whose content is the same from every writer, may compare and take that as success.
 
         Raises:
-            ConflictError: 409 until the tries ran out; nothing landed.
+            ConflictError: 409 until the retries ran out; nothing landed.
             OutcomeUnknownError: the answer was lost and could not be settled.
         """
 
     def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
-        """Write an object only if none is there, as `create` does, from a file that need not fit into memory.
+        """Write an object only if none exists, as `create` does, from a file that need not fit into memory.
 
         Args:
             key: the object.
-            source: seekable; all of it is written, from its first byte, and again where a request is repeated.
+            source: seekable; written whole, from its first byte, and again if a request is repeated.
 
         Raises:
-            ConflictError: 409 until the tries ran out; nothing landed.
+            ConflictError: 409 until the retries ran out; nothing landed.
             OutcomeUnknownError: the answer was lost and could not be settled.
         """
         source.seek(0)
@@ -183,22 +186,23 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
-        """Swap an object only if it still has `expected_etag` (`If-Match`).
+        """Replace an object only if it still has `expected_etag` (`If-Match`).
 
-        Returns `ConditionFailed` (with `etag=None` if the object is gone: semantics W3) if it has not.
+        Returns `ConditionFailed` if not (with `etag=None` if the object is gone: semantics W3).
 
         Raises:
-            ConflictError: 409 until the tries ran out; nothing landed.
-            OutcomeUnknownError: the answer was lost, and the object there now does not tell whether ours came between.
+            ConflictError: 409 until the retries ran out; nothing landed.
+            OutcomeUnknownError: the answer was lost, and the current object does not tell whether our write came
+                between.
         """
 
     def keeps_write_ids(self, key: str) -> bool:  # noqa: ARG002
-        """Tell whether a lost answer can be settled: whether the write id of an object can be read back.
+        """Tell whether a lost answer can be settled: whether an object's write id can be read back.
 
         True for stores whose answers cannot be lost.
 
         Args:
-            key: an object that was created or swapped by this store.
+            key: an object that this store created or replaced.
 
         Raises:
             GoneError: there is no such object.
@@ -216,11 +220,11 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """Yield the names directly under `prefix` (empty or ending in `/`) that hold objects, in order, bare."""
+        """Yield the bare names directly under `prefix` (empty or ending in `/`) that hold objects, in order."""
 
     @abstractmethod
     def stat(self, key: str) -> ObjectStat:
-        """Give size, etag and checksum of one object; for local files this reads it.
+        """Return size, etag and checksum of one object; for local files this reads the file.
 
         Raises:
             GoneError: there is no such object.
@@ -228,10 +232,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def copy(self, source: str, target: str) -> WriteResult:
-        """Copy an object within the store, only if `target` does not exist yet.
+        """Copy an object within the store, only if `target` does not exist.
 
         Raises:
-            GoneError: there is no `source`.
+            GoneError: `source` does not exist.
         """
 
     def copy_from(
@@ -243,21 +247,21 @@ class ObjectStore(ABC):
         etag: str,  # noqa: ARG002
         algorithms: Sequence[str] = (SHA256,),  # noqa: ARG002
     ) -> tuple[str, ...] | None:
-        """Copy an object of another store on the server that both have, so that no byte of it passes through here.
+        """Copy an object from another store on the same server, without its bytes passing through here.
 
-        For content that is the same from every writer: an object at `key` may be written over.
+        For content that is the same from every writer: an object at `key` may be overwritten.
 
         Args:
-            source: where it is.
-            source_key: its key there.
-            key: its key.
-            etag: the tag that it has at its source.
-            algorithms: of the checksums to be given (`checksums.py`); the server copies once for each.
+            source: the other store.
+            source_key: the object's key there.
+            key: the object's new key.
+            etag: the object's tag at its source.
+            algorithms: the checksums to return (`checksums.py`); the server copies once for each.
 
         Returns:
-            The checksums, as the server computed them from the bytes that it copied. None where they cannot be had so:
-            the stores have no server in common, the server does not copy or compute, or the object has another tag.
-            Then nothing is known of the object at `key`.
+            The checksums, computed by the server from the bytes that it copied. None if they are not available: the
+            stores have no server in common, the server does not copy or compute, or the object has another tag. Then
+            nothing is known about the object at `key`.
 
         Raises:
             GoneError: there is no such object.
@@ -266,12 +270,12 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
-        """Delete objects in batches; one that is not there counts as deleted. Returns what could not be deleted."""
+        """Delete objects in batches; return those that could not be deleted. Missing objects count as deleted."""
 
     def sync(self, keys: Iterable[str]) -> None:  # noqa: ARG002
-        """Wait until objects that another process has written are on the disk, and the folders that lead to them.
+        """Wait until objects written by another process, and the folders that lead to them, are on the disk.
 
-        What this store writes itself is durable when the call returns. Spark writes to local files and does not wait.
+        This store's own writes are durable on return. Spark writes local files without waiting for the disk.
 
         Args:
             keys: the objects.
@@ -282,7 +286,7 @@ class ObjectStore(ABC):
         return
 
     def make_folder(self, prefix: str) -> None:  # noqa: ARG002
-        """Make a folder, where a store has folders: Hadoop starts a process for each folder that it makes itself.
+        """Make a folder, in stores with folders: Hadoop starts a process for each folder that it makes itself.
 
         Args:
             prefix: ends in `/`.
@@ -298,12 +302,12 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def abort_upload(self, upload: PendingUpload) -> None:
-        """Abort a pending upload; one that is gone counts as aborted."""
+        """Abort a pending upload; a missing one counts as aborted."""
 
     def now_ms(self) -> int | None:
-        """Give the time by the store's own clock, to the second; None where it has none of its own."""
+        """Return the time by the store's own clock, to the second; None if the store has none."""
         return None
 
     def bucket_rules(self) -> BucketRules | None:
-        """Give the rules by which the store itself deletes, moves or keeps objects; None where it has none."""
+        """Return the rules by which the store itself deletes, moves or keeps objects; None if it has none."""
         return None

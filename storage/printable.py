@@ -1,14 +1,14 @@
-"""Texts from outside, made fit for logs and terminals."""
+"""Makes texts from outside safe for logs and terminals."""
 
 from __future__ import annotations
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Replace what a terminal or a page would take for a command: ESC, NUL, marks that turn the writing direction.
+    """Replace characters that control a terminal or a page: ESC, NUL, marks of the writing direction.
 
     Args:
-        text: names, errors, whatever comes from outside.
-        keep: control characters that are meant, such as a line's end.
+        text: a name, an error, any text from outside.
+        keep: control characters to keep, such as line ends.
     """
     if text.isprintable():
         return text

@@ -1,9 +1,9 @@
-"""Tells whether a store keeps the promises that every decision of Cairn rests on (semantics W6).
+"""The probe: checks that a store keeps the guarantees that every decision of Cairn relies on (semantics W6).
 
-Stores exist that ignore the conditions, and stores that honour them one request at a time and let concurrent writers
-win together. So the probe races: sixteen creates of one key, sixteen swaps of one key, two rounds each. Exactly one may
-win, by the answers that the writers got *and* by what can be read back. The probe works below `_cairn/probe/<nonce>/`
-and deletes that afterwards.
+Some stores ignore the conditions of writes, and some honour them for single requests and let concurrent writers win
+together. So the probe races: sixteen creates of one key, sixteen swaps of one key, two rounds each. Exactly one may
+win, both by the writers' answers *and* by reading back. The probe works below `_cairn/probe/<nonce>/` and deletes that
+folder afterwards.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ RACERS = 16
 ROUNDS = 2
 
 RECORD = f"{RESERVED}/probed-v2.json"
-"""The object that remembers which stores passed, so that later processes need not ask again.
+"""The object that records which stores passed, so that later processes need not probe again.
 
-Its number goes up with what is asked: version 1 did not ask for the write id.
+Its number rises with the checks: version 1 did not check the write id.
 """
 
 _RECORD_FORMAT = 1
@@ -37,14 +37,14 @@ _RECORD_MAX_STORES = 64
 
 
 def probe(store: ObjectStore, *, nonce: str) -> None:
-    """Refuse a store whose conditional writes do not hold. Costs about 200 requests, once a storage.
+    """Refuse a store whose conditional writes do not hold. Costs about 200 requests, once per storage.
 
     Args:
         store: the store.
-        nonce: a token that no other probe uses; names the folder to work in.
+        nonce: a token that no other probe uses; names the working folder.
 
     Raises:
-        UnsupportedStorageError: a check failed; names the store, the check, what was expected and found.
+        UnsupportedStorageError: a check failed; names the store, the check, the expected and the found.
         StorageError: the store could not be asked (no bucket, no permission, no answer): nothing is concluded.
     """
     work = _Probe(store, f"{RESERVED}/probe/{check_name('nonce', nonce)}/")
@@ -59,10 +59,10 @@ def probe(store: ObjectStore, *, nonce: str) -> None:
 
 
 def ensure_probed(store: ObjectStore, *, nonce: str) -> None:
-    """Probe a store unless it was seen to pass before, by this or any other process.
+    """Probe a store unless this or any other process has seen it pass.
 
-    What passed is a way to a store (root and endpoint), not a root alone: one bucket can be served well by one gateway
-    and badly by another.
+    A pass is recorded for a way to a store (root and endpoint), not for a root alone: one gateway may serve a bucket
+    correctly, and another may not.
 
     Args:
         store: the store.
@@ -85,7 +85,7 @@ class _Probe:
     place: str
 
     def one_at_a_time(self) -> None:
-        """Check what each condition refuses when no other writer writes."""
+        """Check which writes each condition refuses when no other writer writes."""
         key, absent = f"{self.place}alone", f"{self.place}absent"
         first = self._won(self.store.create(key, b"first"), "a create of a new key", key)
         self._refused(self.store.create(key, b"second"), "a create of a key that is present", key)
@@ -114,7 +114,7 @@ class _Probe:
         )
 
     def clean(self) -> None:
-        """Delete what the probe wrote; what stays is logged, for it must not hide the probe's own answer."""
+        """Delete the probe's objects; log those that stay, which must not hide the probe's own answer."""
         try:
             for failure in self.store.delete([found.key for found in self.store.list(self.place)]):
                 log.warning("the probe left %s behind in %s: %s", failure.key, self.store.describe(), failure.reason)
@@ -140,7 +140,7 @@ class _Probe:
         self._reads(key, body, answer.etag, f"{RACERS} {what}")
 
     def _touch(self, key: str) -> None:
-        """Ask once before the race, so that every racer starts with an open connection."""
+        """Send one request before the race, so that every racer starts with an open connection."""
         try:
             self.store.read_range(key, 0, 1)
         except GoneError:
@@ -198,7 +198,7 @@ def _record(store: ObjectStore) -> Blob | None:
 
 
 def _passed(record: Blob | None) -> list[str]:
-    """Give the stores that a record names; none where it is broken or of another format: then they are asked again."""
+    """Return the stores that a record names; none if it is broken or has another format: then they are probed again."""
     try:
         document = json.loads(record.data) if record else {}
     except (ValueError, RecursionError):
@@ -210,7 +210,7 @@ def _passed(record: Blob | None) -> list[str]:
 
 
 def _remember(store: ObjectStore, name: str) -> None:
-    """Record that a store passed. Losing this race costs no more than another probe."""
+    """Record that a store passed. Losing this race costs only another probe."""
     record = _record(store)
     passed = [*_passed(record), name][-_RECORD_MAX_STORES:]
     document = {

@@ -1,4 +1,4 @@
-"""`StrEnum`, for a driver on Python 3.10 too: its members are their texts, however they are printed."""
+"""`StrEnum`, also for a driver on Python 3.10: each member prints as its text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ else:
     from enum import Enum
 
     class StrEnum(str, Enum):
-        """As that of Python 3.11, for members whose texts are written out."""
+        """The same as Python 3.11's, for members with explicit texts."""
 
         __str__ = str.__str__  # Enum's own `__format__` goes by it

@@ -1,7 +1,7 @@
-"""Storage URIs: `file:///dir` and `s3://bucket/prefix`, read without touching what they name (semantics W1, W5).
+"""Storage URIs: `file:///dir` and `s3://bucket/prefix`, parsed without any I/O (semantics W1, W5).
 
-A URI is taken literally, as Spark takes it: no percent decoding, no pattern. What Spark and Cairn could understand
-differently is refused here, where the DAG is parsed. Messages never repeat what may be a secret.
+A URI is taken literally, as Spark takes it: no percent decoding, no pattern. URIs that Spark and Cairn could understand
+differently are refused when the DAG is parsed. Messages never repeat a possible secret.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .errors import InvalidKeyError, UnsupportedStorageError
 from .names import check_key
 
 ACCEPTED = "file:///absolute/folder or s3://bucket/prefix (s3a:// is read as s3://)"
-"""The forms of a storage URI, for messages."""
+"""The accepted forms of a storage URI, for messages."""
 
 _SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
 _BUCKET = re.compile(r"\A[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
@@ -24,29 +24,29 @@ _EXPRESS = ("--x-s3", "--xa-s3")
 
 @dataclass(frozen=True, slots=True)
 class StorageUri:
-    """A storage URI, taken apart."""
+    """A parsed storage URI."""
 
     scheme: Literal["file", "s3"]
     bucket: str
     """The bucket; empty for files."""
     path: str
-    """The folder, absolute, for files; the prefix without outer slashes, maybe empty, for S3."""
+    """The absolute folder, for files; the prefix without outer slashes, possibly empty, for S3."""
 
     def __str__(self) -> str:
-        """Give the normalised URI, without a trailing slash."""
+        """Return the normalised URI, without a trailing slash."""
         if self.scheme == "file":
             return f"file://{self.path}"
         return f"s3://{self.bucket}/{self.path}" if self.path else f"s3://{self.bucket}"
 
 
 def parse_storage_uri(uri: object) -> StorageUri:
-    """Take a storage URI apart, without any I/O.
+    """Parse a storage URI, without any I/O.
 
     Args:
-        uri: `file:///absolute/folder` or `s3://bucket/prefix`; one that was taken apart is given back as it is.
+        uri: `file:///absolute/folder` or `s3://bucket/prefix`; a parsed URI is returned unchanged.
 
     Raises:
-        UnsupportedStorageError: another scheme, or an S3 Express bucket (semantics W6).
+        UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
         InvalidKeyError: a relative path, a query, a fragment, a user, a host, or a folder name that Spark would read
             as a pattern.
     """
@@ -74,14 +74,14 @@ def parse_storage_uri(uri: object) -> StorageUri:
 
 
 def check_storage_uri(uri: object) -> str:
-    """Check a storage URI where a DAG is parsed; pure, no I/O.
+    """Check a storage URI when a DAG is parsed; pure, no I/O.
 
     Returns:
         The URI, normalised: `s3a` read as `s3`, no trailing slash.
 
     Raises:
-        UnsupportedStorageError: another scheme, or an S3 Express bucket (semantics W6).
-        InvalidKeyError: it is not of an accepted form.
+        UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
+        InvalidKeyError: the URI has no accepted form.
     """
     return str(parse_storage_uri(uri))
 

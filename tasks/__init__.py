@@ -1,4 +1,4 @@
-"""What a running task of Cairn asks of its own run: settings, pause, other tasks' states.
+"""Questions of a running task about its own run: its settings, a pause, other tasks' states.
 
 Imports hooks. Knows no operator.
 """

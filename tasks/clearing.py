@@ -1,12 +1,12 @@
-"""Compare and clear: the tasks whose work a failover has replaced run again, each once, whichever task clears them.
+"""Compares and clears: tasks whose output a failover has replaced run again, each once, whichever task clears them.
 
-The store says which executions a failover has replaced, and which new ones are not claimed. A task of such a
-stage is cleared in two cases. Its id is still that of the try which had held the replaced execution: Airflow gives
-a task instance another id for each try and with each clear, in the clear's own transaction. Or it is another, later
-try that has ended as a success: a try that begins for the new attempt claims the new execution first, so one that
-has ended without that ran for the old one, or a user has marked it. The store is asked once more after Airflow,
-so what ended as a success had its chance to claim. A task that is to begin, or runs as a later try, is left alone:
-it finds the new execution by itself, and where it ends without it, the next look clears it (semantics F5).
+The store says which executions a failover has replaced, and which new ones are not claimed. A task of such a stage is
+cleared in two cases. First, its id is still that of the try that held the replaced execution: Airflow gives a task
+instance another id for each try and with each clear, in the clear's own transaction. Second, another, later try has
+succeeded: a try for the new attempt claims the new execution first, so a try that succeeded without a claim ran for
+the old attempt, or a user has marked it. The store is asked once more after Airflow, so a successful task had its
+chance to claim. A task that is about to begin, or runs as a later try, is not cleared: it finds the new execution
+itself, and if it ends without it, the next look clears it (semantics F5).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..hooks.airflow_api import AirflowApiHook, TaskFacts
 from ..hooks.clear_body import TaskRef
 
 SUCCESS = "success"
-"""Airflow's state of a task that has ended well."""
+"""Airflow's state of a task that has succeeded."""
 
 GIVEN_UP = frozenset({"failed", "upstream_failed"})
-"""Airflow has given such a task up, or it never began; a clear would renew its retries for ever."""
+"""Airflow has given such a task up, or it never began; a clear would renew its retries forever."""
 
 ENDED = GIVEN_UP | {SUCCESS, "skipped", "removed"}
 """States of a task instance that does not run again by itself."""
@@ -30,19 +30,19 @@ ENDED = GIVEN_UP | {SUCCESS, "skipped", "removed"}
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A DAG run, and which of its tasks is which stage."""
+    """A DAG run, and the mapping of its tasks to stages."""
 
     dag_id: str
     run_id: str
     tasks: Mapping[str, TaskRef] = field(default_factory=dict)
-    """By the stages' uids."""
+    """The stages' tasks, by uid."""
     plain: Mapping[str, Collection[TaskRef]] = field(default_factory=dict)
-    """Tasks that are no stages and look at what a stage wrote, by that stage's uid: they run again with it."""
+    """Plain tasks that read a stage's output, by that stage's uid: they run again with it."""
     trigger: TaskRef | None = None
     """The task that triggers the checkpoint, if the DAG has exactly one."""
 
     def remedy(self, stages: Iterable[str]) -> str:
-        """Say what the user has to clear, in the words of Airflow's page; only tasks that the DAG has are named."""
+        """Return what the user has to clear, in the words of Airflow's page; only existing tasks are named."""
         wanted = set(stages)
         removed = self.removed(wanted)
         if removed:
@@ -50,11 +50,11 @@ class Where:
         return f"clear manually: {self._clearing(str(self.tasks[each]) for each in wanted)}"
 
     def removed(self, stages: Iterable[str]) -> list[str]:
-        """Give those of some stages that the DAG file has no more."""
+        """Return those of the given stages that the DAG file no longer has."""
         return sorted({each for each in stages if each not in self.tasks})
 
     def ways_on_without(self, removed: Iterable[str]) -> str:
-        """Say how a run goes on whose checkpoint expects stages that the DAG file has no more."""
+        """Return how a run goes on if its checkpoint expects stages that the DAG file no longer has."""
         named = ", ".join(removed)
         return (
             f"the DAG file no longer has {named}, which this run's checkpoint expects. To go on without it, clear the "
@@ -65,7 +65,7 @@ class Where:
 
     @property
     def trigger_name(self) -> str:
-        """The name of the task that triggers, as far as it is known."""
+        """The name of the task that triggers, as far as known."""
         return str(self.trigger) if self.trigger is not None else "the task that triggers the checkpoint"
 
     def _clearing(self, names: Iterable[str]) -> str:
@@ -78,15 +78,15 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """What was cleared of the tasks that have to run again."""
+    """The result of clearing the tasks that must run again."""
 
     stages: tuple[str, ...] = ()
-    """Those whose tasks this call has cleared."""
+    """The stages whose tasks this call has cleared."""
     others: Mapping[str, str] = field(default_factory=dict)
-    """Why the tasks of the others were left as they are, by stage."""
+    """The reasons why the tasks of the other stages were not cleared, by stage."""
 
     def __str__(self) -> str:
-        """Say it for a log."""
+        """Describe it for a log."""
         said = [f"cleared, to run again: {', '.join(self.stages)}"] if self.stages else []
         said += [f"{stage} was not cleared: {why}" for stage, why in sorted(self.others.items())]
         return "; ".join(said) or "nothing is left to clear"
@@ -99,23 +99,23 @@ def compare_and_clear(
     note: str,
     to_run_again: Callable[[], Iterable[Restarted]],
 ) -> Cleared:
-    """Clear what has to run again and does not do so by itself, in one request.
+    """Clear the tasks that must run again and do not do so by themselves, in one request.
 
-    Between looking and clearing lie milliseconds in which another process may clear too; then a task that has just
-    begun begins once more. Nothing is lost by that: its execution is claimed anew.
+    Another process may clear the same tasks in the milliseconds between looking and clearing. A task that has just
+    begun then begins once more. Nothing is lost: its execution is claimed anew.
 
     Args:
         api: opened by the caller.
         where: the DAG run.
-        restarted: the stages whose execution was replaced, each with the try that had claimed it.
-        note: what the page shows at each task.
-        to_run_again: asks the store which of them are not claimed by now.
+        restarted: the stages with a replaced execution, each with the try that had claimed it.
+        note: the note that the page shows at each task.
+        to_run_again: asks the store which of the stages are still not claimed.
 
     Returns:
-        The stages whose tasks were cleared, and why the others were not.
+        The stages whose tasks were cleared, and the reasons why others were not.
 
     Raises:
-        AirflowApiError: the API refuses us or did not answer.
+        AirflowApiError: the API refuses the request or did not answer.
         AirflowNotFoundException: the connection is not defined.
         InvalidConfigError: the connection cannot be used.
         UnavailableError: the store did not answer; nothing was cleared.
@@ -141,7 +141,7 @@ def compare_and_clear(
 
 
 def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
-    """Say why a task is left as it is; None if it is to be cleared."""
+    """Return why a task is not cleared; None if it is to be cleared."""
     if facts is None:
         return "the DAG file has no such stage"
     if facts.state in GIVEN_UP:
@@ -154,10 +154,10 @@ def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
 
 
 def idle(api: AirflowApiHook, where: Where, stages: Iterable[str]) -> list[str]:
-    """Give those of some stages that will not run again by themselves: their tasks have ended, or there are none.
+    """Return those of the given stages that will not run again by themselves: their tasks have ended or do not exist.
 
     Raises:
-        AirflowApiError: the API refuses us or did not answer.
+        AirflowApiError: the API refuses the request or did not answer.
     """
     found = []
     for stage in stages:
@@ -169,16 +169,16 @@ def idle(api: AirflowApiHook, where: Where, stages: Iterable[str]) -> list[str]:
 
 
 def note_of(checkpoint: int, attempt: int, why: str) -> str:
-    """Say at a cleared task, in the page, what happened to it.
+    """Return the note at a cleared task that says what happened to it.
 
     Args:
-        checkpoint: the id of the attempt that the task is to take part in.
-        attempt: its number.
-        why: what failed: "`routes` failed".
+        checkpoint: the id of the attempt that the task will take part in.
+        attempt: the attempt's number.
+        why: the cause, such as "`routes` failed".
     """
     return f"Cairn: region failover of checkpoint {checkpoint}, {why}, attempt {attempt}"
 
 
 def rerun_note(stage: str) -> str:
-    """Say at a cleared task, in the page, that it runs again because another one does."""
+    """Return the note at a cleared task that says that it runs again because another task does."""
     return f"Cairn: `{stage}` runs again, and this stage with it"

@@ -1,4 +1,4 @@
-"""`ConnectSession`: the Spark Connect server that Cairn runs for a job's stages, as its author asks for it."""
+"""`ConnectSession`: the author's options for the Spark Connect server that Cairn runs for a job's stages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ipaddress import ip_address
 from typing import Literal, get_args
 
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.servers.lifetime import Limits
-from ..checkpoint.validation import refuses_unknown
+from ..checkpoint.rules.server import Limits
+from ..checkpoint.validation import check_whole, refuses_unknown
+from ..spark.remote.server import SERVER_CONF, TOKEN_CONF
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
-from ..spark.remote.server_task import SERVER_CONF, TOKEN_CONF
 from ..storage.names import shorten
 
 SECRET_CONN_ID = "cairn_session"
-"""The Airflow connection whose password is the secret that the servers' tokens are made from."""
+"""The Airflow connection whose password is the secret from which the servers' tokens are made."""
 
 Per = Literal["job", "epoch"]
 
@@ -29,32 +29,32 @@ class ConnectSession:
     """A Spark Connect server for all stages of a group: the first stage starts it, and it ends by itself.
 
     Raises:
-        InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
+        InvalidConfigError: an option is out of bounds; the message names the option, the value and the bound.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Spark conf of the server: its memory, cores, packages. Stages set what a session may set."""
+    """Spark conf of the server: its memory, cores, packages. Stages may set only a session's conf."""
     idle: timedelta = timedelta(minutes=10)
-    """It ends when no stage has used it for this long; 10 seconds to 7 days."""
+    """The server ends when no stage has used it for this long; 10 seconds to 7 days."""
     per: Per = "job"
-    """`"job"`: all epochs share it. `"epoch"`: each epoch has one, which ends with the epoch."""
+    """`"job"`: all epochs share the server. `"epoch"`: each epoch has its own, which ends with the epoch."""
     max_age: timedelta = timedelta(hours=12)
-    """When it is this old, another one takes its place, between two epochs; 1 minute to 7 days."""
+    """Age at which another server replaces it, between two epochs; 1 minute to 7 days."""
     max_sessions: int = 200
-    """So too when it has had this many sessions, one for each execution of a stage; at least 1."""
+    """Number of sessions, one for each execution of a stage, after which another server replaces it; at least 1."""
     max_memory_mb: int | None = None
-    """So too when it and its Python workers take this many MiB (Linux only); at least 256. None: not looked at."""
+    """MiB of server and Python workers (Linux only) at which another replaces it; at least 256. None: no limit."""
     secret_conn_id: str = SECRET_CONN_ID
-    """The Airflow connection whose password, of 32 characters at least, its token is made from."""
+    """The Airflow connection whose password, of at least 32 characters, its token is made from."""
     bind_address: str | None = None
     """Where the server listens for stages on other machines, by TLS: an IP address, or `"0.0.0.0"` for all
-    IPv4 addresses of its machine. None: loopback only, so that each machine has a server of its own."""
+    IPv4 addresses of its machine. None: loopback only, so that each machine has its own server."""
     local_state_mb: int = 1024
     """How many MiB of copies of state it may keep on its machine's disk, so that the next epoch need not read the store
     (semantics V3); only with the master `local`. 0: none."""
 
     def __post_init__(self) -> None:
-        """Check the options where the DAG is parsed."""
+        """Check the options when the DAG is parsed."""
         _check_span("idle", self.idle, timedelta(seconds=10))
         _check_span("max_age", self.max_age, timedelta(minutes=1))
         if self.per not in get_args(Per):
@@ -64,9 +64,8 @@ class ConnectSession:
             ("max_memory_mb", self.max_memory_mb, 256),
             ("local_state_mb", self.local_state_mb, 0),
         ):
-            fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
-            if not fits and not (value is None and name == "max_memory_mb"):
-                raise InvalidConfigError(f"{name} must be a whole number of at least {least}", **{name: shorten(value)})
+            if value is not None or name != "max_memory_mb":
+                check_whole(name, value, least)
         _check_address(self.bind_address)
         if not isinstance(self.conf, Mapping):
             raise InvalidConfigError("conf must be a dict of Spark's settings", conf=shorten(self.conf))
@@ -85,7 +84,7 @@ class ConnectSession:
                 )
 
     def limits(self) -> Limits:
-        """Give what the server is told about its life."""
+        """Return the limits of the server's life, which it is started with."""
         memory = None if self.max_memory_mb is None else self.max_memory_mb * 2**20
         return Limits(_ms(self.idle), _ms(self.max_age), self.max_sessions, memory)
 
@@ -94,11 +93,11 @@ def check_session(session: object, **where: str | None) -> None:
     """Check the option `session` of a group.
 
     Args:
-        session: what was given.
+        session: the author's value.
         **where: `group` and its id, for the message.
 
     Raises:
-        InvalidConfigError: it is something else.
+        InvalidConfigError: `session` is no `ConnectSession`.
     """
     if session is not None and not isinstance(session, ConnectSession):
         raise InvalidConfigError(
@@ -115,7 +114,7 @@ def _check_address(address: object) -> None:
         found = ip_address(address) if isinstance(address, str) else None
     except ValueError:
         found = None
-    # Python listens at "::" for IPv6 alone, and a machine's name mostly stands for an IPv4 address.
+    # Python listens at "::" for IPv6 alone, and a machine's name usually stands for an IPv4 address.
     others = found is not None and not (found.is_loopback or found.is_multicast or found.is_unspecified)
     if not others and address != ANY_ADDRESS:
         raise InvalidConfigError(

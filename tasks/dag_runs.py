@@ -1,33 +1,67 @@
-"""What this deployment knows of a DAG run: a task may ask that, and so may a trigger (semantics W8, T2)."""
+"""Facts about DAG runs that this deployment knows; tasks and triggers may ask for them (semantics W8, T2)."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from ..checkpoint.decisions.ownership import RunState
 from ..checkpoint.documents.attempt import Owner
-from .deployment import deployment
+from ..checkpoint.rules.ownership import RunState, check_deployment
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
+
+
+# Identifies this Airflow deployment, so that two that share a storage do not take each other's jobs (semantics W8).
+
+
+def deployment() -> str:
+    """Return this deployment's name: `[cairn] deployment`, else the address of its API server, else an empty text.
+
+    A loopback address names no deployment, because every machine has it.
+
+    Raises:
+        InvalidConfigError: the configured name is too long or cannot be printed.
+    """
+    named: str = conf.get("cairn", "deployment", fallback="") or ""
+    if named.strip():
+        return check_deployment(named.strip())
+    url: str = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return check_deployment(url) if url and not _is_loopback(urlsplit(url).hostname) else ""
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host is None or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
 
 log = logging.getLogger("airflow_cairn")
 
-ENDED = frozenset({"success", "failed"})
-"""States of a DAG run in which no task works on its epoch any more."""
+ENDED_RUN = frozenset({"success", "failed"})
+"""States of a DAG run in which no task works on its epoch any longer."""
 
-QUEUED = "queued"
+QUEUED_RUN = "queued"
 
 
-def state_of(airflow: Any, owner: Owner) -> RunState:
-    """Tell what this deployment knows of a DAG run; one that cannot be asked about counts as running.
+def state_of_run(airflow: Any, owner: Owner) -> RunState:
+    """Return a DAG run's state as this deployment knows it; a run whose state cannot be asked counts as running.
 
     Args:
-        airflow: who can ask for the states of DAG runs: a task instance that runs; in the triggerer its class.
+        airflow: asks for the states of DAG runs: in a task its running task instance, in the triggerer the class.
         owner: the DAG run.
     """
     if owner.deployment != deployment():
-        return RunState.UNKNOWN  # a run of the same id here would be another one
+        return RunState.UNKNOWN  # a run of the same id in this deployment would be another run
     try:
         state = airflow.get_dagrun_state(owner.dag_id, owner.run_id)
     except AirflowRuntimeError as error:
@@ -47,13 +81,51 @@ def state_of(airflow: Any, owner: Owner) -> RunState:
             return RunState.UNKNOWN
         log.warning("could not ask Airflow about the DAG run %s of %s: %s", owner.run_id, owner.dag_id, error)
         return RunState.RUNNING
-    return RunState.ENDED if state in ENDED else RunState.RUNNING
+    return RunState.ENDED if state in ENDED_RUN else RunState.RUNNING
 
 
 def is_queued(airflow: Any, dag_id: str, run_id: str) -> bool:
-    """Tell whether a DAG run is queued; one that cannot be asked about, or is not made yet, is not."""
+    """Return whether a DAG run is queued; False if it cannot be asked about, or does not exist yet."""
     try:
-        return bool(airflow.get_dagrun_state(dag_id, run_id) == QUEUED)
+        return bool(airflow.get_dagrun_state(dag_id, run_id) == QUEUED_RUN)
     except AirflowRuntimeError as error:
         log.info("could not ask Airflow about the run %s of %s: %s", run_id, dag_id, error)
         return False
+
+
+# Whether the DAG is paused, and what that means for the job's checkpoints (semantics S1).
+#
+# Airflow does not announce that a DAG was paused: no listener hears of it. Only tasks may ask. So the tasks that run
+# during a pause ask, and so do the first ones after it.
+
+
+def dag_is_paused(ti: Any) -> bool:
+    """Return whether the task's DAG is paused; if Airflow does not say, it counts as running."""
+    try:
+        return bool(ti.get_dag(ti.dag_id).is_paused)
+    except AirflowRuntimeError as error:
+        log.warning("could not find out whether the DAG %s is paused: %s", ti.dag_id, error)
+        return False
+
+
+def stop_if_paused(coordinator: Coordinator, ti: Any) -> None:
+    """Stop the job's checkpoints if its DAG is paused: pending ones end, queued requests are dropped (semantics S1)."""
+    if dag_is_paused(ti):
+        coordinator.pause()
+        log.info("the DAG is paused: what is pending has ended, and goes on when the DAG is no longer paused")
+
+
+def start_unless_paused(coordinator: Coordinator, ti: Any) -> bool:
+    """Start the job's checkpoints again, if a pause has stopped them and is over (semantics S1).
+
+    Returns:
+        Whether the DAG is running, not paused.
+    """
+    if dag_is_paused(ti):
+        # `airflow dags test` runs the tasks of a paused DAG too, one after the other: without this line it would wait
+        # silently.
+        log.info("this task waits while the DAG is paused; type: airflow dags unpause %s", ti.dag_id)
+        return False
+    coordinator.unpause()
+    log.info("the DAG is no longer paused: the job goes on")
+    return True

@@ -1,49 +1,54 @@
-"""What installed packages add to every job, by entry points: master hooks and listeners.
+"""Master hooks and listeners that installed packages add to every job, through entry points.
 
-Loaded where a task runs, never where a DAG is parsed: the scheduler imports nothing of it.
+They are loaded only where a task runs, never where a DAG is parsed: the scheduler imports none of them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks
+from ..checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_hooks, check_listeners
+from ..storage.errors import CairnError
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
+
 
 MASTER_HOOKS = "airflow_cairn.master_hooks"
-"""The entry-point group of master hooks: functions of the job's name that give a hook, or None for none."""
+"""The entry-point group of master hooks: functions of the job's name that return a hook, or None for none."""
 
 LISTENERS = "airflow_cairn.listeners"
-"""The entry-point group of listeners: likewise."""
+"""The entry-point group of listeners: functions of the job's name that return a listener, or None for none."""
 
 
 def master_hooks_of(
     job: str, given: Sequence[MasterHook], max_concurrent: int, within: timedelta | None = None
 ) -> tuple[MasterHook, ...]:
-    """Give a job's master hooks: those of its DAG, then those of installed packages (semantics T7).
+    """Return a job's master hooks: those of its DAG, then those of installed packages (semantics T7).
 
     Args:
         job: the job's name.
-        given: the DAG's.
+        given: the DAG's hooks.
         max_concurrent: `max_concurrent_checkpoints` of the job.
-        within: the timeout of its checkpoints; None where the hooks are asked for no checkpoint.
+        within: the timeout of its checkpoints; None if the hooks are not called for a checkpoint.
 
     Raises:
-        InvalidConfigError: an entry point cannot be loaded or gives no hook, two hooks have one name, or hooks do not
+        InvalidConfigError: an entry point cannot be loaded or returns no hook, two hooks have one name, or hooks do not
             fit the config.
     """
     return check_hooks([*given, *_plugged(MASTER_HOOKS, job)], max_concurrent, within)
 
 
 def listeners_of(job: str, given: Sequence[CheckpointListener]) -> tuple[CheckpointListener, ...]:
-    """Give a job's listeners: those of its DAG, then those of installed packages (semantics C4, D4).
+    """Return a job's listeners: those of its DAG, then those of installed packages (semantics C4, D4).
 
     Raises:
-        InvalidConfigError: an entry point cannot be loaded or gives no listener, or two listeners have one name.
+        InvalidConfigError: an entry point cannot be loaded or returns no listener, or two listeners have one name.
     """
     return check_listeners([*given, *_plugged(LISTENERS, job)])
 
@@ -64,3 +69,33 @@ def _made(point: EntryPoint, job: str) -> Any:
             value=point.value,
             job=job,
         ) from error
+
+
+# Notifies a job's listeners how its checkpoints ended, from any task of the job (semantics C4, D4).
+
+
+log = logging.getLogger("airflow_cairn")
+
+
+def tell_listeners(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
+    """Notify the listeners of checkpoints that they have not heard of; a job without listeners sends no request.
+
+    Raises:
+        ListenerError: a listener failed; all others have been notified, and its notice is kept.
+        InvalidConfigError: a listener of an installed package cannot be used.
+        UnavailableError: the store did not answer; the next task notifies the remaining listeners.
+    """
+    listeners = listeners_of(coordinator.job, given)
+    if listeners:
+        calls = coordinator.deliver(listeners)
+        if calls:
+            names = ", ".join(each.name for each in listeners)
+            log.info("notified listeners how checkpoints ended: %s", names)
+
+
+def tell_listeners_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
+    """Notify the listeners from a task whose main work is another; errors are only logged."""
+    try:
+        tell_listeners(coordinator, given)
+    except CairnError:
+        log.exception("the listeners could not be notified; their notices are kept, and the next task notifies them")

@@ -1,4 +1,4 @@
-"""Which job, in which storage: three arguments that every operator, sensor and trigger of Cairn has."""
+"""A job and its storage: three arguments that every operator, sensor and trigger of Cairn has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import checkpoint
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.layout import check_job
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.extensions.listeners import CheckpointListener
+from ..checkpoint.extensions.contracts import CheckpointListener
 from ..checkpoint.savepoints.target import check_target
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
@@ -23,14 +23,15 @@ from ..storage.port import ObjectStore
 from ..storage.uris import StorageUri, parse_storage_uri
 from . import metrics
 from .connect_session import ConnectSession
+from .messages import then_clear
 
 SPARK_CONN_ID = "spark_default"
-"""The Spark connection of stages for which none is named."""
+"""The default Spark connection of stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointScope:
-    """What a `CheckpointedTaskGroup` gives to the tasks in it."""
+    """Options that a `CheckpointedTaskGroup` passes to the tasks in it."""
 
     group_id: str
     storage: str
@@ -40,33 +41,33 @@ class CheckpointScope:
     wait_task_id: str
     """The task that completes the checkpoint."""
     listeners: tuple[CheckpointListener, ...] = ()
-    """Notified how checkpoints ended."""
+    """Listeners that are notified how checkpoints ended."""
     airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID
-    """The connection that clears tasks; None: a user does."""
+    """The connection to Airflow's API that clears tasks; None: a user clears them."""
     session: ConnectSession | None = None
-    """The server that Cairn runs for the stages; None: each goes where its connection says."""
+    """The server that Cairn runs for the stages; None: each stage uses its connection."""
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The connections that `default_args` name around the group, by the names of the arguments."""
+    """The connections in `default_args` around the group, by argument name."""
     not_secret: tuple[str, ...] = ()
-    """Names of settings of the stages that hold no secret, as the author says."""
+    """Names of the stages' settings that the author declares not secret."""
     pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)
-    """Edges that `Pipelined` marks, by the ids of their tasks; it grows while the DAG is built (semantics F1)."""
+    """Edges that `Pipelined` marks, by the ids of their tasks; more are added while the DAG is built (semantics F1)."""
 
     def own(self, argument: str, value: Any) -> Any:
-        """Give the connection that a task of the group names for itself.
+        """Return the connection that a task of the group has for itself.
 
         Args:
             argument: `conn_id` or `aws_conn_id`.
-            value: what the task was given, by its author or by `default_args`.
+            value: the task's value, from its author or from `default_args`.
 
         Returns:
-            None where that is the group's, or comes from `default_args` around the group: then the group's counts.
+            None if the value is the group's, or comes from `default_args` around the group: then the group's counts.
         """
         return None if value in (getattr(self, argument), self.defaults.get(argument)) else value
 
 
 def scope_of(task_group: Any) -> CheckpointScope | None:
-    """Find what the nearest enclosing `CheckpointedTaskGroup` gives; None outside of one."""
+    """Return the scope of the nearest enclosing `CheckpointedTaskGroup`; None outside a group."""
     while task_group is not None:
         scope = getattr(task_group, "checkpoint_scope", None)
         if isinstance(scope, CheckpointScope):
@@ -84,26 +85,27 @@ class JobSettings:
     aws_conn_id: str | None = None
 
     def hook(self) -> CheckpointStorageHook:
-        """Give the hook that opens the storage."""
+        """Return the hook that opens the storage."""
         return CheckpointStorageHook(self.storage, self.aws_conn_id)
 
-    def coordinator(self, store: ObjectStore | None = None) -> checkpoint.Coordinator:
-        """Give the job's coordinator, which reports what it decides to Airflow's metrics.
+    def coordinator(self, store: ObjectStore | None = None, *, waits: bool = False) -> checkpoint.Coordinator:
+        """Return the job's coordinator, which reports its decisions to Airflow's metrics.
 
         Args:
-            store: the storage, where the caller has opened it.
+            store: the storage, if the caller has opened it.
+            waits: wait for a storage that temporarily refuses; see `CheckpointStorageHook.open_store`.
 
         Raises:
             CairnError: the storage or the connection cannot be used.
         """
-        return checkpoint.Coordinator(store or self.hook().open_store(), self.job, after_swap=metrics.report)
+        return checkpoint.Coordinator(store or self.hook().open_store(waits=waits), self.job, after_swap=metrics.report)
 
     @contextmanager
     def naming_connection(self) -> Iterator[None]:
-        """Let a refusal by an S3 store that is raised in the block also say whose credentials were refused.
+        """Add the connection's id to an S3 store's refusal that is raised in the block.
 
         Raises:
-            ForbiddenError: the block's own, with the connection's id.
+            ForbiddenError: the block's own error, with the connection's id.
         """
         with naming_connections(aws_conn_id=self.aws_conn_id):
             yield
@@ -111,13 +113,13 @@ class JobSettings:
 
 @contextmanager
 def naming_connections(**conn_ids: str | None) -> Iterator[None]:
-    """Let a refusal by an S3 store that is raised in the block also say whose credentials there are.
+    """Add the connections and the remedy to an S3 store's refusal that is raised in the block.
 
     Args:
-        **conn_ids: Airflow's connections by the arguments that name them; None: boto3's own chain.
+        **conn_ids: Airflow's connections by argument name; None: boto3's own chain.
 
     Raises:
-        ForbiddenError: the block's own, with the connections' ids.
+        ForbiddenError: the block's own error, with the connections' ids.
     """
     try:
         yield
@@ -125,16 +127,16 @@ def naming_connections(**conn_ids: str | None) -> Iterator[None]:
         if not str(error.fields.get("store", "")).startswith("s3://"):
             raise
         whose = {name: conn_id or "none, so boto3's own chain" for name, conn_id in conn_ids.items()}
-        raise ForbiddenError(error.message, **{**error.fields, **whose}) from error
+        raise ForbiddenError(then_clear(error.message), **{**error.fields, **whose}) from error
 
 
 def is_rendered_later(value: object) -> bool:
-    """Tell whether a value is known only when the task runs: a Jinja template or another task's result."""
+    """Return whether a value is known only at run time: a Jinja template or another task's result."""
     return isinstance(value, XComArg) or (isinstance(value, str) and ("{{" in value or "{%" in value))
 
 
 class NamesJob(Protocol):
-    """A task or group that names a job, as the DAG file has it."""
+    """A task or group with a job and a storage, as the DAG file declares them."""
 
     @property
     def storage(self) -> str | None:
@@ -146,7 +148,7 @@ class NamesJob(Protocol):
 
 
 def is_same_job(one: NamesJob, other: NamesJob) -> bool:
-    """Tell whether two name one job, however they spell its storage; a template is equal to the same text alone."""
+    """Return whether two tasks name one job, however they spell its storage; a template equals only the same text."""
     return one.job == other.job and _place(one.storage) == _place(other.storage)
 
 
@@ -156,13 +158,13 @@ def _place(storage: str | None) -> StorageUri | str | None:
 
 @contextmanager
 def naming(**where: str | None) -> Iterator[None]:
-    """Let an error of ours that is raised in the block also say which task or group it is about.
+    """Add the task or group to an error of Cairn that is raised in the block.
 
     Args:
         **where: `task` or `group` and its id.
 
     Raises:
-        CairnError: the block's own, of the same class, with these facts added.
+        CairnError: the block's own error, of the same class, with these facts added.
     """
     try:
         yield
@@ -171,12 +173,12 @@ def naming(**where: str | None) -> Iterator[None]:
 
 
 def check_storage_and_job(storage: object, job: object, **where: str | None) -> None:
-    """Check both where the DAG is parsed, as far as they are known there (semantics W1); `where` is for messages.
+    """Check storage and job when the DAG is parsed, as far as known (semantics W1); `where` is for error messages.
 
     Raises:
-        InvalidConfigError: one of them is missing.
-        UnsupportedStorageError: the URI's scheme is none of ours.
-        InvalidKeyError: the URI is not of an accepted form.
+        InvalidConfigError: storage or job is missing.
+        UnsupportedStorageError: the URI's scheme is not supported.
+        InvalidKeyError: the URI has no accepted form.
         InvalidNameError: the job's name is outside the grammar.
     """
     if storage is None:
@@ -191,11 +193,11 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
         if not is_rendered_later(storage):
             parse_storage_uri(storage)
         if not is_rendered_later(job):
-            check_job(job)  # type: ignore[arg-type]  # anything may be here; the check refuses what is no text
+            check_job(job)  # type: ignore[arg-type]  # any type may come; the check refuses all but texts
 
 
 def check_target_named(target: object, **where: str | None) -> None:
-    """Refuse a task that names no place for savepoints: what the job's record says of one is not followed (W10).
+    """Refuse a task without a target for savepoints: a target that only the job's record names is not used (W10).
 
     Raises:
         InvalidConfigError: no target is given.
@@ -208,18 +210,18 @@ def check_target_named(target: object, **where: str | None) -> None:
 
 
 def check_savepoint_target(target: object, storage: object, job: object, **where: str | None) -> None:
-    """Check where savepoints are to lie, as far as it is known where the DAG is parsed (semantics P1).
+    """Check the target of savepoints, as far as it is known when the DAG is parsed (semantics P1).
 
     Args:
-        target: URI of the folder below which each gets its own; None: none is named.
+        target: URI of the folder below which each savepoint gets its own; None: no target.
         storage: the storage URI.
         job: the job's name.
-        **where: `task` or `group` and its id, for the message.
+        **where: `task` or `group` and its id, for the error message.
 
     Raises:
-        SavepointRefusedError: it lies in the job's own folder, or is the storage's root.
-        UnsupportedStorageError: the URI's scheme is none of ours.
-        InvalidKeyError: the URI is not of an accepted form.
+        SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
+        UnsupportedStorageError: the URI's scheme is not supported.
+        InvalidKeyError: the URI has no accepted form.
     """
     if target is None or is_rendered_later(target):
         return
@@ -230,10 +232,10 @@ def check_savepoint_target(target: object, storage: object, job: object, **where
 
 
 def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:
-    """Check that the keys of a stage's files are not longer than S3 takes; pure, as soon as storage and job are known.
+    """Check that the keys of a stage's files are not too long for S3; pure, as soon as storage and job are known.
 
     Raises:
-        InvalidConfigError: they may become longer, so that a write would fail late.
+        InvalidConfigError: a key may become too long, so that a write would fail late.
     """
     if is_rendered_later(storage) or is_rendered_later(job):
         return
@@ -253,11 +255,11 @@ def check_room(storage: object, job: object, stage: str, **where: str | None) ->
 
 
 def rendered_settings(task: Any) -> JobSettings:
-    """Read the rendered settings off a task that runs.
+    """Return the rendered settings of a running task.
 
     Raises:
-        UnsupportedStorageError: the URI's scheme is none of ours.
-        InvalidKeyError: the URI is not of an accepted form.
+        UnsupportedStorageError: the URI's scheme is not supported.
+        InvalidKeyError: the URI has no accepted form.
         InvalidNameError: the job's name is outside the grammar.
     """
     return JobSettings(parse_storage_uri(task.storage), check_job(task.job), task.aws_conn_id)

@@ -1,23 +1,42 @@
-"""What a task says that finds its epoch completed or failed, or its window read, and so has nothing to do."""
+"""Messages of a task that has nothing to do: its epoch is completed or has failed, or its window was read."""
 
 from __future__ import annotations
 
+import logging
 import shlex
 from typing import TYPE_CHECKING
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from ..checkpoint.answers import AlreadyRead, EpochCompleted, Failed
-from ..checkpoint.decisions.rewinds import target
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head
-from ..checkpoint.sources.already_read import AGAIN
+from ..checkpoint.rules.rewinds import target
 from ..storage.uris import StorageUri
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
+log = logging.getLogger("airflow_cairn")
+
+
+THEN = "Then clear this task, with Downstream"
+"""The ending of a message that has said what to fix."""
+
+
+def then_clear(message: str) -> str:
+    """Return a message that ends with the step after the fix; a message that already does stays unchanged."""
+    return message if message.endswith(THEN) else f"{message}. {THEN}"
+
+
+def skipping(why: str) -> AirflowSkipException:
+    """Return the error that skips a task, and log why: Airflow's own log line hides the reason in a field."""
+    log.info("skipped: %s", why)
+    return AirflowSkipException(why)
+
 
 def already_completed(coordinator: Coordinator, storage: StorageUri, answer: EpochCompleted) -> str:
-    """Say that an epoch is done, which checkpoint holds it, and how to run it again all the same."""
+    """Return the message that an epoch is completed: which checkpoint holds it, and how to run it again anyway."""
     head = coordinator.head()
     to = target(head, answer.checkpoint)
     if to is None:
@@ -34,7 +53,7 @@ def already_completed(coordinator: Coordinator, storage: StorageUri, answer: Epo
 
 
 def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
-    """Say that another run has read the run's input, which checkpoint holds it, and how to read it all the same."""
+    """Return the message that another run has read the input: which checkpoint holds it, and how to read it anyway."""
     if answer.source:
         return (
             f"the run {layout.run_id_of(answer.epoch)} is skipped, for its source {answer.source!r} has nothing left "
@@ -51,12 +70,12 @@ def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
     return (
         f"the run {layout.run_id_of(answer.epoch)} is skipped: checkpoint {answer.checkpoint} has read "
         f"{answer.window}, and reading it again would count it twice. {back}. To read it once more on top of the "
-        f"state: {AGAIN}"
+        f"state, {answer.again}"
     )
 
 
 def already_failed(run_id: str, answer: Failed) -> str:
-    """Say that an epoch is not tried again by itself, why, and what a person can do."""
+    """Return the message that an epoch is not tried again by itself: why, and what a user can do."""
     return (
         f"epoch {run_id} has failed and is not tried again: checkpoint {answer.checkpoint}, attempt {answer.attempt}: "
         f"{answer.detail}. The next DAG run starts from the last completed checkpoint. To go on with this one, clear "

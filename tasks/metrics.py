@@ -1,8 +1,8 @@
-"""Cairn's metrics: what each swap of a job's head has changed, through Airflow's own metrics (`[metrics]`).
+"""Cairn's metrics: the changes of each swap of a job's head, reported through Airflow's own metrics (`[metrics]`).
 
-There is no race. A version of the head is written by one process, and only that one reports what the version changed. A
-process that dies after its swap and before the packets has reported nothing, so a metric may be lost and is never
-doubled. Each swap reports all gauges, so one that was lost or came late is mended by the next swap.
+There is no race. One process writes a version of the head, and only that process reports the version's changes. If it
+dies after its swap and before sending, the metrics are lost, but never doubled. Each swap reports all gauges, so the
+next swap corrects a gauge that was lost or came late.
 """
 
 from __future__ import annotations
@@ -12,16 +12,68 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
+from ..checkpoint.documents.entries import EndedEntry, RestoreRecord, SavepointEntry
 from ..checkpoint.documents.head import Head
-from ..checkpoint.reasons import Reason, Status
-from ..checkpoint.views import happened
+from ..checkpoint.reasons import DECLINES, Reason, Status
 from ..hooks.versions import metrics as airflow_metrics
+
+# Derives the events of a swap of the head from the version before and the version after.
+#
+# Each version follows exactly one other, and one process wrote it. Only that process reports these events, so each
+# event is reported at most once.
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """The events of one swap."""
+
+    triggered: int
+    """Opened attempts, and triggers that failed before their checkpoint had an id."""
+    completed: tuple[EndedEntry, ...]
+    failed: tuple[EndedEntry, ...]
+    """Attempts that ended without completing, for any reason, except those that a pause ended and that go on."""
+    failed_triggers: tuple[Reason, ...]
+    """The reasons of triggers that failed before their checkpoint had an id (semantics O1)."""
+    failovers: int
+    """Attempts opened because a stage of the one before had failed, or because the DAG's stages had changed."""
+    restores: tuple[RestoreRecord, ...]
+    savepoints: tuple[SavepointEntry, ...]
+    """Savepoints that have completed or failed."""
+
+
+def changes_between(old: Head, new: Head) -> Happened:
+    """Return the events between one version of the head and the next."""
+    known = {entry.id for entry in old.history}
+    ended = tuple(entry for entry in new.history if entry.id not in known)
+    failed = tuple(entry for entry in ended if entry.status is Status.FAILED and not entry.paused)
+    # The history does not contain a trigger that failed without an id: only the counter and the declined request show
+    # it.
+    without_id = new.counters.failed - old.counters.failed - len(failed)
+    pending = {entry.epoch for entry in new.pending} - {entry.epoch for entry in old.pending if entry in new.pending}
+    restored = new.counters.restored - old.counters.restored
+    over = {entry.id for entry in old.savepoints if entry.ended}
+    return Happened(
+        triggered=new.counters.triggered - old.counters.triggered,
+        completed=tuple(entry for entry in ended if entry.status is Status.COMPLETED),
+        failed=failed,
+        failed_triggers=tuple(each.reason for each in new.declined[-without_id:]) if without_id > 0 else (),
+        failovers=sum(_follows_failed_stage(new, epoch) for epoch in pending),
+        restores=new.restores[-restored:] if restored > 0 else (),
+        savepoints=tuple(entry for entry in new.savepoints if entry.ended and entry.id not in over),
+    )
+
+
+def _follows_failed_stage(head: Head, epoch: str) -> bool:
+    """Return whether the epoch's attempt before its pending one ended because a stage had failed."""
+    before = next(head.ended_of_epoch(epoch), None)
+    return before is not None and (before.reason is Reason.JOB_FAILOVER_REGION or before.reason in DECLINES)
+
 
 log = logging.getLogger("airflow_cairn")
 
 
 class Kind(StrEnum):
-    """What a metric is, as StatsD and Airflow call it."""
+    """The kind of a metric, in the words of StatsD and Airflow."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -30,16 +82,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric; `docs/reference/metrics.md` says what it means."""
+    """One metric; `docs/reference/metrics.md` explains it."""
 
     name: str
     kind: Kind
     by_reason: bool = False
-    """Whether it has the tag `reason`, beside `job_name`, which all have."""
+    """Whether it has the tag `reason`, besides `job_name`, which all have."""
 
     def send(self, job: str, value: int, reason: Reason | None = None) -> None:
-        """Give one value to Airflow's metrics; a counter that counts nothing is not sent."""
-        # Not `job`: that is Prometheus' own label for where a value was read.
+        """Send one value to Airflow's metrics; a counter's zero is not sent."""
+        # Not `job`: Prometheus uses that label for the source of a value.
         tags = {"job_name": job} | ({"reason": str(reason)} if reason is not None else {})
         if self.kind is Kind.GAUGE:
             airflow_metrics.sink.gauge(self.name, value, tags=tags)
@@ -82,25 +134,25 @@ METRICS = (
     SAVEPOINTS_COMPLETED,
     SAVEPOINTS_FAILED,
 )
-"""All that there are, in the order of the documentation."""
+"""All metrics, in the order of the documentation."""
 
 
 @cache
 def initialize() -> None:
-    """Configure Airflow's metrics for what is reported here, once in a process, as Airflow's own processes do.
+    """Configure Airflow's metrics for these reports, once in a process, as Airflow's own processes do.
 
-    A task's process has done so itself. The triggerer and the API server configure another copy of the same module,
-    and of this one nothing would be sent.
+    A task's process has already done so. The triggerer and the API server configure another copy of the same module;
+    without this call, nothing would be sent from this copy.
     """
     airflow_metrics.configure()
 
 
 def report(old: Head, new: Head) -> None:
-    """Report a swap that this process has won. Metrics that cannot be sent are logged, and change nothing else.
+    """Report a swap that this process has won. Errors in sending are logged, and change nothing else.
 
     Args:
-        old: the version that was decided on.
-        new: the version that took its place.
+        old: the version on which the change was decided.
+        new: the version that replaced it.
     """
     try:
         initialize()
@@ -111,7 +163,7 @@ def report(old: Head, new: Head) -> None:
 
 
 def _events(old: Head, new: Head) -> None:
-    job, found = new.job, happened.between(old, new)
+    job, found = new.job, changes_between(old, new)
     TRIGGERED.send(job, found.triggered)
     for entry in found.completed:
         COMPLETED.send(job, 1)
@@ -132,7 +184,7 @@ def _gauges(head: Head) -> None:
     latest = head.latest_completed()
     if latest is not None:
         SIZE.send(head.job, latest.size_bytes)
-        # A rewind goes back to an older checkpoint, and the job has completed the newer one all the same.
+        # After a rewind the job is at an older checkpoint, but it has completed the newer one all the same.
         ends = (entry.ended_at_ms for entry in head.history if entry.status is Status.COMPLETED)
         COMPLETED_AT.send(head.job, max(latest.completed_at_ms, *ends) // 1000)
     PENDING.send(head.job, len(head.pending))

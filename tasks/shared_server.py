@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING
 from airflow.sdk.api.client import get_hostname
 from airflow.sdk.log import mask_secret
 
+from ..checkpoint.documents.server_record import ANYWHERE, ServerEntry, ServerState
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.rules.server import LEASE_MS, StartIt, WaitForIt
 from ..checkpoint.runtime import system_runtime
-from ..checkpoint.servers.decisions import LEASE_MS, StartIt, WaitForIt
-from ..checkpoint.servers.record import ANYWHERE, ServerEntry, ServerState
 from ..hooks.session_server import ServerStart, StartingServer, last_words, local_state_folder, session_secret
 from ..hooks.spark_connect import connect_server
 from ..spark.execution.job_server import Heard, hear
-from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES
+from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, s3_conf
 from ..spark.remote.channel import ServerUnreachableError
-from ..spark.remote.machine import this_machine
 from ..spark.remote.register import ServerRegister
-from ..spark.remote.server import LOOPBACK, ConnectServer, server_of
+from ..spark.remote.server import LOOPBACK, ConnectServer, ServerTask, server_of, server_token, this_machine
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
-from ..spark.remote.server_task import ServerTask
-from ..spark.remote.server_token import server_token
 from ..storage.clock import system_sleep
 from ..storage.errors import CairnError
 from .connect_session import ConnectSession
@@ -37,22 +34,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 LOOK_S = 1.0
-"""Between two looks at a server that starts."""
+"""Delay between two looks at a server that starts."""
 RENEW_S = 20.0
 SILENCE_MS = 2 * LEASE_MS
-"""A server on another machine that renews its lease and does not answer for so long cannot be reached from here."""
+"""Time after which a server on another machine that renews its lease but does not answer counts as unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedServer:
-    """The server of one job, or of one of its epochs, as a stage on this machine uses it.
+    """The server of one job, or of one of its epochs, as used by a stage on this machine.
 
     Args:
-        session: what the author asks for.
-        conn_id: the Spark connection that it is started with.
-        settings: of the job.
-        coordinator: of the job.
-        epoch: the stage's.
+        session: the author's options.
+        conn_id: the Spark connection with which it is started.
+        settings: the job's settings.
+        coordinator: the job's coordinator.
+        epoch: the stage's epoch.
     """
 
     session: ConnectSession
@@ -62,15 +59,15 @@ class SharedServer:
     epoch: str
 
     def take(self, gone: str = "") -> tuple[str, ConnectServer]:
-        """Give a server that listens, and its nonce; start one, or wait for the stage that starts it.
+        """Return a listening server, and its nonce; start one, or wait for the stage that starts it.
 
         Args:
-            gone: nonce of a server that turned out not to be usable.
+            gone: nonce of a server that could not be used.
 
         Raises:
             InvalidConfigError: there is no secret, or the Spark connection starts no server.
-            ServerStartError: it ended before it was up.
-            ServerUnreachableError: it is up, and this machine does not reach it.
+            ServerStartError: the server ended before it was up.
+            ServerUnreachableError: the server is up, and this machine does not reach it.
             CairnError: the record of the servers cannot be read or written.
         """
         secret = session_secret(self.session.secret_conn_id)
@@ -98,7 +95,7 @@ class SharedServer:
                     silent = ""
                 found = self._start(register, nonce, secret)
             if found is None:
-                # It was replaced while it started, and its driver may come up yet: its nonce is not to count again.
+                # The server was replaced while it started, and its driver may come up yet: do not use its nonce again.
                 nonce = runtime.new_token()
                 system_sleep(LOOK_S)
                 continue
@@ -120,21 +117,21 @@ class SharedServer:
                 system_sleep(LOOK_S)
                 continue
             if isinstance(answer, StartIt) and self.session.bind_address is not None and register.find(nonce):
-                # It lives, and not where it says: the next one would say the same.
+                # The server lives, but not at its recorded address: the next look would find the same.
                 register.drop(nonce)
                 raise _unreached(server)
             tell_end(found.nonce, heard)
             gone, nonce = found.nonce, runtime.new_token()
 
     def why_lost(self, nonce: str, server: ConnectServer, *, waits: bool) -> Heard | None:
-        """Say what is heard of a server that a stage could not use, if it is gone; None where it lives.
+        """Return the evidence that a server, which a stage could not use, is gone; None if it lives.
 
-        A server that does not answer, and one whose Spark does not, is gone once its lease has ended (0043).
+        A server that does not answer, or whose Spark does not, is gone once its lease has ended (0043).
 
         Args:
-            nonce: of the server.
-            server: where it is reached.
-            waits: whether to wait until it has renewed its lease, or has not; it waits for one that is silent too.
+            nonce: the server's nonce.
+            server: the server's address.
+            waits: whether to wait until the server has renewed its lease, or has failed to, also for a silent server.
         """
         heard = hear_of(server)
         if heard in (Heard.NOTHING, Heard.STRANGER):
@@ -158,10 +155,10 @@ class SharedServer:
             system_sleep(LOOK_S)
 
     def local_state(self, nonce: str) -> dict[str, str]:
-        """Give the conf by which an application finds the copies of state beside its server (semantics V3).
+        """Return the conf with which an application finds the copies of state beside its server (semantics V3).
 
         Args:
-            nonce: of the server.
+            nonce: the server's nonce.
         """
         if self.session.local_state_mb == 0:
             return {}
@@ -191,13 +188,13 @@ class SharedServer:
                     renewed_s = 0.0
                     register.renew(nonce)
         except Exception:
-            # No other stage is to wait for it.
+            # No other stage should wait for it.
             register.drop(nonce)
             raise
 
     def _how(self, nonce: str, secret: str) -> ServerStart:
         storage, job, address = self.settings.hook(), self.settings.job, self.session.bind_address
-        from ..spark.remote.server_certificate import identity
+        from ..spark.remote.server_identity import certificate
 
         token = self._token(nonce, secret)
 
@@ -208,8 +205,7 @@ class SharedServer:
                 nonce=nonce,
                 limits=self.session.limits(),
                 folder=folder,
-                endpoint=storage.endpoint,
-                region=storage.region,
+                s3=s3_conf(storage.s3_options),
                 bind_address=address,
                 host=None if address is None or folder is None else _host(address),
                 local_state=self.session.local_state_mb > 0,
@@ -221,17 +217,17 @@ class SharedServer:
             name=f"{job} sessions",
             nonce=nonce,
             token=token,
-            identity=identity(token),
+            identity=certificate(token),
             environment=storage.driver_environment(),
             task=task,
         )
 
     def _server(self, entry: ServerEntry, secret: str) -> ConnectServer:
-        from ..spark.remote.server_certificate import authority
+        from ..spark.remote.server_identity import certificate_authority
 
         token = self._token(entry.nonce, secret)
         made = server_of(entry.host or LOOPBACK, entry.port, token=token, use_ssl=True)
-        return replace(made, authority=authority(token))
+        return replace(made, authority=certificate_authority(token))
 
     def _token(self, nonce: str, secret: str) -> str:
         token = server_token(secret, str(self.settings.storage), self.settings.job, nonce)
@@ -240,8 +236,8 @@ class SharedServer:
 
 
 def _host(address: str) -> str:
-    """Give the name or address by which other machines reach a server here; one that is none would fail each stage."""
-    # At an address that stands for all of the machine's, it is reached by the name that Airflow knows it by.
+    """Return the name or address by which other machines reach a server here; an invalid one would fail each stage."""
+    # A wildcard address cannot be reached: use the machine's name as Airflow knows it.
     host = get_hostname() if address == ANY_ADDRESS else address
     try:
         server_of(host, use_ssl=True)
@@ -264,28 +260,28 @@ def _unreached(server: ConnectServer) -> ServerUnreachableError:
 
 
 def tell_end(nonce: str, heard: Heard) -> None:
-    """Log that a server is gone, and what it said last if it ran on this machine.
+    """Log that a server is gone, and the end of its log if it ran on this machine.
 
     Args:
-        nonce: of the server.
-        heard: what shows that.
+        nonce: the server's nonce.
+        heard: the evidence.
     """
     said = last_words(nonce)
     log.warning("the Spark server %s is gone: %s.%s", nonce, heard, f" The end of its log:\n{said}" if said else "")
 
 
 def hear_of(server: ConnectServer) -> Heard:
-    """Ask what listens where a server of the job was.
+    """Ask the process that listens at a server's address.
 
     Args:
-        server: of the job.
+        server: the job's server.
     """
     assert server.authority is not None  # each server that Cairn runs has one
     return hear(server.host, server.port, server.authority)
 
 
 class _Leases:
-    """Leases as one stage sees them: one is over too once it has not been renewed for its length, whatever it says.
+    """Leases as one stage sees them: a lease also ends if it was not renewed for its whole length.
 
     The clock of the machine that wrote it may have been ahead.
 
@@ -299,10 +295,10 @@ class _Leases:
         self._since_ms = 0
 
     def is_over(self, entry: ServerEntry) -> bool:
-        """Tell whether an entry has stayed as it is for so long.
+        """Return whether an entry has stayed unchanged for a lease's length.
 
         Args:
-            entry: as it was just read.
+            entry: the entry as just read.
         """
         if entry != self._seen:
             self._seen, self._since_ms = entry, self._now_ms()

@@ -1,15 +1,14 @@
-"""Stages whose tasks have ended without an acknowledgement, so that no task is left to wait for.
+"""Stages whose tasks have ended without an acknowledgement, so that the checkpoint waits in vain.
 
-A user has marked them, their last try was killed and no callback reported it, an attempt that ended took their work
-along, or their acknowledgement was deleted: the store tells which.
+A user has marked them, their last try was killed and no callback reported it, an ended attempt discarded their work, or
+their acknowledgement was deleted: the store tells which.
 
 Airflow has no hook for that, and the driver of a marked task is simply ended. The task that waits for the checkpoint
-begins when the stages' tasks have ended, so it can ask what became of those that have not acknowledged.
+begins when the stages' tasks have ended, so it can ask for the states of those that have not acknowledged.
 
-No acknowledgement is missed: an operator ends its task as a success only after its acknowledgement counted, and
-the checkpoint is looked at once more after the tasks. Nor is a failover missed: a stage
-whose task runs, or will be tried again, opens the next attempt. So not all of the missing stages have ended, and the
-attempt is another one.
+No acknowledgement is missed: an operator ends its task as a success only after its acknowledgement counted, and the
+checkpoint is looked at once more after the tasks. Nor is a failover missed: a stage whose task runs, or will be
+retried, opens the next attempt. Then not all of the missing stages have ended, and the attempt is another one.
 """
 
 from __future__ import annotations
@@ -18,21 +17,25 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint.answers import Progress, Waiting
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from ..checkpoint.answers import Progress, Restarted, Waiting
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.errors import CheckpointFailedError
+from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from ..hooks.airflow_api import AirflowApiHook, AirflowApiRefusedError
 from ..hooks.clear_body import TaskRef
-from .clearing import Where
+from .clearing import SUCCESS, Where, compare_and_clear
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
+
 ENDED = frozenset({"success", "failed", "upstream_failed", "removed"})
-"""Airflow's states of a task that it does not run again by itself. A skipped one was acknowledged for."""
+"""Airflow's states of a task that it does not run again by itself. For skipped tasks, another task acknowledges."""
 
 
-class NobodyAcknowledgesError(CheckpointFailedError):
-    """No task is left that acknowledges for a stage that the checkpoint waits for; only a user can go on from there."""
+class StagesEndedError(CheckpointFailedError):
+    """A stage that the checkpoint waits for has no task left to acknowledge; only a user can go on from there."""
 
     retry_cures = False
 
@@ -51,14 +54,14 @@ def check_awaited(
     Args:
         job: the job's name.
         epoch: the epoch's name.
-        before: how far the checkpoint was before Airflow was asked.
-        now: how far it is after that.
-        stages: the tasks that were asked about, by uid of the stage; all that were missing before.
-        states: what Airflow says of them.
-        why: says of a stage why it has not acknowledged, as far as the store tells.
+        before: the checkpoint's progress before Airflow was asked.
+        now: the checkpoint's progress afterwards.
+        stages: the tasks that were asked about, by the stage's uid; all that were missing before.
+        states: Airflow's states of the tasks.
+        why: returns why a stage has not acknowledged, as far as the store tells.
 
     Raises:
-        NobodyAcknowledgesError: the same attempt waits, and the tasks of all stages that it waits for have ended.
+        StagesEndedError: the same attempt waits, and the tasks of all stages that it waits for have ended.
     """
     if not isinstance(before, Waiting) or not isinstance(now, Waiting) or before.checkpoint != now.checkpoint:
         return
@@ -70,7 +73,7 @@ def check_awaited(
     ):
         return
     named = "; ".join(f"{_name(task)} ({states[task]}): {why(uid)}" for uid, task in missing.items())
-    raise NobodyAcknowledgesError(
+    raise StagesEndedError(
         f"checkpoint {now.checkpoint} cannot complete: tasks have ended although their stages have not acknowledged: "
         f"{named}. Nothing of this epoch counts before they have run. Clear them with Downstream, and this task with "
         "them",
@@ -83,22 +86,23 @@ def check_awaited(
 def check_expected(job: str, epoch: str, now: Progress, where: Where) -> None:
     """Check that the DAG file still has every stage that the checkpoint waits for.
 
-    Airflow removes the task of one that it has no more, so nothing would end the wait but the checkpoint's timeout.
+    Airflow removes the task of a stage that is gone from the DAG file: only the checkpoint's timeout would end the
+    wait.
 
     Args:
         job: the job's name.
         epoch: the epoch's name.
-        now: how far its checkpoint is.
+        now: the checkpoint's progress.
         where: the run's tasks, as the DAG file has them now.
 
     Raises:
-        NobodyAcknowledgesError: it lacks some; the text names them and the ways on.
+        StagesEndedError: the file lacks some stages; the message names them and the ways on.
     """
     if not isinstance(now, Waiting):
         return
     removed = where.removed(now.missing)
     if removed:
-        raise NobodyAcknowledgesError(
+        raise StagesEndedError(
             f"checkpoint {now.checkpoint} cannot complete: {where.ways_on_without(removed)}",
             job=job,
             epoch=run_id_of(epoch),
@@ -113,16 +117,16 @@ def _name(task: TaskRef) -> str:
 log = logging.getLogger("airflow_cairn")
 
 SKIPPED = "skipped"
-"""Airflow's state of such a task."""
+"""Airflow's state of a skipped task."""
 
 
 def states_of(ti: Any, tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
-    """Ask Airflow for the states of some tasks of a task's own DAG run; one that it does not know is missing."""
+    """Ask Airflow for the states of some tasks of this DAG run; a task that Airflow does not know has no entry."""
     wanted = set(tasks)
     plain = sorted(task.task_id for task in wanted if task.map_index < 0)
     found = {TaskRef(task_id): state for task_id, state in _states(ti, plain).items()} if plain else {}
     for task_id in sorted({task.task_id for task in wanted if task.map_index >= 0}):
-        # One question each: Airflow names instance 1 of `b` as it names the task `b_1`.
+        # One question for each task: in the answer, Airflow names instance 1 of `b` like the task `b_1`.
         states = _states(ti, [task_id])
         for task in wanted:
             name = f"{task_id}_{task.map_index}"
@@ -132,7 +136,7 @@ def states_of(ti: Any, tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
 
 
 def was_skipped(ti: Any, task: TaskRef) -> bool:
-    """Ask Airflow whether it has skipped a task of a task's own DAG run."""
+    """Return whether Airflow has skipped a task of this DAG run."""
     return states_of(ti, [task]).get(task) == SKIPPED
 
 
@@ -143,25 +147,25 @@ def acknowledge_for(
     stages: Mapping[str, TaskRef],
     states: Mapping[TaskRef, str] | None = None,
 ) -> tuple[str, ...]:
-    """Acknowledge in the place of those stages that Airflow has skipped, each once, whichever task does it.
+    """Acknowledge for the stages that Airflow has skipped, each once, whichever task does it.
 
     Args:
-        coordinator: of the job.
+        coordinator: the job's coordinator.
         epoch: the epoch's name.
-        ti: the task instance that runs; of the same DAG run.
+        ti: the running task instance, of the same DAG run.
         stages: their tasks, by uid.
-        states: what Airflow says of these tasks, where it has been asked.
+        states: Airflow's states of these tasks, if known.
 
     Returns:
         The stages that this call acknowledged.
 
     Raises:
-        CheckpointFailedError: a stage that was skipped has to read older epochs' input.
+        CheckpointFailedError: a skipped stage still has to read older epochs' input.
         UnavailableError: the store did not answer.
     """
     if not stages:
         return ()
-    from ..spark.skipped_stage import acknowledge_skipped  # a DAG file does not need it
+    from ..spark.acknowledging import acknowledge_skipped  # a DAG file does not need it
 
     if states is None:
         states = states_of(ti, stages.values())
@@ -175,5 +179,61 @@ def acknowledge_for(
 
 def _states(ti: Any, task_ids: list[str]) -> dict[str, str]:
     states: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
-    # The state of a task that is to run, and is not scheduled yet, is None.
+    # Airflow gives None for a task that is to run but is not scheduled yet.
     return {name: str(state) for name, state in states.get(ti.run_id, {}).items() if state is not None}
+
+
+# The last safety net: stages that have not acknowledged although Airflow shows their tasks as successes (F5).
+#
+# A failover has replaced their output, and the processes that should have cleared them died; or a user marked the task
+# while it ran; or an acknowledgement was deleted. The task that waits for the checkpoint finds them, because it begins
+# when the stages' tasks have ended. A stage's task succeeds by itself only after its acknowledgement counted, so such a
+# task has produced nothing that counts: it runs again, and its begin settles the rest of the try before.
+
+
+def start_again(
+    coordinator: Coordinator,
+    epoch: str,
+    now: Progress,
+    states: Mapping[TaskRef, str],
+    where_of: Callable[[str], Where] | None,
+    conn_id: str | None,
+) -> tuple[str, ...]:
+    """Clear the tasks of stages that have succeeded without an acknowledgement.
+
+    Args:
+        coordinator: the job's coordinator.
+        epoch: the epoch's name.
+        now: the checkpoint's progress.
+        states: Airflow's states of the stages' tasks.
+        where_of: returns the tasks of a run by its id; None: the job has no group, and a user clears.
+        conn_id: the connection to Airflow's API; None: a user clears.
+
+    Returns:
+        The stages whose tasks run again now; none if a user has to clear them.
+
+    Raises:
+        AirflowApiError: the API cannot be reached; asking again may help.
+        UnavailableError: the store did not answer.
+    """
+    if not isinstance(now, Waiting) or where_of is None or conn_id is None:
+        return ()
+    where = where_of(run_id_of(epoch))
+    named = [uid for uid in now.missing if uid in where.tasks and states.get(where.tasks[uid]) == SUCCESS]
+    if not named:
+        return ()
+    note = f"Cairn: checkpoint {now.checkpoint}, attempt {now.attempt} has nothing of this stage, so it runs again"
+
+    def missing() -> tuple[Restarted, ...]:
+        still = coordinator.progress(epoch)
+        same = isinstance(still, Waiting) and still.checkpoint == now.checkpoint
+        return tuple(Restarted(uid, "") for uid in still.missing) if isinstance(still, Waiting) and same else ()
+
+    try:
+        with AirflowApiHook(conn_id) as api:
+            cleared = compare_and_clear(api, where, [Restarted(uid, "") for uid in named], note, missing)
+    except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
+        log.warning("%s must run again and cannot be cleared (%s): %s", ", ".join(named), error, where.remedy(named))
+        return ()
+    log.info("%s", cleared)
+    return cleared.stages

@@ -1,8 +1,8 @@
 """Tests of pipelines: run an application in an epoch on this machine, without Airflow.
 
 Users import the names of `__all__`; the modules below are internal. Named in `pytest_plugins`, this package gives
-pytest its fixtures. Imports the Spark side and all below it, and for a DAG the operators. Never part of a run: no other
-folder imports it, but an example that runs by hand.
+pytest its fixtures. It imports the Spark side and all below it, and the operators for a DAG. No product folder imports
+it, except an example that runs by hand.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ __getattr__ = import_when_used(__name__, _WHERE)
 
 
 def __dir__() -> list[str]:
-    """Give the names that are imported when they are used too: pytest finds fixtures so."""
+    """List the lazily imported names too: pytest finds its fixtures by `dir()`."""
     return [*globals(), *_WHERE]

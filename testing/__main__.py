@@ -1,4 +1,4 @@
-"""`python -m airflow_cairn.testing FILE …`: runs an application by hand, and shows what it wrote."""
+"""`python -m airflow_cairn.testing FILE …`: runs an application by hand, and shows its outputs."""
 
 from __future__ import annotations
 

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 def run_application(
     spark: SparkSession, application: str | os.PathLike[str], *arguments: str, **options: Any
 ) -> Written:
-    """Run an application as a SparkEpochOperator does, but in this process: `Epoch.current()` is an epoch made for it.
+    """Run an application in this process; its `Epoch.current()` is a local epoch.
 
     Args:
-        spark: the session that it gets, if it takes it from the epoch or by `getOrCreate()`.
+        spark: the session that the application gets from the epoch or by `getOrCreate()`.
         application: the Python file.
         *arguments: `application_args`.
-        **options: what `local_epoch` takes: `inputs`, `state`, `start` and so on.
+        **options: arguments of `local_epoch`: `inputs`, `state`, `start` and so on.
 
     Returns:
-        What the stage has left.
+        The outputs of the stage.
 
     Raises:
-        InvalidConfigError: there is no such file.
-        InvalidStateError: it ended without opening an epoch.
-        SystemExit: it has exited with a status other than 0.
+        InvalidConfigError: the file is missing.
+        InvalidStateError: the application ended without opening an epoch.
+        SystemExit: the application exited with a status other than 0.
     """
     epoch = local_epoch(spark, **options)
     run_in(epoch, application, arguments)
@@ -44,12 +44,12 @@ def run_application(
 
 
 def run_in(epoch: Epoch, application: str | os.PathLike[str], arguments: Sequence[str]) -> None:
-    """Run an application file, for which this is the current epoch.
+    """Run an application file with this current epoch.
 
     Raises:
-        InvalidConfigError: there is no such file.
-        InvalidStateError: it ended without opening an epoch.
-        SystemExit: it has exited with a status other than 0.
+        InvalidConfigError: the file is missing.
+        InvalidStateError: the application ended without opening an epoch.
+        SystemExit: the application exited with a status other than 0.
     """
     path = Path(application)
     if not path.is_file():
@@ -69,7 +69,7 @@ def run_in(epoch: Epoch, application: str | os.PathLike[str], arguments: Sequenc
 
 @contextmanager
 def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """Have the process look as if the file had been started: its arguments, and modules that lie beside it."""
+    """Set up the process as if it had started the file: its arguments, and imports of modules beside it."""
     argv, found = sys.argv, list(sys.path)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))

@@ -1,4 +1,4 @@
-"""`run_by_hand`: runs an application on this machine, as a command line says, and shows what it wrote."""
+"""`run_by_hand`: runs an application on this machine from a command line, and shows its outputs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _FORMATS: dict[str, tuple[str, dict[str, str]]] = {
     ".json": ("json", {}),
     ".parquet": ("parquet", {}),
 }
-"""By the end of a file's name: how Spark reads it."""
+"""Spark's reader for each file suffix."""
 
 
 def run_by_hand(*words: str, spark: SparkSession | None = None) -> int:
-    """Run an application without Airflow, and show what it wrote.
+    """Run an application without Airflow, and show its outputs.
 
     Args:
-        *words: the file, then what `python -m airflow_cairn.testing --help` lists.
-        spark: the session; None: a small one of its own.
+        *words: the file, then the arguments that `python -m airflow_cairn.testing --help` lists.
+        spark: the session; None starts a small one.
 
     Returns:
-        The exit status: 2 where something that was given is wrong. What the application raises comes out as it is.
+        The exit status: 2 if an argument is wrong. Errors of the application propagate.
     """
-    # argparse takes what follows `--` only where no option stands between it and the file.
+    # argparse accepts arguments after `--` only if no option stands between it and the file.
     at = words.index("--") if "--" in words else len(words)
     given = _parser().parse_args(words[:at])
     try:

@@ -1,4 +1,4 @@
-"""`assert_exactly_once`: the stages of a DAG, each with what runs it, in an order that has upstreams first."""
+"""`assert_exactly_once`: a DAG's stages with their runners, upstreams first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..checkpoint import CheckpointConfig, InvalidConfigError, Slice
 from ..operators.graph.declaration import TriggerOperator
 from ..operators.graph.stages import StageTask, instances_of, is_stage
 from ..operators.stage.function import SparkEpochFunctionOperator
+from ..operators.stage.submit_options import folder_of, place_beside
 from ..operators.trigger.operator import TriggerCheckpointOperator
 from ..spark.epoch import Epoch
 from .application import run_in
@@ -30,35 +31,34 @@ def assert_exactly_once(
     windows: Sequence[tuple[Moment, Moment]] | None = None,
     spark: SparkSession | None = None,
 ) -> int:
-    """Run the stages of a DAG on this machine, with a driver killed at each of its writes, and compare what comes out.
+    """Run a DAG's stages on this machine, kill a driver after each of its writes, and compare the checkpoints.
 
-    The epochs run once without a kill. Then each driver of the last epoch is killed after each of its writes: its stage
-    is tried again, the epoch goes on, and its checkpoint must hold the same states, tables and values.
+    The epochs run once without a kill. Then each driver of the last epoch is killed after each of its writes; its stage
+    is retried, the epoch goes on, and its checkpoint must hold the same states, tables and values.
 
     Args:
         dag: the DAG, with one `CheckpointedTaskGroup`.
         kill: uids of the stages whose drivers are killed; None: all.
-        windows: for each epoch its first moment, and the first one after it; None: two days from the DAG's start date
-            on.
-        spark: the session that the applications get; None: the active one, or a new one.
+        windows: each epoch's first moment, and the first moment after it; None: two days from the DAG's start date on.
+        spark: the applications' session; None: the active one, or a new one.
 
     Returns:
-        How many drivers were killed.
+        The number of drivers killed.
 
     Raises:
-        AssertionError: a checkpoint holds something else after a kill.
-        InvalidConfigError: the DAG has no stages or those of several jobs, `kill` names what is no stage, or what the
-            stages leave depends on more than on what they read: a source, hooks, `at_least_once`, `unaligned`.
+        AssertionError: a checkpoint differs after a kill.
+        InvalidConfigError: the DAG has no stages or those of several jobs; `kill` names no stage; or the stages'
+            outputs depend on more than their inputs: a source, hooks, `at_least_once`, `unaligned`.
     """
     plan = plan_of(dag, windows, spark)
     return run_with_kills(plan, [stage.spec.uid for stage in plan.stages] if kill is None else kill)
 
 
 def plan_of(dag: Any, windows: Sequence[tuple[Moment, Moment]] | None, spark: SparkSession | None) -> Plan:
-    """Give the stages of a DAG, in an order in which each follows its upstreams, and what each epoch reads.
+    """Return the stages of a DAG, upstreams first, and the slice of each epoch.
 
     Raises:
-        InvalidConfigError: as of `assert_exactly_once`.
+        InvalidConfigError: see `assert_exactly_once`.
     """
     triggers = [task for task in dag.tasks if isinstance(task, TriggerOperator)]
     if len(triggers) != 1 or not isinstance(triggers[0], TriggerCheckpointOperator):
@@ -115,15 +115,14 @@ def _runner(dag: Any, task: StageTask) -> Callable[[Epoch], object]:
             with epoch:
                 operator.python_callable(epoch, *rendered(list(operator.op_args)), **rendered(dict(operator.op_kwargs)))
         else:
-            run_in(
-                epoch, rendered(operator.application), [str(each) for each in rendered(operator.application_args or [])]
-            )
+            application = place_beside(folder_of(dag), "application", rendered(operator.application))
+            run_in(epoch, application, [str(each) for each in rendered(operator.application_args or [])])
 
     return run
 
 
 def _context(dag: Any, epoch: Epoch) -> dict[str, Any]:
-    """Give what templates of a DAG's arguments mostly name."""
+    """Return the context that templates in a DAG's arguments usually use."""
     found: dict[str, Any] = {"dag": dag, "run_id": epoch.run_id, "params": dict(dag.params)}
     if epoch.slice.start is not None and epoch.slice.end is not None:
         start, end = datetime.fromisoformat(epoch.slice.start), datetime.fromisoformat(epoch.slice.end)

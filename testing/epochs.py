@@ -1,7 +1,7 @@
-"""`local_epoch`: one epoch of one stage on this machine, without Airflow, and what the stage left in it.
+"""`local_epoch`: one epoch of one stage on this machine, without Airflow, and the stage's outputs.
 
-What the stage is to find is made by the real protocol too: its state by an epoch before, its inputs by stages of the
-same epoch. So a test restores and reads as a run does.
+The real protocol also makes what the stage finds: an epoch before writes its state, stages of the same epoch write its
+inputs. So a test restores and reads as a real run does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The job, the stage in it, and which run comes next."""
+    """The job, its stage, and the number of the next run."""
 
     job: LocalJob
     stage: str
@@ -63,10 +63,10 @@ class LocalEpoch(Epoch):
 
     @property
     def written(self) -> Written:
-        """What the stage has left; its DataFrames can be read as long as the folder of the epoch is there.
+        """The outputs of the stage; their DataFrames can be read while the epoch's folder exists.
 
         Raises:
-            InvalidStateError: the block has not ended, or it has declined.
+            InvalidStateError: the block has not ended, or the stage has declined.
         """
         if self._written is None:
             raise InvalidStateError(
@@ -85,17 +85,17 @@ class LocalEpoch(Epoch):
         detail: Mapping[str, Json] | None = None,
         files: Sequence[str | Path] | None = None,
     ) -> LocalEpoch:
-        """Make the epoch after this one, which restores what this one has left; arguments as of `local_epoch`.
+        """Make the next epoch, which restores this epoch's checkpoint; arguments as for `local_epoch`.
 
         Raises:
-            InvalidStateError: this one has not completed.
-            InvalidConfigError: the window is none, or was read before.
+            InvalidStateError: this epoch has not completed.
+            InvalidConfigError: the window is invalid, or was read before.
         """
         _ = self.written
         return _opened(self.spark, self._place.after(), inputs or {}, window_of(start, end, detail), files)
 
     def __enter__(self) -> LocalEpoch:
-        """Restore."""
+        """Restore the state."""
         super().__enter__()
         return self
 
@@ -131,24 +131,24 @@ def local_epoch(
 
     Args:
         spark: the session that reads and writes.
-        inputs: by upstream stage what it wrote in this epoch: a DataFrame, or DataFrames by name.
-        state: what the epoch restores, by name: a DataFrame, or `Keyed(df, key)`.
-        values: likewise what `epoch.get` gives.
-        lists: likewise what `epoch.list_state` gives, a list of items for each subtask (`mode="split"`).
+        inputs: by upstream stage, its output in this epoch: a DataFrame, or DataFrames by name.
+        state: the states that the epoch restores, by name: a DataFrame, or `Keyed(df, key)`.
+        values: the values that `epoch.get` returns, by name.
+        lists: the items that `epoch.list_state` returns, by name, one list for each subtask (`mode="split"`).
         start: the first moment of the epoch's slice; None: the slice has no window.
-        end: the first moment after it.
-        detail: `slice_detail`, as of the group.
-        files: what `epoch.files()` gives.
+        end: the first moment after the slice.
+        detail: `slice_detail`, as for the group.
+        files: the files that `epoch.files()` returns.
         stage: the stage's uid.
-        parallelism: as of the operator.
-        max_parallelism: as of the operator.
-        folder: where the checkpoint is made; None: a new folder that is deleted when the process ends.
+        parallelism: as for the operator.
+        max_parallelism: as for the operator.
+        folder: the checkpoint's folder; None: a new folder that is deleted when the process ends.
         clock: the epoch's clock, such as a `FakeClock`; None: the system's.
 
     Raises:
         InvalidConfigError: a moment has no time zone, or the window ends before it starts.
-        InvalidStateError: what is given as state or input cannot be one.
-        InvalidNameError: a name is outside the grammar (semantics W1).
+        InvalidStateError: a given state or input is invalid.
+        InvalidNameError: a name does not match the grammar (semantics W1).
     """
     window = window_of(start, end, detail)
     job = LocalJob(Path(folder) if folder is not None else _temporary(), clock=clock)

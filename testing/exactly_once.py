@@ -1,8 +1,8 @@
-"""`assert_exactly_once`: runs the stages of a DAG, kills a driver at each of its writes, and compares what comes out.
+"""`assert_exactly_once`: kills the drivers of a DAG's stages at each of their writes, and compares the checkpoints.
 
-The epochs run once without a kill. Then, for each stage and each write of its driver in the last epoch: the job's
-folder as it was when the stage began, the driver dies there, the stage is tried again, the rest of the epoch runs, and
-the checkpoint must hold the same as without the kill.
+The epochs run once without a kill. Then, for each stage and each write of its driver in the last epoch: copy the job's
+folder as it was when the stage began, kill the driver at that write, retry the stage, run the rest of the epoch, and
+compare the checkpoint with that of the run without a kill.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ..checkpoint import CheckpointConfig, InvalidConfigError, Slice, StageSpec
 from ..checkpoint.answers import Ready, StageAcknowledged, Submit, UpstreamsNotReady
@@ -26,19 +26,95 @@ from ..spark.epoch import Epoch
 from ..spark.kinds import raw_files, small_state
 from ..spark.stored.outputs import Stored, as_text, frame, of_checkpoint, text_of
 from ..storage.local.store import LocalStore
+from ..storage.port import Blob, DeleteFailures, ObjectStat, PendingUpload, WriteResult
 from .local_job import LocalJob
-from .mortal_store import KilledError, MortalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# The store of a driver that dies: after a given number of writes it ignores all further calls of the driver. Spark's
+# own writes bypass the store. The listing that follows them counts as a write, so the driver also dies between the two.
+
+
+class KilledError(BaseException):
+    """The driver is dead. No application code catches this error, as no code runs after a SIGKILL."""
+
+
+class MortalStore(LocalStore):
+    """A folder as a store that dies after a number of writes.
+
+    Args:
+        root: the folder.
+        dies_after: the number of writes; None: the driver lives.
+    """
+
+    def __init__(self, root: Path, dies_after: int | None = None) -> None:
+        super().__init__(root)
+        self._dies_after = dies_after
+        self.writes = 0
+        self.died = False
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+        self._live()
+        return super().get(key, max_bytes=max_bytes)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        self._live()
+        return super().read_range(key, start, length)
+
+    def stat(self, key: str) -> ObjectStat:
+        self._live()
+        return super().stat(key)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        self._live()
+        found = list(super().list(prefix, start_after=start_after))
+        self.writes += 1
+        return iter(found)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        self._live()
+        return super().uploads(prefix)
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        self._live()
+        answer = super().create(key, data)
+        self.writes += 1
+        return answer
+
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
+        self._live()
+        answer = super().create_from(key, source)
+        self.writes += 1
+        return answer
+
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+        self._live()
+        answer = super().replace(key, data, expected_etag=expected_etag)
+        self.writes += 1
+        return answer
+
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
+        self._live()
+        failures = super().delete(keys)
+        self.writes += 1
+        return failures
+
+    def _live(self) -> None:
+        if self._dies_after is not None and self.writes >= self._dies_after:
+            self.died = True
+        if self.died:
+            raise KilledError(f"killed after {self._dies_after} writes")
+
+
 Contents = dict[str, Counter[str]]
-"""What a checkpoint holds: by stage, kind and name how often each row or value is in it."""
+"""A checkpoint's contents: by stage, kind and name, how often each row or value appears."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage, and what its application does with an epoch."""
+    """One stage, and its application as a function of the epoch."""
 
     spec: StageSpec
     run: Callable[[Epoch], object]
@@ -46,7 +122,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run: the stages in an order in which each follows its upstreams, and an epoch for each slice."""
+    """The stages to run, upstreams first, and an epoch for each slice."""
 
     spark: SparkSession
     stages: tuple[Stage, ...]
@@ -55,18 +131,18 @@ class Plan:
 
 
 def run_with_kills(plan: Plan, kill: Sequence[str]) -> int:
-    """Run it without and with kills.
+    """Run a plan without and with kills.
 
     Args:
         plan: what to run.
         kill: uids of the stages whose drivers are killed.
 
     Returns:
-        How many drivers were killed.
+        The number of drivers killed.
 
     Raises:
-        AssertionError: a checkpoint holds something else after a kill than without.
-        InvalidConfigError: there is no such stage.
+        AssertionError: a checkpoint after a kill differs from the one without.
+        InvalidConfigError: `kill` names no stage.
     """
     unknown = sorted(set(kill) - {stage.spec.uid for stage in plan.stages})
     if unknown:
@@ -107,7 +183,7 @@ def _run(plan: Plan, kill: Sequence[str], folder: Path) -> int:
 
 
 def _after_a_kill(plan: Plan, folder: Path, run: str, stage: Stage, at: int) -> int:
-    """Kill a driver, then let the run go on as Airflow does; give how many were killed."""
+    """Kill a driver, then continue the run as Airflow does; return how many drivers were killed."""
     job, store = _job(plan, folder), MortalStore(folder, at)
     with suppress(KilledError):
         _try(plan, job, run, stage, store)
@@ -122,7 +198,7 @@ def _job(plan: Plan, folder: Path) -> LocalJob:
 
 
 def _rounds(stages: Sequence[Stage], job: LocalJob, run: str) -> Iterator[Stage]:
-    """Give the stages that have to run, one after the other, until all have acknowledged."""
+    """Yield all stages again and again, until all have acknowledged."""
     for _ in range(len(stages) + 1):
         if isinstance(job.coordinator.progress(epoch_name(run)), Ready):
             return
@@ -131,7 +207,7 @@ def _rounds(stages: Sequence[Stage], job: LocalJob, run: str) -> Iterator[Stage]
 
 
 def _try(plan: Plan, job: LocalJob, run: str, stage: Stage, store: MortalStore) -> None:
-    """Do what one try of a stage's task does: claim, and run the application if there is something to run."""
+    """Do one try of a stage's task: claim, and run the application if there is something to run."""
     answer = job.claim(run, stage.spec.uid)
     if isinstance(answer, StageAcknowledged | UpstreamsNotReady):
         return
@@ -149,7 +225,7 @@ def _contents(plan: Plan, job: LocalJob) -> Contents:
     for stage in of_checkpoint(files, entry.metadata, lambda _uid: True):
         for name, value in stage.values.items():
             if name == CHECKS:
-                continue  # names any three of the rows that break a check
+                continue  # the value names any three of the rows that break a check
             found[f"the value {name!r} of {stage.stage}"] = Counter([repr(value)])
         for stored in stage.outputs.values():
             what = f"the {stored.output.kind} {stored.output.name!r} of {stage.stage}"

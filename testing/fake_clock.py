@@ -10,10 +10,10 @@ _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """A clock that stands still until the test moves it; given to `local_epoch`, it is the epoch's clock.
+    """A clock that only the test moves; pass it to `local_epoch` as the epoch's clock.
 
     Args:
-        now: where it stands at first, with a time zone.
+        now: the first moment, with a time zone.
 
     Raises:
         InvalidConfigError: the moment has no time zone.
@@ -23,16 +23,16 @@ class FakeClock:
         self.set(now)
 
     def __call__(self) -> int:
-        """Give the time as Cairn reads it, milliseconds since 1970 UTC."""
+        """Return the time as Cairn reads it, in milliseconds since 1970 UTC."""
         return round(self._now.timestamp() * 1000)
 
     @property
     def now(self) -> datetime:
-        """Where it stands."""
+        """The clock's current moment."""
         return self._now
 
     def set(self, now: datetime) -> None:
-        """Set it; back too, as the clock of another machine may be behind.
+        """Set the clock; also backwards, since another machine's clock may be behind.
 
         Raises:
             InvalidConfigError: the moment has no time zone.
@@ -44,5 +44,5 @@ class FakeClock:
         self._now = now
 
     def advance(self, by: timedelta) -> None:
-        """Move it on."""
+        """Advance the clock."""
         self.set(self._now + by)

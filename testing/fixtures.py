@@ -1,4 +1,4 @@
-"""What pytest gives a test that asks for it: `pytest_plugins = ["airflow_cairn.testing"]` in conftest.py."""
+"""Pytest fixtures, enabled by `pytest_plugins = ["airflow_cairn.testing"]` in conftest.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMALL = {
 
 @pytest.fixture(scope="session")
 def cairn_spark() -> Iterator[SparkSession]:
-    """A small Spark session on this machine, for all tests: one shuffle partition, UTC, no UI."""
+    """Start a small Spark session on this machine, for all tests: one shuffle partition, UTC, no UI."""
     check_starts_here("the fixture cairn_spark")
     from pyspark.sql import SparkSession
 
@@ -38,9 +38,9 @@ def cairn_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def cairn_epoch(cairn_spark: SparkSession, tmp_path: Path) -> Callable[..., LocalEpoch]:
-    """`local_epoch` with the session `cairn_spark`, below the test's `tmp_path`.
+    """Return `local_epoch` with the session `cairn_spark`, below the test's `tmp_path`.
 
-    Each call is a job of its own.
+    Each call makes a new job.
     """
     made = count()
 

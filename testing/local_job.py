@@ -1,4 +1,4 @@
-"""One job in a folder of this machine, and what Airflow's tasks do around its applications: trigger, claim, complete.
+"""One job in a folder of this machine, and the acts of Airflow's tasks around its applications.
 
 The protocol is the real one: coordinator, head, handovers and acknowledgements, on a `LocalStore`.
 """
@@ -29,11 +29,11 @@ class LocalJob:
     """A job on this machine.
 
     Args:
-        folder: where its checkpoints are.
-        name: the job's.
-        clock: gives milliseconds since 1970 UTC; None: the system's.
-        config: how checkpoints are made.
-        store: the storage; None: the folder as it is.
+        folder: the folder of its checkpoints.
+        name: the job's name.
+        clock: returns milliseconds since 1970 UTC; None: the system's clock.
+        config: the checkpoint configuration.
+        store: the storage; None: the folder.
     """
 
     def __init__(
@@ -49,22 +49,23 @@ class LocalJob:
         real = system_runtime()
         self.runtime = Runtime(now_ms=clock or real.now_ms, new_token=real.new_token)
         self.coordinator = Coordinator(self.store, name, self.runtime)
-        # A test may take the files away from one epoch to the next.
+        # A test may delete the files between two epochs.
         self._config = config or CheckpointConfig(allow_non_restored_state=True)
 
     def trigger(
         self, run_id: str, stages: Sequence[StageSpec], window: Slice, files: Sequence[str | Path] | None = None
     ) -> Triggered:
-        """Do what the task does that triggers.
+        """Trigger a checkpoint, as the trigger task does.
 
         Args:
-            run_id: the run's.
-            stages: of the job.
-            window: what the epoch reads.
-            files: what a `FileSource` gives it to read; None: the job has none.
+            run_id: the run's id.
+            stages: the job's stages.
+            window: the input of the epoch.
+            files: the files that a `FileSource` fixes for the epoch; None: the job has none.
 
         Raises:
-            InvalidConfigError: the stages are no job, or no checkpoint came of it: the job has read this window before.
+            InvalidConfigError: the stages do not make a job; or no checkpoint was triggered, as the job has read this
+                window.
         """
         sources = () if files is None else (GivenFiles(tuple(map(_url, files))),)
         request = TriggerRequest(
@@ -83,7 +84,7 @@ class LocalJob:
         return answer
 
     def claim(self, run_id: str, stage: str) -> BeginAnswer:
-        """Do what a stage's task does before it submits; each call is a new try."""
+        """Claim a stage, as its task does before it submits; each call is a new try."""
         return self.coordinator.begin(epoch_name(run_id), stage, f"try-{self.runtime.new_token()}")
 
     def begin(self, run_id: str, stage: str) -> Submit:
@@ -100,7 +101,7 @@ class LocalJob:
         return answer
 
     def complete(self, run_id: str) -> None:
-        """Do what the last task does.
+        """Complete the checkpoint, as the last task does.
 
         Raises:
             CheckpointFailedError: a stage has not acknowledged.
@@ -117,27 +118,27 @@ class LocalJob:
 
 @dataclass(frozen=True, slots=True)
 class GivenFiles:
-    """A source that gives an epoch the files that a test names, whatever was read before."""
+    """A source that fixes the files that a test names, whatever was read before."""
 
     urls: tuple[str, ...]
     name: str = "files"
     positioned: bool = False
 
     def read(self, _run: RunFacts, _position: Json) -> Reading:
-        """Give them."""
+        """Return the given files."""
         return Reading({"uri": "file:///", "files": [{"key": url, "url": url} for url in self.urls]})
 
     def advance(self, _position: Json, _part: Json, _shelf: Shelf, /) -> Json:
-        """Stay where it is."""
+        """Stay at the position."""
         return 0
 
 
 def window_of(start: Moment | None, end: Moment | None, detail: Mapping[str, Json] | None) -> Slice:
-    """Make what an epoch reads.
+    """Make the slice of an epoch.
 
     Raises:
-        InvalidConfigError: a moment is none, or has no time zone; the window ends before it starts; or `detail` would
-            come back as something else.
+        InvalidConfigError: a moment is invalid or has no time zone; the window ends before it starts; or `detail` does
+            not survive JSON unchanged.
     """
     first, after = _moment("start", start), _moment("end", end)
     if first is not None and after is not None and datetime.fromisoformat(first) > datetime.fromisoformat(after):

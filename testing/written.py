@@ -1,4 +1,4 @@
-"""What a stage has left in an epoch, for a test to look at."""
+"""The outputs of a stage in an epoch, for a test to look at."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a stage has left in an epoch, by name; what it carried over from the epoch before too."""
+    """The outputs of a stage in an epoch, by name, including those carried over."""
 
     outputs: dict[str, DataFrame] = field(default_factory=dict)
-    """By `write`, for the stages after it."""
+    """Written by `write`, for downstream stages."""
     states: dict[str, DataFrame] = field(default_factory=dict)
-    """By `snapshot`."""
+    """Written by `snapshot`."""
     tables: dict[str, DataFrame] = field(default_factory=dict)
-    """By `publish`."""
+    """Written by `publish`."""
     values: dict[str, Json] = field(default_factory=dict)
-    """By `put`."""
+    """Written by `put`."""
     lists: dict[str, list[list[Any]]] = field(default_factory=dict)
-    """By `snapshot_list`: the items of each subtask, as the next epoch gets them."""
+    """Written by `snapshot_list`: the items of each subtask, as the next epoch gets them."""
     files: dict[str, list[str]] = field(default_factory=dict)
-    """By `snapshot_files`: the names of the files below the folder, sorted."""
+    """Written by `snapshot_files`: the names of the files below the folder, sorted."""
     committables: dict[str, Json] = field(default_factory=dict)
-    """By `commit_on_complete`."""
+    """Written by `commit_on_complete`."""
 
 
 def written(spark: SparkSession, files: JobFiles, handover: Handover, ack: AckDocument) -> Written:
-    """Read what an acknowledgement names.
+    """Read the outputs that an acknowledgement names.
 
     Raises:
-        DocumentError: a part of it, or a file of a value, has been altered.
+        DocumentError: a part of the acknowledgement, or a value's file, has been altered.
     """
     own = {name: value for name, value in ack.values.items() if not name.startswith(RESERVED)}
     found = Written(values=own, committables=dict(ack.committables))

@@ -15,22 +15,38 @@ from scripts.check_docs import pages
 from scripts.markdown import parse
 from tests.test_layers import ROOT, imports_of, modules
 
-_DOTTED = re.compile(r"\bairflow_cairn\.([a-z_]+)(?:\.(\w+))?")
+_DOTTED = re.compile(r"\bairflow_cairn\.(\w+)(?:\.(\w+))?")
 _NO_FACES = {"listeners", "master_hooks"}
 """Groups of entry points, which are named as packages are."""
 
 
 def all_of(face: str) -> list[str]:
-    return list(importlib.import_module(f"airflow_cairn.{face}").__all__)
+    return list(importlib.import_module(faces.package(face)).__all__)
 
 
 @pytest.mark.parametrize("face", faces.FACES)
 def test_a_face_gives_what_it_lists(face: str) -> None:
-    package = importlib.import_module(f"airflow_cairn.{face}")
+    package = importlib.import_module(faces.package(face))
     assert sorted(package.__all__) == list(faces.exported(face))
     for name in package.__all__:
         assert getattr(package, name) is not None
     assert "internal" in (package.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("face", "before", "now"),
+    [
+        ("operators", "SavepointUnmakableError", "SavepointImpossibleError"),
+        ("operators", "StageIncurableError", "StageNotRetryableError"),
+        ("sensors", "NobodyAcknowledgesError", "StagesEndedError"),
+    ],
+)
+def test_a_name_of_the_release_before_is_importable_and_warns(face: str, before: str, now: str) -> None:
+    package = importlib.import_module(faces.package(face))
+    with pytest.warns(DeprecationWarning, match=f"is called {now} now"):
+        found = getattr(package, before)
+    assert found is getattr(package, now)
+    assert before not in package.__all__
 
 
 def test_the_page_lists_the_faces() -> None:
@@ -43,7 +59,7 @@ def deeper(name: str) -> str | None:
     if found is None:
         return f"{name} is deeper than a face"
     face, public = found.groups()
-    if face in _NO_FACES:
+    if face in _NO_FACES or (public is None and face in all_of(".")):
         return None
     if face not in faces.FACES:
         return f"airflow_cairn.{face} is no face"
@@ -64,6 +80,8 @@ def named_in_docs(text: str) -> Iterator[str]:
     [
         ("`airflow_cairn.checkpoint.Coordinator`", 0),
         ("`airflow_cairn.listeners`", 0),
+        ("```python\nfrom airflow_cairn import Epoch, table\n```", 0),
+        ("```python\nfrom airflow_cairn import Epoch, Coordinator\n```", 1),
         ("`airflow_cairn.checkpoint.source.Reading`", 1),
         ("`airflow_cairn.tasks`", 1),
         ("```python\nfrom airflow_cairn.operators import SparkEpochOperator, StageOperator\n```", 1),

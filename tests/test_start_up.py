@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,13 @@ AWS = ("boto3", "botocore")
 SPARK = ("pyspark", "py4j", "pandas", "pyarrow")
 NETWORK = ("asyncio", "email", "http.client", "requests", "ssl", "urllib.request", "urllib3")
 COORDINATOR = tuple(
-    f"airflow_cairn.checkpoint.{name}" for name in ("attempts.claims", "cleanup", "coordinator", "savepoints.take")
+    f"airflow_cairn.checkpoint.{name}" for name in ("acts.claims", "cleanup", "coordinator", "savepoints.take")
 )
 """What a job's tasks decide with: no driver and no DAG file does."""
 AIRFLOW = ("airflow", "pendulum", "pydantic", "sqlalchemy")
 PARSED_DAG = """
 import airflow.sdk
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn import CheckpointConfig, CheckpointedTaskGroup, SparkEpochOperator
 """
 ALL_IN_AIRFLOW = """
 import importlib, pkgutil
@@ -33,8 +34,8 @@ for room in ("operators", "sensors", "triggers", "hooks", "tasks", "plugin"):
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("from airflow_cairn.spark import Epoch", AWS + SPARK + NETWORK + AIRFLOW + COORDINATOR),
-        ("from airflow_cairn.spark import table", AWS + SPARK + NETWORK + AIRFLOW + COORDINATOR),
+        ("from airflow_cairn import Epoch", AWS + SPARK + NETWORK + AIRFLOW + COORDINATOR),
+        ("from airflow_cairn import table", AWS + SPARK + NETWORK + AIRFLOW + COORDINATOR),
         (
             "import airflow_cairn.spark.remote.client",
             (*AWS, *SPARK, *AIRFLOW, *COORDINATOR, "grpc", "airflow_cairn.spark.epoch"),
@@ -62,3 +63,26 @@ def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_pat
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].split() == ["found"]
+
+
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [
+        (PARSED_DAG, 165),
+        ("import airflow_cairn.spark.remote.client", 85),
+        ("from airflow_cairn import Epoch", 135),
+        ("import airflow_cairn.cli.main", 160),
+    ],
+    ids=["DAG file", "client", "driver", "command line"],
+)
+def test_how_many_of_our_modules_a_start_imports(code: str, most: int, tmp_path: Path) -> None:
+    """Each costs about a millisecond. Raise a number only for what every such start needs."""
+    count = f"{code}\nimport sys\nprint('found', sum(each.startswith('airflow_cairn') for each in sys.modules))"
+    command = [sys.executable, "-c", count]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) <= most
+
+
+def test_the_names_that_a_start_must_not_import_exist() -> None:
+    assert [name for name in (*COORDINATOR, "airflow_cairn.spark.epoch") if find_spec(name) is None] == []

@@ -87,9 +87,9 @@ def test_the_provider_that_private_names_were_read_in(wheel: zipfile.Path) -> No
     assert "Requires-Dist: apache-airflow-providers-apache-spark<7,>=6.3" in text
 
 
-def test_the_project_has_a_page(wheel: zipfile.Path) -> None:
-    lines = (wheel / INFO / "METADATA").read_text().splitlines()
-    assert "Project-URL: Homepage, https://pypi.org/project/airflow-cairn/" in lines
+def test_no_address_is_named_that_does_not_exist(wheel: zipfile.Path) -> None:
+    """The package is on no registry and no public forge; the release that puts it there names the address"""
+    assert "\nProject-URL: " not in (wheel / INFO / "METADATA").read_text()
 
 
 def test_the_extra_spark_names_both_packages_of_pyspark_in_one_version(wheel: zipfile.Path) -> None:
@@ -124,7 +124,7 @@ def test_what_only_a_command_or_spark_connect_needs_is_an_extra(wheel: zipfile.P
     ]
 
 
-def test_the_lock_holds_what_each_extra_brings_and_the_readme_lists_each() -> None:
+def test_the_lock_holds_what_each_extra_brings_and_a_page_lists_each() -> None:
     """PySpark is locked in a newer version than the extra's (pyproject.toml says why); `make constraints` mends that"""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     locked = {one["name"]: one for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
@@ -135,5 +135,5 @@ def test_the_lock_holds_what_each_extra_brings_and_the_readme_lists_each() -> No
             if not wanted.name.startswith("pyspark"):
                 assert {"name": wanted.name} in own[extra]
                 assert wanted.specifier.contains(locked[wanted.name]["version"]), wanted
-    table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+    table = (ROOT / "docs/how-to/install.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == extras.keys()

@@ -1,4 +1,4 @@
-"""Triggers: what a task of Cairn waits for in the triggerer, without a worker slot.
+"""Triggers: the waits of Cairn's tasks in the triggerer, without a worker slot.
 
 Users import the names of `__all__`; the modules below are internal.
 """

@@ -1,4 +1,4 @@
-"""`CheckpointTrigger`: waits in the triggerer until an epoch's checkpoint is complete, and completes it, or failed."""
+"""`CheckpointTrigger`: waits in the triggerer until an epoch's checkpoint has failed or is complete; completes it."""
 
 from __future__ import annotations
 
@@ -28,35 +28,36 @@ FAILED = "failed"
 
 
 RECHECK_INTERVAL = timedelta(minutes=5)
-"""After this long the task looks, also where the store says nothing new: only it may ask Airflow who still runs."""
+"""Time after which the task itself looks, even without news in the store: only a task may ask Airflow for states."""
 
 WHOLE_LOOK_S = 60.0
-"""Once in this time a look lists acknowledgements too, in case the task that completes the checkpoint has died."""
+"""Interval of the looks that list acknowledgements too, in case the task that completes the checkpoint has died."""
 
 _LATE_S = 1.0
-"""A whole look may be late by this: two pauses of 30 s and the look between them take a little more than a minute."""
+"""Tolerated delay of such a look: two pauses of 30 s and the look between them take a little over a minute."""
 
 
 class CheckpointTrigger(PollingTrigger):
     """Looks at the store, in a thread, and yields exactly one event.
 
-    It keeps nothing: after a triggerer's restart another one goes on from the store. A look is one request, which asks
-    whether the head has changed, because the task of the last stage completes the checkpoint. Where it has changed, and
-    once a minute in case that task has died, the trigger lists the acknowledgements. It reads them once, when all
-    are there and it completes the checkpoint. That needs the store alone: the task notifies the DAG's listeners. A
-    store that cannot be reached is logged and asked again, until the sensor's own timeout; other errors end the wait. A
-    failure that the job tolerates is resumed again and does not end it (semantics D5).
+    The trigger keeps no state: after a triggerer's restart another one goes on from the store. A look is one request
+    that checks whether the head has changed, because the task of the last stage completes the checkpoint. If it has
+    changed, and once a minute in case that task has died, the trigger lists the acknowledgements. It reads them once,
+    when all are there and it completes the checkpoint. That needs only the store: the task notifies the DAG's
+    listeners. If the store cannot be reached, the trigger logs it and asks again until the sensor's own timeout; other
+    errors end the wait. A failure that the job tolerates is resumed and does not end the wait (semantics D5).
 
     Args:
         storage: storage URI.
         job: the job's name.
         epoch: the epoch's name (`layout.epoch_name`).
-        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        aws_conn_id: Airflow connection of type `aws`; None: boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
-            news, at most 30 s. Where the task of the last stage completes the checkpoint, it grows to half of that time
-            until it is six intervals.
-        asked: the checkpoint for which the task has cleared already what is to run again; only a task may.
-        rechecks: whether the task looks from time to time: only it sees that the DAG file has a stage no more.
+            news, at most 30 s. If the task of the last stage completes the checkpoint, it grows to half of that time
+            until it reaches six intervals.
+        asked: the checkpoint for which the task has already cleared the tasks that must run again; only a task may
+            clear.
+        rechecks: whether the task looks from time to time: only it sees that the DAG file no longer has a stage.
 
     Raises:
         InvalidConfigError: the interval is not positive.
@@ -82,12 +83,12 @@ class CheckpointTrigger(PollingTrigger):
 
     @property
     def pause_s(self) -> float:
-        """Seconds until the next look is worth it: many wait so, and what they wait for is done without them."""
+        """Seconds until the next useful look: many triggers wait, and usually a task completes their checkpoint."""
         at_least = min(self.without_news_s / 2, self._whole_look_s / 2) if self._is_spare else 0.0
         return max(super().pause_s, at_least)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what another triggerer needs to go on."""
+        """Return the arguments with which another triggerer goes on."""
         return "airflow_cairn.triggers.checkpoint.CheckpointTrigger", {
             **self.arguments(),
             "epoch": self.epoch,
@@ -105,7 +106,7 @@ class CheckpointTrigger(PollingTrigger):
             whole = now() + self.pause_s > whole_at  # the look after this one would come too late
             progress = await self.look(partial(self._go_on, before=None if whole else seen))
             if progress is None:
-                whole_at = now()  # the head may have been read, and nothing else
+                whole_at = now()  # this look may have read only the head
             elif whole:
                 whole_at = now() + self._whole_look_s + _LATE_S
             if isinstance(progress, TriggerEvent):
@@ -128,25 +129,25 @@ class CheckpointTrigger(PollingTrigger):
             await self.wait(self.pause_s)
 
     def _go_on(self, coordinator: Coordinator, before: Progress | None) -> Progress:
-        if before is not None and coordinator.waits_as_before(before):
+        if before is not None and coordinator.is_unchanged(before):
             return before
         progress = coordinator.go_on(self.epoch)
         if isinstance(progress, Ready):
-            with suppress(CheckpointFailedError):  # it has ended since; another attempt may be open
+            with suppress(CheckpointFailedError):  # the checkpoint has ended since; another attempt may be open
                 coordinator.complete(progress.checkpoint)
             progress = coordinator.go_on(self.epoch)
         return progress
 
 
 def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
-    """Tell whether to go on waiting: a stage is missing, or the next attempt of a failed one has no place yet (D5)."""
+    """Return whether to go on waiting: a stage is missing, or a failed attempt's successor has no place yet (D5)."""
     return isinstance(progress, Waiting) or (isinstance(progress, Failed) and progress.tolerated)
 
 
 def asks_for_clear(progress: Progress) -> TypeGuard[Waiting | Failed]:
-    """Tell whether tasks have to run again that have not been started: a task that may clear them is to look (C2, F1).
+    """Return whether tasks must run again that have not started: a task that may clear them must look (C2, F1).
 
-    Those that have failed by themselves have no claimant: Airflow tries them again.
+    Tasks that failed by themselves have no claimant: Airflow retries them.
     """
     if isinstance(progress, Waiting):
         return any(each.claimant for each in progress.restarted)
@@ -154,17 +155,17 @@ def asks_for_clear(progress: Progress) -> TypeGuard[Waiting | Failed]:
 
 
 def is_first_for_trigger(progress: Progress) -> TypeGuard[Failed]:
-    """Tell whether only the task that triggers can open the epoch's next attempt (T7, T8)."""
+    """Return whether only the task that triggers can open the epoch's next attempt (T7, T8)."""
     return isinstance(progress, Failed) and progress.trigger_first
 
 
 def is_paused(progress: Progress) -> TypeGuard[Failed]:
-    """Tell whether a pause of the DAG is waited out; only a task may ask, and starts only when it is over (S1)."""
+    """Return whether the wait is for the end of a DAG's pause; only a task may ask, and starts only after it (S1)."""
     return isinstance(progress, Failed) and progress.paused
 
 
 def describe(progress: Waiting | Failed) -> str:
-    """Say who or what is waited for."""
+    """Return a text that says who or what is waited for."""
     if is_paused(progress):
         return (
             f"checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, because the DAG was paused. The "
@@ -191,7 +192,7 @@ def describe(progress: Waiting | Failed) -> str:
 
 
 def event_of(progress: Progress) -> dict[str, Any]:
-    """Write the end of a wait as JSON."""
+    """Return the end of a wait as JSON."""
     if isinstance(progress, Failed):
         return {
             "status": FAILED,

@@ -21,18 +21,18 @@ COMPLETED = "completed"
 
 
 class CompletedEpochTrigger(PollingTrigger):
-    """Looks at the head of a job of another DAG, in a thread, and yields exactly one event. It changes nothing.
+    """Looks at the head of another DAG's job, in a thread, and yields exactly one event. It changes nothing.
 
-    A look is one request. A store that cannot be reached is logged and asked again, until the sensor's own timeout;
-    other errors end the wait.
+    A look is one request. If the store cannot be reached, the trigger logs it and asks again until the sensor's own
+    timeout; other errors end the wait.
 
     Args:
         storage: storage URI.
         job: the job's name.
-        run_id: the job's DAG run whose epoch has to have completed; None: the window decides.
-        start: the window's first moment, ISO 8601; None: the beginning of time.
-        end: the first moment after it.
-        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        run_id: the job's DAG run whose epoch must have completed; None: the window decides.
+        start: the window's start, ISO 8601; None: the beginning of time.
+        end: the window's end, exclusive.
+        aws_conn_id: Airflow connection of type `aws`; None: boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
             news, at most 30 s, unless `poll_interval` is more.
 
@@ -56,7 +56,7 @@ class CompletedEpochTrigger(PollingTrigger):
         self.end = end
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what another triggerer needs to go on."""
+        """Return the arguments with which another triggerer goes on."""
         return "airflow_cairn.triggers.completed_epoch.CompletedEpochTrigger", {
             **self.arguments(),
             "run_id": self.run_id,
@@ -79,16 +79,16 @@ class CompletedEpochTrigger(PollingTrigger):
 
 
 def completed_in(coordinator: Coordinator, run_id: str | None, start: str | None, end: str | None) -> int | None:
-    """Give the checkpoint in which a job completed an epoch, or the newest if it holds a window; None if none does.
+    """Return the checkpoint that completed an epoch, or the newest if it covers a window; None if there is none.
 
     Args:
-        coordinator: of the job; only its head is read, and for an old epoch the lists of completed ones.
-        run_id: the DAG run whose epoch it is; None: the window decides.
-        start: the window's first moment, ISO 8601; None or empty: the beginning of time.
-        end: the first moment after it.
+        coordinator: the job's coordinator; reads its head, and for an old epoch the lists of completed checkpoints.
+        run_id: the DAG run of the epoch; None: the window decides.
+        start: the window's start, ISO 8601; None or empty: the beginning of time.
+        end: the window's end, exclusive.
 
     Raises:
-        InvalidConfigError: no window is named, or the job no longer knows what it has read so long ago (semantics T8).
+        InvalidConfigError: no window is given, or the job no longer knows what it has read so long ago (semantics T8).
         CairnError: the storage cannot be read.
     """
     if run_id is not None:
@@ -120,6 +120,6 @@ def completed_in(coordinator: Coordinator, run_id: str | None, start: str | None
             start=start,
             end=end,
         )
-    # A stage that has still to read has not: the next checkpoint has what it reads then (semantics B2, B3).
+    # A stage that still owes a read has not read the window: the next checkpoint contains it (semantics B2, B3).
     whole = not latest.left_out and not latest.owing
     return latest.id if held is Overlap.ALL and whole else None

@@ -1,54 +1,59 @@
-"""What triggers of ours have in common: they look at a job's store, in a thread, until there is something to say."""
+"""The common part of Cairn's triggers: they look at a job's store, in a thread, until there is something to report."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
+from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from ..checkpoint.errors import InvalidConfigError
-from ..storage.errors import CairnError, ErrorKind, UnavailableError
+from ..checkpoint.validation import check_seconds
+from ..storage.errors import CairnError, ErrorKind, ForbiddenError, UnavailableError
+from ..storage.s3.waiting import LONGEST_S
+from ..storage.s3.waiting import describe as describe_wait
 from ..storage.uris import parse_storage_uri
 from ..tasks.job_settings import JobSettings
-from .news import JobNews
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
+
 
 log = logging.getLogger("airflow_cairn")
 
 ERROR = "error"
 
 LONGEST_PAUSE_S = 30.0
-"""The pause between two looks grows to this, unless the trigger's own interval is longer."""
+"""Maximum pause between two looks, unless the trigger's own interval is longer."""
 
 R = TypeVar("R")
 
 
 def pause_after(quiet_s: float, poll_interval: float, longest_s: float = LONGEST_PAUSE_S) -> float:
-    """Give the seconds until the next look: a tenth of the time without news, so that a wait is longer by a tenth.
+    """Return the seconds until the next look: a tenth of the time without news, so that a wait grows by a tenth.
 
     Args:
         quiet_s: seconds since the last news, or since the wait began.
-        poll_interval: seconds; never less.
-        longest_s: seconds; never more, unless `poll_interval` is.
+        poll_interval: minimum in seconds.
+        longest_s: maximum in seconds, unless `poll_interval` is longer.
     """
     return max(poll_interval, min(quiet_s / 10, longest_s))
 
 
 class PollingTrigger(BaseTrigger):
-    """A trigger that keeps nothing: after a triggerer's restart another one goes on from the store.
+    """A trigger without state: after a triggerer's restart another one goes on from the store.
 
-    The pause between two looks grows while there is no news. It ends at once where another trigger of this process sees
-    a new version of the job's head.
+    The pause between two looks grows while there is no news. It ends at once if another trigger of this process sees a
+    new version of the job's head.
 
     Args:
         storage: storage URI.
         job: the job's name.
-        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        aws_conn_id: Airflow connection of type `aws`; None: boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0.
 
     Raises:
@@ -57,8 +62,7 @@ class PollingTrigger(BaseTrigger):
 
     def __init__(self, storage: str, job: str, aws_conn_id: str | None, poll_interval: float) -> None:
         super().__init__()
-        if poll_interval <= 0:
-            raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=poll_interval)
+        check_seconds("poll_interval", poll_interval)
         self.storage = storage
         self.job = job
         self.aws_conn_id = aws_conn_id
@@ -67,9 +71,10 @@ class PollingTrigger(BaseTrigger):
         self._coordinator: Coordinator | None = None
         self._news: JobNews | None = None
         self._news_at = 0.0
+        self._refused_at: float | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Give what every trigger of ours is built from, as it is sent to another triggerer."""
+        """Return the arguments that all of Cairn's triggers share, as sent to another triggerer."""
         return {
             "storage": self.storage,
             "job": self.job,
@@ -80,16 +85,19 @@ class PollingTrigger(BaseTrigger):
     async def look(self, at: Callable[[Coordinator], R]) -> R | TriggerEvent | None:
         """Look once.
 
-        A store that cannot be reached is logged, to be asked again; other errors are the end of the wait.
+        If the store cannot be reached, the error is logged and the look repeated later; so it is for some minutes if
+        the store refuses the credentials. Other errors end the wait.
 
         Args:
-            at: what to ask; runs in a thread.
+            at: the question to the coordinator; runs in a thread.
 
         Returns:
-            What was found; an event with the error to end with; or None where the store cannot be reached.
+            The answer; an event with the error that ends the wait; or None if the look is to be repeated.
         """
         try:
             found, revision = await asyncio.to_thread(self._look, at)
+        except ForbiddenError as error:
+            return None if self._waits_out(error) else _error(str(error), error.kind)
         except UnavailableError as error:
             log.warning("the storage cannot be reached, asking again in %.3g s: %s", self.pause_s, error)
             return None
@@ -98,9 +106,21 @@ class PollingTrigger(BaseTrigger):
         except Exception as error:
             log.exception("the triggerer could not read the checkpoint")
             return _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
+        self._refused_at = None
         if self._listening().tell(revision):
             self._news_at = asyncio.get_running_loop().time()
         return found
+
+    def _waits_out(self, error: ForbiddenError) -> bool:
+        """Return whether a refusal may pass (semantics W3): keys are rotated, a policy is changed, a clock is set."""
+        # The next look opens the store anew, with the connection's credentials at that time.
+        self._coordinator = None
+        now = timezone.utcnow().timestamp()
+        if self._refused_at is None:
+            self._refused_at = now
+            whose = f"the connection {self.aws_conn_id}" if self.aws_conn_id else "boto3's own chain"
+            log.warning("%s", describe_wait(error, whose, now, now + LONGEST_S))
+        return now < self._refused_at + LONGEST_S
 
     @property
     def without_news_s(self) -> float:
@@ -110,11 +130,11 @@ class PollingTrigger(BaseTrigger):
 
     @property
     def pause_s(self) -> float:
-        """Seconds until the next look is worth it."""
+        """Seconds until the next useful look."""
         return pause_after(self.without_news_s, self.poll_interval, self.longest_pause_s)
 
     async def wait(self, seconds: float) -> None:
-        """Wait so many seconds, or until another trigger of this process has news of the job."""
+        """Wait for the given seconds, or until another trigger of this process has news of the job."""
         await self._listening().wait(seconds)
 
     def _listening(self) -> JobNews:
@@ -124,7 +144,7 @@ class PollingTrigger(BaseTrigger):
         return self._news
 
     def _look(self, at: Callable[[Coordinator], R]) -> tuple[R, int]:
-        # Not in the event loop: opening the store may fetch a connection, and each look waits for the store.
+        # Runs outside the event loop: opening the store may fetch a connection, and each look waits for the store.
         settings = JobSettings(parse_storage_uri(self.storage), self.job, self.aws_conn_id)
         with settings.naming_connection():
             if self._coordinator is None:
@@ -133,11 +153,11 @@ class PollingTrigger(BaseTrigger):
 
 
 def why_failed(event: Mapping[str, Any], what: str) -> str | None:
-    """Say for users to read why a wait has ended with an error; None where it has not.
+    """Return why a wait has ended with an error, for users to read; None if it has not.
 
     Args:
-        event: what the trigger yielded.
-        what: what was waited for.
+        event: the trigger's event.
+        what: the object of the wait.
     """
     if event.get("status") != ERROR:
         return None
@@ -149,3 +169,51 @@ def why_failed(event: Mapping[str, Any], what: str) -> str | None:
 
 def _error(text: str, kind: ErrorKind) -> TriggerEvent:
     return TriggerEvent({"status": ERROR, "checkpoint": None, "reason": None, "detail": text, "kind": str(kind)})
+
+
+# Lets the triggers of one process tell each other that a job has news, so that they look at once (semantics T2).
+
+
+class _Job:
+    """The triggers that wait for one job."""
+
+    def __init__(self) -> None:
+        self.waiting: WeakSet[JobNews] = WeakSet()
+
+
+_jobs: WeakValueDictionary[tuple[str, str], _Job] = WeakValueDictionary()
+
+
+class JobNews:
+    """One trigger's subscription to news of its job. All of them live in the triggerer's event loop.
+
+    Args:
+        storage: storage URI.
+        job: the job's name.
+    """
+
+    def __init__(self, storage: str, job: str) -> None:
+        self._job = _jobs.setdefault((storage, job), _Job())
+        self._job.waiting.add(self)
+        self._woken = asyncio.Event()
+        self._revision = 0
+
+    def tell(self, revision: int) -> bool:
+        """Wake the job's other triggers that have not seen this version of the head; True if it is news here.
+
+        Args:
+            revision: the newest version that this trigger has seen.
+        """
+        if revision <= self._revision:
+            return False
+        self._revision = revision
+        for other in self._job.waiting:
+            if other._revision < revision:
+                other._woken.set()
+        return True
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until another trigger has news, at most the given seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()

@@ -1,4 +1,4 @@
-"""`RequestTrigger`: waits in the triggerer until a request in the queue is to be asked again."""
+"""`RequestTrigger`: waits in the triggerer until a task should ask again about its request in the queue."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint import RequestKind
-from ..checkpoint.decisions.admission import StillWaits, Turn
-from ..checkpoint.decisions.ownership import RunState, is_over
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.reasons import Reason
-from ..tasks.dag_runs import is_queued, state_of
+from ..checkpoint.rules.admission import StillWaits, Turn
+from ..checkpoint.rules.ownership import RunState, is_over
+from ..tasks.dag_runs import is_queued, state_of_run
 from .polling import PollingTrigger
 
 if TYPE_CHECKING:
@@ -29,26 +29,27 @@ ASK = "ask"
 class RequestTrigger(PollingTrigger):
     """Looks at the head of the job and yields exactly one event (semantics T2, T3).
 
-    The head alone says when a request would be answered otherwise than before; that is one request a look. During the
-    pause it looks when that ends, and every `recheck_interval` whether the job was stopped. The head does not
-    say that the DAG run of an earlier request has ended: the trigger asks Airflow for that every `recheck_interval`, by
-    the triggerer's own channel, which needs no connection. So the task is woken once, when asking helps. The first look
-    comes after `poll_interval`: the task has just looked, and clocks that differ must not send the request back and
-    forth.
+    The head alone says when a request would get another answer than before; reading it is one request a look. During
+    the minimum pause the trigger looks when that ends, and every `recheck_interval` whether the job was stopped. The
+    head does not say that the DAG run of an earlier request has ended: the trigger asks Airflow for that every
+    `recheck_interval`, through the triggerer's own channel, which needs no connection. So the task is woken once, when
+    asking helps. The first look comes after `poll_interval`: the task has just looked, and clocks that differ must not
+    send the request back and forth.
 
-    A store that cannot be reached is logged and asked again until it answers; other errors end the wait.
+    If the store cannot be reached, the trigger logs it and asks again until the store answers; other errors end the
+    wait.
 
     Args:
         storage: storage URI.
         job: the job's name.
         epoch: the epoch's name (`layout.epoch_name`).
-        kind: what kind of request, a `RequestKind`.
+        kind: the kind of request, a `RequestKind`.
         max_concurrent: `CheckpointConfig.max_concurrent_checkpoints`.
         min_pause_ms: `CheckpointConfig.min_pause`, milliseconds.
-        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        aws_conn_id: Airflow connection of type `aws`; None: boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
             news, at most `recheck_interval`.
-        recheck_interval: seconds between two questions to Airflow about the DAG runs before it; more than 0.
+        recheck_interval: seconds between two questions to Airflow about earlier DAG runs; more than 0.
 
     Raises:
         InvalidConfigError: an interval is not positive.
@@ -73,7 +74,7 @@ class RequestTrigger(PollingTrigger):
         self.recheck_interval = self.longest_pause_s = recheck_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what another triggerer needs to go on."""
+        """Return the arguments with which another triggerer goes on."""
         return (
             "airflow_cairn.triggers.request.RequestTrigger",
             {
@@ -107,7 +108,7 @@ class RequestTrigger(PollingTrigger):
             if found.left_ms is not None:
                 pause = min(found.left_ms / 1000, self.recheck_interval)
             elif now() >= recheck_at:
-                ended = await self.look(self._who_has_ended)
+                ended = await self.look(self._ended_runs)
                 if isinstance(ended, TriggerEvent):
                     yield ended
                     return
@@ -116,17 +117,17 @@ class RequestTrigger(PollingTrigger):
     def _waits_or_asks(self, coordinator: Coordinator) -> StillWaits | TriggerEvent:
         return coordinator.still_waits(self.turn) or _ask("the request would be answered otherwise now")
 
-    def _who_has_ended(self, coordinator: Coordinator) -> TriggerEvent | None:
-        """Ask Airflow about the DAG runs that hold the request up; an event where one of them no longer does."""
-        # Only the triggerer has it; a DAG file that names this trigger must not load it.
+    def _ended_runs(self, coordinator: Coordinator) -> TriggerEvent | None:
+        """Ask Airflow about the DAG runs that block the request; an event if one of them no longer does."""
+        # Only the triggerer has this module; a DAG file that names this trigger must not load it.
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance as Airflow
 
         held_up = coordinator.held_up_by(self.turn)
         for owner in held_up.pending:
-            if is_over(state_of(Airflow, owner), owner, held_up.asks):
+            if is_over(state_of_run(Airflow, owner), owner, held_up.asks):
                 return _ask(f"the DAG run {owner.run_id}, whose checkpoint is pending, has ended")
         for owner in held_up.before:
-            if state_of(Airflow, owner) is not RunState.RUNNING:
+            if state_of_run(Airflow, owner) is not RunState.RUNNING:
                 return _ask(f"the DAG run {owner.run_id}, which is before this one in the queue, has ended")
         last, asks = held_up.last_run, held_up.asks
         if last is not None and asks is not None and is_queued(Airflow, asks.dag_id, run_id_of(last)):
@@ -135,7 +136,7 @@ class RequestTrigger(PollingTrigger):
 
 
 def describe(waits: StillWaits) -> str:
-    """Say what is waited for."""
+    """Return a text that says what is waited for."""
     if waits.left_ms is not None:
         return f"{waits.reason}: the pause lasts {waits.left_ms / 1000:g} s more"
     return f"{waits.reason}: " + (f"place {waits.position} in the queue" if waits.position else "the queue is full")

@@ -1,4 +1,4 @@
-"""`SavepointTrigger`: waits in the triggerer until the checkpoint has completed that a savepoint is made from."""
+"""`SavepointTrigger`: waits in the triggerer until the checkpoint of a requested savepoint has completed."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ ASK = "ask"
 class SavepointTrigger(PollingTrigger):
     """Looks at the head of the job and yields exactly one event (semantics P1, T4).
 
-    The event says only that it is time: the task asks for the savepoint again, and learns then whether it has got its
-    checkpoint, has failed, or is not known any more. The wait ends also where a stop no longer waits for listeners
-    (P2). A store that cannot be reached is logged and asked
-    again until it answers; other errors end the wait.
+    The event only says that it is time: the task asks for the savepoint again, and then learns whether the savepoint
+    has its checkpoint, has failed, or is no longer known. The wait also ends when a stop no longer waits for listeners
+    (P2). If the store cannot be reached, the trigger logs it and asks again until the store answers; other errors end
+    the wait.
 
     Args:
         storage: storage URI.
         job: the job's name.
-        epoch: the name of the epoch that is waited for (`layout.epoch_name`).
+        epoch: the name of the awaited epoch (`layout.epoch_name`).
         request: the savepoint's request id.
-        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        aws_conn_id: Airflow connection of type `aws`; None: boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
             news, at most 30 s.
-        recheck_interval: seconds after which the task asks again all the same, because it sees what the head does not
-            say; 0: never.
+        recheck_interval: seconds after which the task asks again anyway, because it sees facts that the head lacks;
+            0: never.
 
     Raises:
         InvalidConfigError: the interval is not positive.
@@ -57,7 +57,7 @@ class SavepointTrigger(PollingTrigger):
         self.recheck_interval = recheck_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what another triggerer needs to go on."""
+        """Return the arguments with which another triggerer goes on."""
         return "airflow_cairn.triggers.savepoint.SavepointTrigger", {
             **self.arguments(),
             "epoch": self.epoch,

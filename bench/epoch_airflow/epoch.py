@@ -17,7 +17,7 @@ KEYED = {"parallelism": 2, "max_parallelism": 128}
 
 
 def pipeline(name: str, conf: dict[str, str], conn_id: str) -> None:
-    """Make the DAG of one transport: a run a day, each an epoch."""
+    """Make the DAG of one transport: one run per day, each an epoch."""
 
     def stage(task_id: str, *arguments: str, **options: Any) -> SparkEpochOperator:
         application = f"{TOLD['applications']}/{task_id}.py"

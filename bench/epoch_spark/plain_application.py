@@ -1,8 +1,8 @@
 """Runs an application of the flights pipeline without Cairn: the same file, with an epoch that is plain Spark.
 
 plain_application.py FACTS APPLICATION [ARGUMENTS…]: FACTS is a JSON object with `folder` (of the pipeline's files),
-`number` (of the epoch, from 0 on), `stage`, `start` and `end` (of the slice). What it writes, it writes as a plain
-pipeline would: `df.write.parquet(folder)`, without a fence, a digest, key groups or a second try.
+`number` (of the epoch, from 0 on), `stage`, `start` and `end` (of the slice). Its writes are a plain pipeline's:
+`df.write.parquet(folder)`, without a fence, a digest, key groups or a retry.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ class Slice:
     start: str
     end: str
 
+    def dates(self, _zone: str) -> tuple[str, str]:
+        """Return the first day and the day after the last; the bench's days are UTC days."""
+        return self.start[:10], self.end[:10]
+
 
 class Epoch:
-    """What the applications use of Cairn's epoch."""
+    """The parts of Cairn's epoch that the applications use."""
 
     told: dict[str, Any]
 
@@ -39,11 +43,11 @@ class Epoch:
 
     @classmethod
     def current(cls) -> Epoch:
-        """Give the epoch of this process."""
+        """Return the epoch of this process."""
         return cls()
 
     def __enter__(self) -> Epoch:
-        """Give the epoch."""
+        """Return the epoch."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,27 +57,27 @@ class Epoch:
         return f"{self.told['folder']}/{number}/{name}"
 
     def write(self, df: DataFrame) -> None:
-        """Hand rows on to the stages after this one."""
+        """Write an exchange for downstream stages."""
         df.write.parquet(self._path(self.told["stage"], self.told["number"]))
 
     def read(self, stage: str, state: str | None = None) -> DataFrame:
-        """Read what a stage has written in this epoch."""
+        """Read a stage's output in this epoch."""
         return self.spark.read.parquet(self._path(state or stage, self.told["number"]))
 
     def state(self, name: str, keys: object = None) -> DataFrame | None:  # noqa: ARG002 - plain files have no index
-        """Read the state as the epoch before has left it."""
+        """Read the state of the previous epoch."""
         number: int = self.told["number"]
         return None if number == 0 else self.spark.read.parquet(self._path(name, number - 1))
 
     def update(self, name: str, changed: DataFrame, key: Sequence[str]) -> None:
-        """Write the state whole: what has not changed, and what has."""
+        """Write the whole state: unchanged rows and changed ones."""
         before = self.state(name)
         if before is not None:
             changed = before.join(changed, list(key), "left_anti").unionByName(changed)
         changed.write.parquet(self._path(name, self.told["number"]))
 
     def aggregate(self, name: str, partials: DataFrame, key: Sequence[str], merge: Mapping[str, str]) -> None:
-        """Write the state whole: the sums so far and the epoch's, by one aggregation."""
+        """Write the whole state: the sums so far and the epoch's, by one aggregation."""
         before = self.state(name)
         if before is not None:
             sums = {"sum": F.sum, "each(sum)": _sum_of_arrays}
@@ -86,7 +90,7 @@ class Epoch:
         df.write.mode("append").parquet(f"{self.told['folder']}/{name}")
 
     def get(self, name: str, default: object) -> object:
-        """Read a small value as the epoch before has left it."""
+        """Read a small value of the previous epoch."""
         file = Path(self._path(name, self.told["number"] - 1)).with_suffix(".json")
         return json.loads(file.read_text()) if file.exists() else default
 
@@ -96,16 +100,16 @@ class Epoch:
 
 
 def _sum_of_arrays(arrays: Column) -> Column:
-    """Sum arrays of one length, of one day and of those before it."""
+    """Sum arrays of equal length, of one day and of the days before it."""
     parts = F.collect_list(arrays)
     return F.when(F.size(parts) == 1, parts[0]).otherwise(F.zip_with(parts[0], parts[1], lambda one, two: one + two))
 
 
 if __name__ == "__main__":
     Epoch.told = json.loads(sys.argv[1])
-    plain = ModuleType("airflow_cairn.spark")
+    plain = ModuleType("airflow_cairn")
     plain.Epoch = Epoch  # type: ignore[attr-defined]
-    sys.modules.update({"airflow_cairn": ModuleType("airflow_cairn"), "airflow_cairn.spark": plain})
+    sys.modules["airflow_cairn"] = plain
     sys.argv = sys.argv[2:]
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,4 +1,4 @@
-"""Reads all of its state and writes it anew; says how long each took. The number of rows is its argument."""
+"""Reads and rewrites its whole state; prints how long each took. Its argument is the number of rows."""
 
 import json
 import sys

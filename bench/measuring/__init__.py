@@ -1,1 +1,1 @@
-"""What several benchmarks share: how a thing is run, timed, written down and drawn."""
+"""Shared parts of the benchmarks: they run, time, record and draw."""

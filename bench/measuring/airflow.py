@@ -1,4 +1,4 @@
-"""A real Airflow for one benchmark: local Spark, the connection to its own API, and one DAG file that is told facts."""
+"""A real Airflow for one benchmark: local Spark, the connection to its own API, and one DAG file with its facts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scripts.harness.airflow_home import USERNAME, AirflowHome
 
 
 def airflow_for(folder: Path, dag_file: Path, facts: Mapping[str, object], cores: int) -> AirflowHome:
-    """Prepare an Airflow; `with` starts it, and its DAG file is parsed some time after that.
+    """Prepare an Airflow; `with` starts it, and its DAG file is parsed some time afterwards.
 
     Args:
-        folder: takes its files; deleted by the caller.
-        dag_file: copied into its DAGs' folder.
-        facts: what the DAG file reads, as JSON, from the variable `CAIRN_BENCH`.
-        cores: of the Spark master.
+        folder: for its files; deleted by the caller.
+        dag_file: copied into the DAGs' folder.
+        facts: read by the DAG file, as JSON, from the variable `CAIRN_BENCH`.
+        cores: number of cores of the Spark master.
     """
     env = {
         "CAIRN_BENCH": json.dumps(facts),

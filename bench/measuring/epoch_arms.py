@@ -1,4 +1,4 @@
-"""The four ways in which `bench.epoch` runs an epoch of the flights pipeline."""
+"""The four arms of `bench.epoch`, ways to run an epoch of the flights pipeline."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.handover.conf import handover_conf
 from airflow_cairn.spark.handover.runtime_zip import runtime_zip
 from airflow_cairn.spark.remote.server import server_of
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.spark.connect_server import ConnectServer
@@ -36,7 +35,7 @@ STAGES = (
     StageSpec("airports", ("clean",), 2, 128),
     StageSpec("report", ("routes", "airports")),
 )
-"""As `dags/flights.py` has them. They run one after the other, with Cairn and without."""
+"""As in `dags/flights.py`. They run in sequence, with Cairn and without."""
 APPLICATIONS = ROOT / "dags" / "applications"
 PLAIN = Path(__file__).parents[1] / "epoch_spark" / "plain_application.py"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
@@ -46,9 +45,9 @@ class Programs:
     """Starts the applications of one arm and waits for them.
 
     Args:
-        folder: the arm's own.
+        folder: the arm's folder.
         flights: the input.
-        conf: of each spark-submit.
+        conf: the conf of each spark-submit.
     """
 
     def __init__(self, folder: Path, flights: Path, conf: Mapping[str, str]) -> None:
@@ -58,7 +57,7 @@ class Programs:
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._env = {
             **kept,
-            # What is installed has its bytecode beside it; the epochs that do not count write it.
+            # Installed packages have their bytecode beside them; the unmeasured epochs write it.
             "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYSPARK_PYTHON": sys.executable,
@@ -68,14 +67,14 @@ class Programs:
         folder.mkdir()
 
     def arguments(self, stage: str) -> list[str]:
-        """Give what an application is given by the DAG."""
+        """Return the arguments that the DAG gives to an application."""
         return [str(self._flights)] if stage == "clean" else []
 
     def run(self, command: list[str], env: Mapping[str, str] | None = None) -> None:
         """Run a program to its end.
 
         Raises:
-            RuntimeError: it failed.
+            RuntimeError: the program failed.
         """
         done = subprocess.run(
             command, env={**self._env, **(env or {})}, cwd=self.folder, capture_output=True, text=True, check=False
@@ -93,15 +92,15 @@ class Programs:
 
 @dataclass
 class Spent:
-    """Where the seconds of an epoch went."""
+    """An epoch's seconds, by part."""
 
     whole_s: float
     cpu_s: float = 0.0
-    """Processor time of the programs, and of the server."""
+    """CPU time of the programs, and of the server."""
     coordinator_s: float = 0.0
-    """In the coordinator: trigger, claims, completing and cleaning, as Airflow's tasks do them."""
+    """Time in the coordinator: trigger, claims, completing and cleaning, as in Airflow's tasks."""
     stages_s: float = 0.0
-    """In the programs that the stages are."""
+    """Time in the programs of the stages."""
 
 
 @dataclass
@@ -110,7 +109,7 @@ class Arm:
 
     programs: Programs
     server: ConnectServer | None = None
-    """None for spark-submit."""
+    """The server; None for spark-submit."""
     epochs: int = field(default=0, init=False)
 
     def run(self) -> Spent:
@@ -123,13 +122,13 @@ class Arm:
         return spent
 
     def _cpu_s(self) -> float:
-        """Give the processor time so far, of what was started and has ended, and of the server."""
+        """Return the CPU time so far, of ended programs and of the server."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         running = [process.cpu_times() for process in self.server.process.family()] if self.server else []
         return ended.ru_utime + ended.ru_stime + sum(each.user + each.system for each in running)
 
     def run_epoch(self, number: int, start: str, end: str) -> Spent:
-        """Run one; says what of its time is known."""
+        """Run one epoch; return the known parts of its time."""
         raise NotImplementedError
 
 
@@ -137,7 +136,7 @@ class PlainArm(Arm):
     """The same applications without Cairn."""
 
     def run_epoch(self, number: int, start: str, end: str) -> Spent:
-        """Run one application after the other."""
+        """Run the applications in sequence."""
         folder = self.programs.folder / "plain"
         (folder / str(number)).mkdir(parents=True)
         for stage in STAGES:
@@ -152,7 +151,7 @@ class PlainArm(Arm):
 
 
 class CairnArm(Arm):
-    """With Cairn: what the tasks of a `CheckpointedTaskGroup` do, without Airflow."""
+    """With Cairn: the acts of a `CheckpointedTaskGroup`'s tasks, without Airflow."""
 
     def _coordinator(self) -> Coordinator:
         return Coordinator(open_store(self._storage), "flights")
@@ -195,9 +194,7 @@ class CairnArm(Arm):
 
     def _run_stage(self, submit: Submit) -> None:
         handover, stage = submit.handover, submit.handover.stage
-        handed = handover_conf(
-            handover, submit.handover_key, storage=parse_storage_uri(self._storage), endpoint=None, region=None
-        )
+        handed = handover_conf(handover, submit.handover_key, storage=parse_storage_uri(self._storage))
         application, arguments = str(APPLICATIONS / f"{stage}.py"), self.programs.arguments(stage)
         if self.server is None:
             shipped = runtime_zip(self.programs.folder)

@@ -1,4 +1,4 @@
-"""Epochs of the flights pipeline as DAG runs of a real Airflow, and whose their time was."""
+"""Epochs of the flights pipeline as DAG runs of a real Airflow, and the shares of their time."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TIMEOUT_S = 1800.0
 
 
 def seconds(text: str) -> float:
-    """Give a moment of Airflow's API as seconds since 1970."""
+    """Convert a moment of Airflow's API to seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def shares(run: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], log: Path) -> dict[str, float]:
-    """Say whose the time of a run was.
+    """Divide the time of a run between Airflow, the stages and Spark.
 
     Args:
-        run: what Airflow's API says of it.
-        tasks: likewise of its tasks, by id.
+        run: the run, from Airflow's API.
+        tasks: its tasks, likewise, by id.
         log: the folder of Spark's event logs.
     """
     begin, end = seconds(run["start_date"]), seconds(run["end_date"])
@@ -44,7 +44,7 @@ def shares(run: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], log: 
 
 
 def run_epochs(home: AirflowHome, dag_id: str, log: Path, epochs: int) -> dict[str, object]:
-    """Run the DAG of one transport to its end; the figures of all runs but the first.
+    """Run all DAG runs of one transport; return the figures of all but the first.
 
     Raises:
         RuntimeError: a run failed.
@@ -76,9 +76,9 @@ def measure(folder: Path, flights: Path, epochs: int) -> dict[str, object]:
     """Measure both transports on one Airflow.
 
     Args:
-        folder: for everything; deleted by the caller.
+        folder: for all files; deleted by the caller.
         flights: the input, with a day for each epoch.
-        epochs: of each transport; the first does not count.
+        epochs: epochs of each transport; the first does not count.
     """
     logs = {name: folder / f"airflow-events-{name}" for name in ("warm", "submit")}
     confs = {}

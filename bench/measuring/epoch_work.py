@@ -1,4 +1,4 @@
-"""What Spark did, by its event log: the time in which queries and other jobs ran, and the processor time of tasks."""
+"""Spark's work by its event log: the time in which queries and other jobs ran, and the CPU time of tasks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CONF = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.rolling.enabled": "false"}
-"""Without `spark.eventLog.dir`, which names the folder."""
+"""Conf without `spark.eventLog.dir`, which names the folder."""
 _START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 _END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
 
 
 @dataclass(frozen=True)
 class Work:
-    """What Spark did within some time."""
+    """Spark's work in some span of time."""
 
     busy_s: float
     """The time in which a query was planned, executed or committed, or a job ran: the job that looks for the schema of
@@ -24,11 +24,11 @@ class Work:
     """The time in which at least one query ran: planned, executed or committed."""
     queries: int
     task_cpu_s: float
-    """Processor time of the tasks."""
+    """CPU time of the tasks."""
 
 
 def union_s(spans: Iterable[tuple[float, float]]) -> float:
-    """Give the length of what some spans cover together."""
+    """Return the length of the union of spans."""
     covered = reached = 0.0
     for begin, end in sorted(spans):
         covered += max(0.0, end - max(begin, reached))
@@ -42,15 +42,15 @@ def events(folder: Path) -> Iterator[dict[str, object]]:
         for line in file.read_text().splitlines():
             try:
                 yield json.loads(line)
-            except ValueError:  # the last one, while the application writes it
+            except ValueError:  # the last line, while the application writes it
                 continue
 
 
 def work(folder: Path, begin_s: float, end_s: float) -> Work:
-    """Say what the applications that log into a folder did from one moment to another.
+    """Measure the work between two moments of the applications that log into a folder.
 
     Args:
-        folder: with their event logs.
+        folder: the folder of their event logs.
         begin_s: seconds since 1970.
         end_s: likewise.
     """

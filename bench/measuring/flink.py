@@ -1,4 +1,4 @@
-"""Flink as a way of `bench.peers`: one job that always runs, in processes of its own, on local files."""
+"""Flink as a way of `bench.peers`: one job that always runs, in separate processes, on local files."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LOOKS_EVERY_S = 0.02
 
 
 class Flink(Peer):
-    """A streaming job that adds up; an epoch is over when a checkpoint has begun after its last total, and is complete.
+    """A streaming job that adds up; an epoch ends when a checkpoint that began after its last total is complete.
 
-    The next epoch's file comes then. What a consumer of the changed totals has in the end is what counts.
+    The next epoch's file comes then. The result is the totals that a consumer of the changes has at the end.
     """
 
     name = "flink"
@@ -48,7 +48,7 @@ class Flink(Peer):
         self._job: RealProcess | None = None
 
     def run(self, number: int) -> None:
-        """Give it the input of an epoch, and wait; one that was killed begins again, from its newest checkpoint."""
+        """Give the job the input of an epoch, and wait; a killed job restarts from its newest checkpoint."""
         if self._was_put(number):
             self._start()
             self._wait(lambda: self._is_still(self._complete()), "the job that goes on to stand still")
@@ -58,18 +58,18 @@ class Flink(Peer):
         self._wait(lambda: self._complete() > begun, "a checkpoint after the last total")
 
     def run_killed(self, number: int) -> None:
-        """Kill all of it when the last total is out, before a checkpoint has it."""
+        """Kill the job's processes when the last total is out, before a checkpoint has it."""
         self._put(number)
         self.close()
 
     def close(self) -> None:
-        """Kill it."""
+        """Kill the job."""
         if self._job is not None:
             self._job.stop(grace=0)
             self._job = None
 
     def total(self) -> int:
-        """Add up what a consumer has who keeps the newest total of each key."""
+        """Add up the totals of a consumer who keeps each key's newest total."""
         newest = {}
         for log in self._logs:
             for key, amount in _CHANGED.findall(log.read_bytes()):
@@ -77,11 +77,11 @@ class Flink(Peer):
         return sum(newest.values())
 
     def files(self) -> dict[Path, tuple[int, int]]:
-        """Give those of the checkpoints."""
+        """List the checkpoints' files."""
         return {path: facts for path, facts in super().files().items() if path.is_relative_to(self._checkpoints)}
 
     def cpu_elsewhere(self) -> float:
-        """Give the CPU seconds of the job's processes."""
+        """Return the CPU seconds of the job's processes."""
         family = [] if self._job is None else self._job.family()
         return sum(sum(each.cpu_times()[:2]) for each in family if psutil.pid_exists(each.pid))
 
@@ -89,7 +89,7 @@ class Flink(Peer):
         return (self._in / f"{number}.csv").exists()
 
     def _put(self, number: int) -> None:
-        """Put a file where the job looks, and wait until each row has changed a total."""
+        """Put a file into the job's input folder, and wait until each row has changed a total."""
         if self._job is None:
             self._start()
         table = pq.read_table(self._all / "input" / f"epoch={number}", columns=["key", "amount"], partitioning=None)
@@ -111,27 +111,27 @@ class Flink(Peer):
         self._job.wait_until(lambda: b"STARTED" in log.read_bytes(), _TIMEOUT_S, "Flink")
 
     def _printed(self) -> int:
-        """Give how many bytes the job has printed."""
+        """Return the number of bytes that the job has printed."""
         return self._logs[-1].stat().st_size
 
     def _changes(self, since: int) -> int:
-        """Give how many totals it has changed since it had printed so many bytes."""
+        """Count the totals that the job has printed beyond a number of bytes."""
         with self._logs[-1].open("rb") as log:
             log.seek(since)
             printed = log.read()
         return printed.count(b"+I[") + printed.count(b"+U[")
 
     def _ids(self, name: str = "") -> list[int]:
-        """Give the numbers of the checkpoints that have a file of a name, or of all that have begun."""
+        """Return the numbers of the checkpoints that have a file of this name, or of all that have begun."""
         folders = self._checkpoints.glob("*/chk-*")
         return [int(each.name.removeprefix("chk-")) for each in folders if (each / name).exists()]
 
     def _complete(self) -> int:
-        """Give the number of the newest checkpoint that is complete."""
+        """Return the number of the newest complete checkpoint."""
         return max(self._ids("_metadata"), default=0)
 
     def _is_still(self, newest: int) -> bool:
-        """Wait for three more checkpoints, and say whether no total has changed meanwhile."""
+        """Wait for three more checkpoints, and tell whether no total has changed since."""
         before = self._printed()
         self._wait(lambda: self._complete() >= newest + 3, "three checkpoints")
         return self._printed() == before

@@ -1,4 +1,4 @@
-"""The ways in which `bench.peers` keeps totals by key, each with its own folder."""
+"""The ways of `bench.peers` to keep totals by key, each with its own folder."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _STORES = "org.apache.spark.sql.execution.streaming.state"
 
 
 class KilledError(Exception):
-    """The driver died after its write, and before it said so."""
+    """The driver died after its write, and before it reported success."""
 
 
 @contextmanager
 def session(more: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Give a session for all ways; its JVM compiles as on a cluster.
+    """Yield a session for all ways; its JVM compiles as on a cluster.
 
     Args:
-        more: conf of ways that are not here.
+        more: conf of further ways.
     """
     from pyspark.sql import SparkSession
 
@@ -52,7 +52,7 @@ def session(more: Mapping[str, str]) -> Iterator[SparkSession]:
 
 
 def write_input(spark: SparkSession, folder: Path, number: int, keys: int, rows: int) -> None:
-    """Write the input of an epoch: so many different keys, each with the amount 1. A prime spreads them."""
+    """Write the input of an epoch: different keys, each with the amount 1. A prime spreads the keys."""
     frame = spark.range(rows).selectExpr(f"(id * 7919 + {number} * 104729) % {keys} AS key", "1L AS amount")
     frame.coalesce(2).write.parquet(f"file://{folder}/input/epoch={number}")
 
@@ -61,13 +61,13 @@ class Peer:
     """One way to add each epoch's amounts to totals by key.
 
     Args:
-        spark: the session of all.
-        folder: with the input; a folder below it is this one's own.
+        spark: the session of all ways.
+        folder: the input's folder; a folder below it is this way's.
     """
 
     name: str
     always_runs: ClassVar[bool] = False
-    """Whether it works between its epochs too, so that it cannot take turns with the others."""
+    """True if the way also works between its epochs, so that it cannot take turns with the others."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -84,35 +84,35 @@ class Peer:
         self.run(number)
 
     def close(self) -> None:
-        """End what it has started."""
+        """End everything that this way has started."""
 
     def cpu_elsewhere(self) -> float:
-        """Give the CPU seconds of what it has started."""
+        """Return the CPU seconds of everything that this way has started."""
         return 0.0
 
     def totals(self) -> DataFrame:
-        """Give the totals: `key`, `amount`."""
+        """Return the totals: `key`, `amount`."""
         raise NotImplementedError
 
     def total(self) -> int:
-        """Give the sum of all totals."""
+        """Return the sum of all totals."""
         return int(self.totals().selectExpr("sum(amount)").head()[0])  # type: ignore[index]
 
     def files(self) -> dict[Path, tuple[int, int]]:
-        """Give the files that are there, with when each was changed and its size."""
+        """Return the existing files, with the time of the last change and the size of each."""
         found = {}
         for path in self.folder.rglob("*"):
-            with suppress(FileNotFoundError):  # it goes while its store cleans
+            with suppress(FileNotFoundError):  # the file goes while its store cleans
                 if path.is_file():
                     found[path] = (path.stat().st_mtime_ns, path.stat().st_size)
         return found
 
     def new_bytes(self, before: dict[Path, tuple[int, int]]) -> int:
-        """Give the bytes of the files that are new or changed since."""
+        """Return the bytes of the files that are new or changed since."""
         return sum(each[1] for path, each in self.files().items() if before.get(path) != each)
 
     def input(self, number: int) -> DataFrame:
-        """Give the input of an epoch."""
+        """Return the input of an epoch."""
         return self.spark.read.parquet(f"file://{self._all}/input/epoch={number}")
 
 
@@ -134,16 +134,16 @@ class Aggregate(Peer):
         self._triggered = -1
 
     def write(self, epoch: Epoch, new: DataFrame) -> None:
-        """Do what the application does."""
+        """Run the application's part."""
         epoch.aggregate("totals", _added(new), key="key", merge={"amount": "sum"})
 
     def run(self, number: int) -> None:
-        """Do what the tasks of a run do."""
+        """Run the parts of a run's tasks."""
         self.run_killed(number)
         self._job.complete(f"e{number}")
 
     def run_killed(self, number: int) -> None:
-        """Do all but what follows the driver's acknowledgement; a task that is tried again finds that."""
+        """Run everything up to the driver's acknowledgement, which a retried task finds."""
         run, stage = f"e{number}", StageSpec("totals", (), PARTITIONS, 128)
         if number != self._triggered:
             self._job.trigger(run, [stage], Slice())
@@ -159,18 +159,18 @@ class Aggregate(Peer):
 
 
 class Update(Aggregate):
-    """Cairn: `epoch.update` reads the totals of the keys that change, and writes these."""
+    """Cairn: `epoch.update` reads the totals of the changing keys, and writes them."""
 
     name = "update"
 
     def write(self, epoch: Epoch, new: DataFrame) -> None:
-        """Do what the application does."""
+        """Run the application's part."""
         before = epoch.state("totals", keys=new)
         epoch.update("totals", _added(new) if before is None else _added(new, before), key="key")
 
 
 class Rewrite(Peer):
-    """Plain Spark: the whole is written anew, then a pointer leads to it."""
+    """Plain Spark: rewrites the whole state, then points a pointer to it."""
 
     name = "rewrite"
 
@@ -179,12 +179,12 @@ class Rewrite(Peer):
         self._written = 0
 
     def run(self, number: int) -> None:
-        """Read what the pointer leads to, add, write, swap the pointer."""
+        """Read the current folder, add, write, swap the pointer."""
         self._written += 1
         self.write(number, self.current(), f"v{self._written}")
 
     def current(self) -> str | None:
-        """Give what the pointer leads to."""
+        """Return the pointer's target."""
         pointer = self.folder / "current"
         return pointer.read_text() if pointer.exists() else None
 
@@ -196,7 +196,7 @@ class Rewrite(Peer):
         (self.folder / "next").rename(self.folder / "current")
 
     def totals(self) -> DataFrame:
-        """Read what the pointer leads to."""
+        """Read the current folder."""
         return self._read(self.current() or "")
 
     def _read(self, name: str) -> DataFrame:
@@ -204,7 +204,7 @@ class Rewrite(Peer):
 
 
 class RewriteByEpoch(Rewrite):
-    """The same by a careful author: an epoch's folder is made from that of the epoch before, however often."""
+    """The same as a careful author writes it: an epoch's folder is made from the previous epoch's, however often."""
 
     name = "rewrite_by_epoch"
 
@@ -214,15 +214,15 @@ class RewriteByEpoch(Rewrite):
 
 
 class Streaming(Peer):
-    """Structured Streaming: state in RocksDB, one available-now trigger an epoch."""
+    """Structured Streaming: state in RocksDB, one available-now trigger per epoch."""
 
     name = "streaming"
 
-    def run(self, number: int) -> None:  # noqa: ARG002 - it is what has come
-        """Let one trigger read what has come; the input of an epoch is one batch."""
+    def run(self, number: int) -> None:  # noqa: ARG002 - it reads all new files
+        """Run one trigger on the new input; the input of an epoch is one batch."""
         self._trigger(killed=False)
 
-    def run_killed(self, number: int) -> None:  # noqa: ARG002 - it is what has come
+    def run_killed(self, number: int) -> None:  # noqa: ARG002 - it reads all new files
         """Die when the sink has written, before the batch is committed."""
         with suppress(Exception):  # the query ends with the error of the sink
             self._trigger(killed=True)
@@ -251,5 +251,5 @@ class Streaming(Peer):
 
 
 def peers(spark: SparkSession, folder: Path) -> list[Peer]:
-    """Make one of each."""
+    """Make one of each way."""
     return [kind(spark, folder) for kind in (Aggregate, Update, Rewrite, RewriteByEpoch, Streaming)]

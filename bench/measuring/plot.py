@@ -1,4 +1,4 @@
-"""Draws what `bench.coordinator` measured: requests, the time to complete, and memory, each against the job's size."""
+"""Draws the results of `bench.coordinator`: requests, completion time and memory, each against the job's size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draw four panels, both axes of each logarithmic.
 
     Args:
-        result: what `bench.coordinator --json` prints.
+        result: the output of `bench.coordinator --json`.
         path: the PNG file to write.
     """
     figure, panels = plt.subplots(2, 2, figsize=(10, 7.5), constrained_layout=True)

@@ -1,4 +1,4 @@
-"""What `bench.recovery` makes of the tries that it has seen: plain arithmetic."""
+"""The arithmetic of `bench.recovery`: figures from the tries that it has seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Try:
-    """One try of one task; times in seconds since any moment that all share."""
+    """One try of one task; times in seconds since any common moment."""
 
     task: str
     number: int
@@ -16,7 +16,7 @@ class Try:
     begin: float
     end: float
     is_stage: bool = True
-    """Not so: the tasks that trigger a checkpoint and wait for it."""
+    """False for the tasks that trigger a checkpoint and wait for it."""
 
     @property
     def seconds(self) -> float:
@@ -31,7 +31,7 @@ class Run:
 
     @property
     def wall(self) -> float:
-        """From the first task's begin to the last one's end."""
+        """Seconds from the first task's start to the last one's end."""
         return max(each.end for each in self.tries) - min(each.begin for each in self.tries)
 
     @property
@@ -40,21 +40,21 @@ class Run:
 
     @property
     def again(self) -> list[Try]:
-        """The stages' tries that repeat what has run before."""
+        """The stages' tries that repeat earlier ones."""
         return [each for each in self.stages if each.number > 1]
 
     @property
     def beside_stages(self) -> float:
-        """What an epoch takes beside its stages: before the first begins, and after the last has ended."""
+        """Seconds of an epoch beside its stages: before the first starts, and after the last has ended."""
         return self.wall - (max(each.end for each in self.stages) - min(each.begin for each in self.stages))
 
     def until_it_runs_again(self, died: str) -> float:
-        """Give the seconds from the end of the try that died to the begin of the first try that repeats anything."""
+        """Return the seconds from the end of the killed try to the start of the first repeated try."""
         end = next(each.end for each in self.stages if each.task == died and each.number == 1)
         return min(each.begin for each in self.again) - end
 
     def recovery(self, died: str) -> float:
-        """Give the seconds from the end of the try that died to where its stage has succeeded."""
+        """Return the seconds from the end of the killed try to its stage's success."""
         first, second = (next(each for each in self.stages if (each.task, each.number) == (died, n)) for n in (1, 2))
         return second.end - first.end
 
@@ -66,15 +66,15 @@ def seconds(tries: Collection[Try]) -> float:
 def figures(
     healthy: Run, region: Run, full: Run, retry: Run, *, together: Collection[str], died: str
 ) -> dict[str, object]:
-    """Give the figures of `bench.recovery` as its documentation defines them.
+    """Compute the figures of `bench.recovery` as its documentation defines them.
 
     Args:
-        healthy: in which nothing died.
-        region: with Cairn's region failover.
-        full: with `failover="full"`.
-        retry: with Airflow's retry, without Cairn.
-        together: the tasks of the region of the one that died.
-        died: whose first try was killed.
+        healthy: the run without a kill.
+        region: the run with Cairn's region failover.
+        full: the run with `failover="full"`.
+        retry: the run with Airflow's retry, without Cairn.
+        together: the tasks of the killed task's region.
+        died: the task whose first try was killed.
     """
     whole = seconds(healthy.stages)
     region_share = seconds([each for each in healthy.stages if each.task in together]) / whole

@@ -1,4 +1,4 @@
-"""How a benchmark says what it has found."""
+"""The output of a benchmark's results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 
 def machine() -> dict[str, object]:
-    """Say what the figures were measured on: the load of the last five minutes, and how many cores there are."""
+    """Describe the machine of the measurement: the load of the last five minutes, and the number of cores."""
     return {"load": round(os.getloadavg()[1], 1), "cores": os.cpu_count()}
 
 
 def tell(result: Mapping[str, object], *, as_json: bool) -> None:
-    """Print figures: one a line, or all as one line of JSON."""
+    """Print figures: one per line, or all as one line of JSON."""
     if as_json:
         print(json.dumps(result))
         return

@@ -1,4 +1,4 @@
-"""Seconds and CPU seconds of work on a local Spark, and ratios of what took turns."""
+"""Seconds and CPU seconds of work on a local Spark, and ratios of work that took turns."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Spent:
-    """What one piece of work took."""
+    """The cost of one piece of work."""
 
     seconds: float
     cpu: float
-    """Of this process and of the JVM."""
+    """CPU seconds of this process and of the JVM."""
 
 
 def measured(spark: SparkSession, work: Callable[[], object]) -> Spent:
-    """Do some work and say what it took."""
+    """Do some work and return its cost."""
     began, cpu = time.perf_counter(), _cpu(spark)
     work()
     return Spent(time.perf_counter() - began, _cpu(spark) - cpu)
 
 
 def ratio(name: str, above: Sequence[float], below: Sequence[float]) -> dict[str, object]:
-    """Give the median of the ratios within the rounds under a name, and the smallest and the largest beside it."""
+    """Return the median of the ratios within the rounds under a name, and beside it the smallest and the largest."""
     ratios = [one / other for one, other in zip(above, below, strict=True)]
     spread = [round(min(ratios), 3), round(max(ratios), 3)]
     return {name: round(statistics.median(ratios), 3), f"{name}_spread": spread}

@@ -1,4 +1,4 @@
-"""The arithmetic of `bench.state`: how often which kind of epoch comes, and what that makes of what was measured."""
+"""The arithmetic of `bench.state`: frequencies of the kinds of epochs, and figures weighted by them."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _EXTRAPOLATED = 200_000_000
 
 
 Kind = Literal["run", "merge", "base"]
-"""What an epoch wrote: its run, several runs as one, or a new base."""
+"""An epoch's output: a delta, several deltas merged into one, or a new base."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One epoch of one way to keep a state, and plain Spark in its turn."""
+    """One epoch of one way to keep a state, or of plain Spark in its turn."""
 
     mine: Spent
     plain: Spent
     size_bytes: int = 0
-    """Of the files of data that the epoch wrote."""
+    """Bytes of the data files that the epoch wrote."""
     kind: Kind = "run"
 
 
 def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool = False) -> dict[Kind, int]:
-    """Give how many epochs of each kind there are from one new base to the next, by the bounds of a job (semantics K3).
+    """Count the epochs of each kind from one new base to the next, by a job's limits (semantics K3).
 
     Args:
-        snapshot_bytes: of a base.
-        run_bytes: of an epoch's run.
-        share: of the keys, how many change in an epoch, drawn anew each time; a merged run has each key once.
-        partials: whether the runs are partial aggregates.
+        snapshot_bytes: bytes of a base.
+        run_bytes: bytes of an epoch's delta.
+        share: share of the keys that change in an epoch, drawn each time; a merged delta has each key once.
+        partials: the deltas are partial aggregates.
     """
     counts: dict[Kind, int] = {"run": 0, "merge": 0, "base": 1}
     if once.is_small([StateHandle("", "", snapshot_bytes, "")]):
         return counts
     live: dict[int, int] = {}
-    """By number, the epochs that a run stands for."""
+    """By number, the epochs that a delta contains."""
     for number in range(1, runs.MAX_EPOCHS + 1):
         there = [StateHandle("", "", snapshot_bytes, "")]
         for run, epochs in live.items():
@@ -58,9 +58,9 @@ def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool =
 
 
 def amortised(rounds: Sequence[Round], value: Iterable[float], counts: Mapping[Kind, int]) -> float:
-    """Give the mean of an epoch where so many of each kind come one after the other.
+    """Return the mean of an epoch over this many epochs of each kind.
 
-    Of each kind the median of what was measured counts.
+    Each kind counts by its measured median.
 
     Raises:
         ValueError: a kind was not measured.
@@ -72,7 +72,7 @@ def amortised(rounds: Sequence[Round], value: Iterable[float], counts: Mapping[K
 
 
 def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float]:
-    """Give the median of each kind of epoch that there was."""
+    """Return the median of each kind of epoch that occurred."""
     found: dict[Kind, list[float]] = {}
     for each, one in zip(rounds, value, strict=True):
         found.setdefault(each.kind, []).append(one)
@@ -80,7 +80,7 @@ def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float
 
 
 def ratios(name: str, rounds: Sequence[Round], counts: Mapping[Kind, int]) -> dict[str, object]:
-    """Give the figures of one way."""
+    """Compute the figures of one way."""
     seconds = [each.mine.seconds / each.plain.seconds for each in rounds]
     cpu = [each.mine.cpu / each.plain.cpu for each in rounds]
     return {
@@ -91,14 +91,14 @@ def ratios(name: str, rounds: Sequence[Round], counts: Mapping[Kind, int]) -> di
 
 
 def bytes_share(rounds: Sequence[Round], snapshot_bytes: float, counts: Mapping[Kind, int]) -> float:
-    """Give the bytes of an epoch by those of a snapshot."""
+    """Return the ratio of an epoch's bytes to a snapshot's."""
     return amortised(rounds, [each.size_bytes for each in rounds], counts) / snapshot_bytes
 
 
 def at_200_million(small: Mapping[str, Any], large: Mapping[str, Any]) -> dict[str, object]:
-    """Give what two measured sizes say of 200 million keys, if all goes on as from the first to the second.
+    """Extrapolate two measured sizes to 200 million keys, along a straight line.
 
-    A straight line says nothing of what begins only beyond both: runs that are not broadcast any more, more cores.
+    A straight line misses effects that begin only beyond both sizes: deltas no longer broadcast, more cores.
     """
 
     def there(one: float, other: float) -> float:

@@ -1,4 +1,4 @@
-"""A savepoint of a state that grows: its base and runs as they are, and a new base made of them first."""
+"""A savepoint of a state that grows: with its base and deltas, and with a new base made of them first."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 def both(
     spark: SparkSession, pipeline: Pipeline, stage: str, name: str, target: str, read: Callable[[DataFrame], object]
 ) -> dict[str, object]:
-    """Take a savepoint with its runs, let a compaction make a base of them, and take one more.
+    """Take a savepoint with deltas, let a compaction make a base of them, and take another savepoint.
 
     Args:
         spark: the session that compacts and reads.
-        pipeline: of an idle job whose state has runs.
-        stage: of the state.
-        name: of the state.
+        pipeline: an idle job whose state has deltas.
+        stage: the state's stage.
+        name: the state's name.
         target: a folder for savepoints.
         read: reads all of a DataFrame.
 
     Returns:
-        Of either: seconds until it is there, with those of the compaction; bytes of data in it; seconds to read the
-        state that it holds.
+        For each savepoint: the seconds until it exists, with those of the compaction; the bytes of its data; the
+        seconds to read its state.
     """
     carried = _savepoint(pipeline, f"{target}/carried")
     carried["read_seconds"] = _timed(lambda: read(_state(spark, pipeline, stage, name)))

@@ -1,4 +1,4 @@
-"""Delta's and Iceberg's `MERGE` as ways of `bench.peers`, and an environment with a Spark for which both have jars."""
+"""Delta's and Iceberg's `MERGE` as ways of `bench.peers`, and an environment with a Spark that their jars support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PYSPARK = "4.1.4"
-"""Delta and Iceberg had jars of 2026 for Spark 4.1, and none for the Spark 4.3 that this project locks.
+"""The newest Spark with jars of Delta and Iceberg: in 2026 they had none for the Spark 4.3 that this project locks.
 
 Delta 4.1.0 fails on it as soon as its log has a checkpoint, at the tenth commit (NoSuchMethodError)."""
 PACKAGES = ("io.delta:delta-spark_4.1_2.13:4.4.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0")
@@ -25,18 +25,18 @@ EXCLUDES = (
     *("org.apache.hadoop:*", "org.apache.logging.log4j:*"),
     *("org.apache.parquet:*", "org.roaringbitmap:*", "org.slf4j:*", "org.xerial.snappy:*"),
 )
-"""Spark has its own."""
+"""Dependencies left out: Spark has its own."""
 _CATALOG = "spark.sql.catalog.ice"
 _MARK = "spark.databricks.delta.write.txn"
 
 
 class Merge(Peer):
-    """A table of a format: each epoch is merged into it, and adds its amounts where a key is there."""
+    """A table format: each epoch is merged into a table, and adds its amounts to existing keys."""
 
     table: str
-    """How SQL names it; `{folder}` stands for this way's own."""
+    """The table's name in SQL; `{folder}` stands for this way's folder."""
     made_as: str
-    """The format, and what else the table is made with."""
+    """The format, and the table's further properties."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         super().__init__(spark, folder)
@@ -65,7 +65,7 @@ class Delta(Merge):
 
 
 class DeltaMarked(Delta):
-    """Delta by a careful author: each commit is marked with the number of its epoch, and made once."""
+    """Delta as a careful author uses it: each commit is marked with its epoch's number, and made once."""
 
     name = "delta_marked"
 
@@ -81,7 +81,7 @@ class DeltaMarked(Delta):
 
 
 class Iceberg(Merge):
-    """Iceberg, which writes each file anew in which a row changes."""
+    """Iceberg that rewrites each file with a changed row."""
 
     name = "iceberg"
     table = "ice.{folder.name}.totals"
@@ -89,17 +89,17 @@ class Iceberg(Merge):
 
 
 class IcebergOnRead(Iceberg):
-    """Iceberg, which writes the changed rows and which old ones they replace; a read merges them."""
+    """Iceberg that writes the changed rows and marks the old ones; a read merges them."""
 
     name = "iceberg_on_read"
     made_as = "iceberg TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
 
 
 def conf(folder: Path, jars: str) -> dict[str, str]:
-    """Give what a session needs for both formats.
+    """Return the session's conf for both formats.
 
     Args:
-        folder: of all ways; Iceberg has each table in the folder of its way.
+        folder: the ways' folder; Iceberg keeps each table in its way's folder.
         jars: paths, separated by commas.
     """
     return {
@@ -116,16 +116,16 @@ def conf(folder: Path, jars: str) -> dict[str, str]:
 
 
 def run_there(arguments: Sequence[str]) -> int:
-    """Run `bench.peers` in an environment with that Spark, made by uv at the first time, with the jars of both.
+    """Run `bench.peers` in an environment with that Spark and both formats' jars; uv makes it at the first use.
 
     Args:
-        arguments: for it.
+        arguments: the arguments of `bench.peers`.
 
     Returns:
         Its exit status.
 
     Raises:
-        SetupError: PyPI or Maven Central cannot be reached, or a jar is not the one that is written down.
+        SetupError: PyPI or Maven Central cannot be reached, or a jar has another checksum than recorded.
     """
     from scripts.maven_jars import JarSet
     from scripts.setup.base import ROOT
@@ -148,5 +148,5 @@ def run_there(arguments: Sequence[str]) -> int:
 
 
 def peers(spark: SparkSession, folder: Path) -> list[Peer]:
-    """Make one of each."""
+    """Make one of each format."""
     return [kind(spark, folder) for kind in (Delta, DeltaMarked, Iceberg, IcebergOnRead)]

@@ -1,7 +1,7 @@
 """The totals of `bench.peers` as a Flink job, run by a Python that has PyFlink: it reads files as they come.
 
-python totals.py INPUT CHECKPOINTS [CHECKPOINT]: the folder of the input, that of the checkpoints, and the one from
-which it goes on. Each changed total is a line on its output, such as `2> +U[7, 3]`.
+python totals.py INPUT CHECKPOINTS [CHECKPOINT]: the folder of the input, the folder of the checkpoints, and the
+checkpoint to restore. Each changed total is a line on its output, such as `2> +U[7, 3]`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pyflink.common import Configuration  # type: ignore[import-not-found, unuse
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found, unused-ignore]
 
 INTERVAL = "500 ms"
-"""Between two checkpoints."""
+"""Time between two checkpoints."""
 
 
 def main(source: str, checkpoints: str, restored: str = "") -> None:
-    """Run until it is ended."""
+    """Run until the process is killed."""
     conf = {
         "parallelism.default": "2",
         "state.backend.type": "rocksdb",

@@ -1,4 +1,4 @@
-"""The same ten stages, once for each arm of `bench.recovery`; a DAG file, put into the DAGs' folder of its Airflow."""
+"""The same ten stages for each arm of `bench.recovery`; a DAG file, put into the DAGs' folder of its Airflow."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STAGE: dict[str, Any] = {
 
 
 def pipeline(arm: str, dying: bool, config: CheckpointConfig | None) -> None:
-    """Make an arm's DAG: a line of stages, in which what lies in one region is joined by pipelined edges.
+    """Make an arm's DAG: a line of stages, with pipelined edges between those of one region.
 
     Args:
         arm: the DAG's id, and the job's name.
         dying: whether a driver dies, once.
-        config: how checkpoints are made; None for Airflow's plain operators, without Cairn.
+        config: the checkpoint configuration; None for Airflow's plain operators, without Cairn.
     """
     where = f"file://{FOLDER}/storage"
     with (

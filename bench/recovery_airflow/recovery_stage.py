@@ -1,8 +1,8 @@
-"""One stage of `bench.recovery`: reads rows, computes on them, hands them on, and keeps totals.
+"""One stage of `bench.recovery`: reads rows, computes on them, writes an exchange, and keeps totals.
 
 recovery_stage.py FACTS: a JSON object with `stage`, `upstream` (None for the first), `keys` (of the totals), `plain`
-(the folder of a pipeline without Cairn; None with Cairn) and `dies` (a file that does not exist yet: then the driver
-makes it, and is killed after all has been written and before anybody is told so; None to live).
+(the folder of a pipeline without Cairn; None with Cairn) and `dies` (a file that does not exist yet: the driver creates
+it, and is killed after all its writes and before its acknowledgement; None to live).
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from airflow_cairn.spark import Epoch
 
 ROWS = 400_000
 ROUNDS = 6
-"""Of hashing each row. With it a stage on two cores takes a few seconds, about half of them for Spark to start."""
+"""Rounds of hashing each row. A stage on two cores then takes a few seconds, about half of them for Spark's start."""
 
 
 def computed(spark: SparkSession, before: DataFrame | None) -> DataFrame:
-    """Give the stage's rows: an id, and a digest of what the upstream says about it."""
+    """Compute the stage's rows: an id, and a digest of the upstream's row."""
     rows = spark.range(ROWS, numPartitions=2).withColumn("digest", F.lit("")) if before is None else before
     digest = F.concat_ws("-", "id", "digest")
     for _ in range(ROUNDS):
         digest = F.sha2(digest, 256)
-    return rows.select("id", digest.alias("digest")).cache()  # both what is written and the totals run it
+    return rows.select("id", digest.alias("digest")).cache()  # the output and the totals both compute it
 
 
 def totals(rows: DataFrame, keys: int) -> DataFrame:
-    """Give one row a key."""
+    """Compute one row per key."""
     return rows.groupBy((F.col("id") % keys).alias("key")).agg(F.count("*").alias("rows"), F.max("digest").alias("top"))
 
 
 def die_once(spark: SparkSession, told: str | None) -> None:
-    """Kill this driver by SIGKILL, if it is to die and no driver before it has."""
+    """Kill this driver by SIGKILL, if it is to die and no driver before it has died."""
     if told is None or Path(told).exists():
         return
     Path(told).touch()
@@ -58,7 +58,7 @@ def in_epoch(facts: dict[str, Any]) -> None:
 
 
 def plainly(facts: dict[str, Any]) -> None:
-    """Run without Cairn, as plain pipelines are written: what is handed on is replaced, the table is appended to."""
+    """Run without Cairn, as plain pipelines are written: the output is overwritten, the table is appended to."""
     spark = SparkSession.builder.getOrCreate()
     folder, upstream = facts["plain"], facts["upstream"]
     rows = computed(spark, spark.read.parquet(f"{folder}/{upstream}") if upstream else None)

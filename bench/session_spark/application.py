@@ -1,4 +1,4 @@
-"""A small stage that leaves behind what a session can leave: a view, a cached table, a Python worker, a state."""
+"""A small stage that leaves behind everything that a session can: a view, a cached table, a Python worker, a state."""
 
 from __future__ import annotations
 

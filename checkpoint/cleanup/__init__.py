@@ -1,4 +1,4 @@
-"""Finds what is still needed and deletes the rest.
+"""Finds the files that are still needed and deletes all others.
 
-Imports all that names files. Never deletes what a retained or pending checkpoint holds.
+Cleanup imports all rooms that name files. It never deletes files of a retained or pending checkpoint.
 """

@@ -1,20 +1,22 @@
-"""What may not be deleted, for one version of the head (semantics C3).
+"""Finds the live files for one version of the head, which may not be deleted (semantics C3).
 
-That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
-the checkpoints that these restore; of every retained checkpoint, and of those that savepoints are being made from, the
-metadata and each file that it names; the copies of a savepoint that is being imported; and what a waiting notice needs.
-The positions of the sources, in either, name files too.
+Live are: all files of a pending attempt's executions, and of executions of an ended attempt that a next one may carry
+over; the checkpoints that these attempts restore; the metadata of every retained checkpoint, and of checkpoints that
+savepoints are being made from, with each file that it names; the copies of a savepoint that is being imported; the
+files that a waiting notice needs; and the records of the newest failed checkpoints, for people (O3). Positions of
+sources, in attempts and checkpoints, name files too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...storage.errors import DocumentError, GoneError
 from ..documents import layout
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import DocumentRef, PendingDocument
+from ..documents.entries import EndedEntry
 from ..documents.head import Head
 from ..extensions.committables import kept_for
 from ..reasons import Status
@@ -26,49 +28,58 @@ from ..store.metadata_references import LastWritten, References, keys_of
 
 @dataclass(slots=True)
 class Live:
-    """What is alive, as keys, as executions, and as folders of which nothing is known."""
+    """Live files, as keys, as executions, and as folders whose references are unknown."""
 
     keys: set[str] = field(default_factory=set)
     tokens: set[tuple[int, str, str]] = field(default_factory=set)
-    """Home, stage and token of executions of which everything is kept."""
+    """Home, stage and token of executions all of whose files are kept."""
     epochs: set[str] = field(default_factory=set)
     """Epochs that may still have to be read (again), so that their input is kept."""
     pending_metadata: set[str] = field(default_factory=set)
-    """Where pending checkpoints would put their metadata; of each, what other finishers write is kept too."""
+    """Keys of pending checkpoints' metadata; variants that leave out stages are kept too."""
     imports: set[int] = field(default_factory=set)
-    """Checkpoints in whose folders a savepoint is being copied; everything in them is kept."""
+    """Checkpoints into whose folders a savepoint is being copied; all files in them are kept."""
+    recorded: Mapping[int, EndedEntry] = field(default_factory=dict)
+    """Failed checkpoints whose record is kept, for people (semantics O3)."""
     outdated: bool = False
-    """Whether what an ended attempt may lend could not be read: if the head has moved on, another cleaner took the
-    document because the next attempt holds those executions now, and this look must not be acted on."""
+    """Whether the document of a carryable attempt could not be read. If the head has changed since, another cleaner has
+    deleted the document because the next attempt holds those executions now, and this result must not be used."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """Metadata that cannot be read, with what is wrong; it and all before it is kept."""
+    """Unreadable metadata, with the problem; its folder and all older ones are kept."""
 
     def holds(self, key: str) -> bool:
-        """Whether something alive refers to the key, or may do so."""
+        """Tell whether a live object refers to the key, or may do so."""
         if key in self.keys or layout.whole_metadata(key) in self.pending_metadata:
             return True
-        if layout.execution_of(key) in self.tokens:
+        if layout.execution_of(key) in self.tokens or self._is_record(key):
             return True
         checkpoint = layout.checkpoint_of(key) or 0
         if checkpoint in self.imports:
             return True
         return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
 
+    def _is_record(self, key: str) -> bool:
+        """Tell whether a key is part of a record; a rejected acknowledgement is deleted with its files."""
+        ended, execution = self.recorded.get(layout.record_of(key) or 0), layout.execution_of(key)
+        if ended is None or execution is None:
+            return ended is not None
+        return execution[2] not in ended.rejected or not key.startswith(layout.ack_folder(*execution[:2]))
+
 
 def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: LastWritten) -> Live:
-    """Find what is alive: reads the documents of attempts and the metadata of every retained checkpoint.
+    """Find the live files: read the documents of attempts and the metadata of every retained checkpoint.
 
     Args:
         files: the job's files.
-        documents: reads what attempts expect or expected.
-        head: the version to go by.
-        known: what this process has written itself, and does not read.
+        documents: reads the documents of attempts.
+        head: the version of the head.
+        known: references of the metadata that this process has written last, which is not read.
 
     Raises:
         GoneError: the document of a pending attempt is gone.
         DocumentError: it is broken.
     """
-    live = Live()
+    live = Live(recorded=head.recorded())
     for entry in head.pending:
         live.keys.add(layout.pending(entry.id, entry.token))
         live.pending_metadata.add(layout.metadata(entry.id, entry.token))
@@ -82,7 +93,7 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
             _keep_attempt(files, known, live, document, ended.rejected)
         unfinished = head.unfinished(epoch)
         if unfinished is not None:
-            # The next attempt is made from it, also where none of its executions can be carried over any more.
+            # The next attempt needs its document even if none of its executions can be carried over.
             live.keys.add(layout.pending(unfinished.id, unfinished.token))
             live.keys |= _claims(documents.readable(unfinished))
     for completed in head.completed:
@@ -94,14 +105,14 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
     for savepoint in head.savepoints:
         if savepoint.status is Status.PENDING and savepoint.source is not None:
             _keep_completed(files, known, live, savepoint.source.metadata)
-    # Last, because metadata whose key is kept already counts as looked into.
+    # Last, because metadata whose key is live already counts as read.
     for notice in head.notices:
         live.keys |= kept_for(files, notice)
     return live
 
 
 def _claims(document: PendingDocument | None) -> set[str]:
-    """Give what says which tasks have run for an attempt, and which of them have failed: those are to run again."""
+    """Give the handovers and declines of an attempt, which tell the tasks that have run, and have to run again."""
     if document is None:
         return set()
     executions = document.executions.items()
@@ -146,7 +157,7 @@ def _keep_completed(files: JobFiles, known: LastWritten, live: Live, ref: Docume
 
 
 def _keep_table(files: JobFiles, live: Live, listed: StateHandle) -> None:
-    """Keep what the list of a table that grows leads to; checkpoints share manifests, and each is read once."""
+    """Keep the manifests and files of a growing table; checkpoints share manifests, and each is read once."""
     for manifest in metadata_file.read_list(files, listed).manifests:
         if manifest.document.key not in live.keys:
             live.keys.update(handle.path for handle in metadata_file.read_manifest(files, manifest))

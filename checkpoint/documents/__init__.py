@@ -1,4 +1,4 @@
-"""What is stored: the documents of a job as values, their keys and their JSON.
+"""Stored documents: the documents of a job as values, their keys and their JSON.
 
-Imports storage's checks of names and errors. Never reads or writes a store, and decides nothing.
+Documents import storage's checks of names and errors. They never read or write a store, and decide nothing.
 """

@@ -1,4 +1,4 @@
-"""What a stage says of what it wrote, and why it declines (semantics A1 to A5, D1)."""
+"""Acknowledgements, with the outputs and files of a stage, and declines (semantics A1 to A5, D1)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ OF_ROWS = frozenset({"state", "table", "exchange"})
 
 
 class ListMode(StrEnum):
-    """How a list state is given out when its stage is restored (semantics R4)."""
+    """Redistribution of a list state when its stage is restored (semantics R4)."""
 
     SPLIT = "split"
-    """Each item goes to one subtask; evenly, in order. Untouched where the parallelism is the same."""
+    """Each item goes to one subtask, evenly and in order; no change if the parallelism is the same."""
     UNION = "union"
     """Every subtask gets all items of all subtasks, in order."""
     BROADCAST = "broadcast"
@@ -43,42 +43,42 @@ class ListMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What a table that grows holds in all; its files are named by its list (`TableDocument`)."""
+    """Totals of a growing table; its list names the files (`TableDocument`)."""
 
     files: Count = 0
-    """Files with rows, of all epochs."""
+    """Number of files with rows, of all epochs."""
     size_bytes: Count = 0
-    """Of these files."""
+    """Bytes of these files."""
     partition_by: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """Columns by which its rows are kept apart: each file holds one value of them."""
+    """Partition columns: each file holds one combination of their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One thing that a stage wrote: some state, a table, or what its downstreams read."""
+    """One output of a stage: a state, a table, or an exchange for its downstream stages."""
 
     kind: str
     """`state` (a DataFrame), `list`, `files`, `value` (a value that is too large for an acknowledgement) and
     `table` belong to the checkpoint; `exchange` is dropped when it completes."""
     name: OutputName
     folder: Key
-    """Where its files lie; an older checkpoint's folder if the stage left it unchanged."""
+    """Folder of the output's files; an older checkpoint's folder if the stage left the output unchanged."""
     schema: Annotated[str | None, check_schema] = None
     """Spark's JSON of the DataFrame's schema: plain types only (semantics W5)."""
     key: tuple[str, ...] = ()
     """Key columns of a keyed state."""
     mode: ListMode | None = None
-    """Of a list state: how it is given out."""
+    """Redistribution of a list state."""
     items: Json = None
-    """Of a small list state: the items of each subtask, for broadcast state the one copy. None: they are in its file
+    """Items of each subtask of a small list state, or the single copy of a broadcast state. None: they are in its file
     (semantics A4)."""
     key_groups: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
-    """Of a keyed state: how many key groups there are. Each file holds a contiguous range, sorted (semantics R4)."""
+    """Number of key groups of a keyed state. Each file holds a contiguous range of them, sorted (semantics R4)."""
     merge: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
-    """Of a keyed state that is aggregated: by column, how the rows of base and runs become one (semantics K1, K5)."""
+    """Merge function by column of an aggregated keyed state, for rows of base and deltas (semantics K1, K5)."""
     appended: Appended | None = field(default=None, metadata=SPARSE)
-    """Of a table that grows. Its handles are its list and the files that its newest epoch has written; where there is
-    no list (it came with a savepoint), they are all of its files."""
+    """Totals of a growing table. Its handles are its list and the files of its newest epoch; without a list (the table
+    came with a savepoint), all of its files."""
 
     @property
     def id(self) -> str:
@@ -91,30 +91,30 @@ class StateHandle:
     """One file of an output (semantics A1)."""
 
     output: OutputId
-    """`Output.id` of what it belongs to."""
+    """`Output.id` of the file's output."""
     path: Key
     size_bytes: Count
     checksum: str
     """The store's etag for the content: compared, never computed (semantics W3)."""
     content: Checksum | None = field(default=None, metadata=SPARSE)
-    """What survives a copy (semantics W9): the checksum that the store computed when the file was written, else our
-    own. None: `checksum` is one itself, or the file is of version 0.1, and nothing else is known of it."""
+    """Checksum that survives a copy (semantics W9): computed by the store when the file was written, otherwise by
+    Cairn. None: `checksum` is one itself, or version 0.1 wrote the file, and only its etag is known."""
     run: Count = field(default=0, metadata=SPARSE)
-    """Of a keyed state that grows: 0 is its base; runs of what changed have numbers from 1, and a newer run's rows
-    replace an older one's (semantics K1)."""
+    """Number of the delta of a growing keyed state: 0 is its base, deltas have numbers from 1, and rows of a newer
+    delta replace those of an older one (semantics K1)."""
     partition: Partition = field(default="", metadata=SPARSE)
-    """Of a table that grows by partition: which partition the file belongs to; compared, never read."""
+    """Partition of a file of a partitioned, growing table; compared, never parsed."""
     rows: Count | None = field(default=None, compare=False)
-    """Its rows, in a run those of deleted keys too; None: to know them would have taken a further request, or it is no
-    file of rows. A program of an earlier version leaves them out, of a file that is the same."""
+    """Number of rows, in a delta those of deleted keys included; None: counting would have cost a further request, or
+    the file has no rows. Earlier versions leave the number out for the same file."""
 
     @property
     def of_rows(self) -> bool:
-        """Whether it is a file of rows: neither an author's own file nor what lists the files of a table."""
+        """Whether this is a file of rows, rather than an author's own file or the list of a table."""
         return self.output.partition(".")[0] in OF_ROWS and not self.path.endswith(".json")
 
     def rows_with(self, rows: int | None) -> int | None:
-        """Give the rows of some files and of this one; None where those of a file are not known.
+        """Add the rows of this file to those of others; None where the rows of a file are not known.
 
         Args:
             rows: of the other files.
@@ -137,18 +137,18 @@ class SubtaskAck:
 
 @dataclass(frozen=True, slots=True)
 class AckMetrics:
-    """What a stage's snapshot cost (semantics A1). There is no alignment: a stage starts when its inputs are whole."""
+    """Cost of a stage's snapshot (semantics A1). There is no alignment: a stage starts when its inputs are whole."""
 
     start_delay_ms: Count = 0
-    """From the trigger to the application's start."""
+    """Time from the trigger to the application's start."""
     sync_ms: Count = 0
-    """In which the application waited for its snapshots to be written, the step before them included."""
+    """Time in which the application waited for its snapshots to be written, the step before them included."""
     async_ms: Count = 0
-    """Listing, checksums and the acknowledgement itself."""
+    """Time of listing, checksums and the acknowledgement itself."""
     state_bytes: Count = 0
-    """Bytes of the files that this execution wrote for its checkpoint, what it took over unchanged not counted."""
+    """Bytes of the files that this execution wrote for its checkpoint, without outputs taken over unchanged."""
     end_to_end_ms: Count = 0
-    """From the trigger to the acknowledgement; 0 where the trigger's moment was not known any more."""
+    """Time from the trigger to the acknowledgement; 0 where the trigger's time was not known any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class AckDocument:
     stage: Stage
     token: Token
     run: Token
-    """The driver that wrote; two drivers of one execution differ in it."""
+    """Id of the driver that wrote; two drivers of one execution differ in it."""
     parallelism: Annotated[int, AtLeast(1)]
     outputs: tuple[Output, ...] = ()
     values: dict[OutputName, Json] = field(default_factory=dict)
@@ -171,17 +171,17 @@ class AckDocument:
     metrics: AckMetrics = field(default_factory=AckMetrics)
     subtasks: tuple[SubtaskAck, ...] = ()
     parts: tuple[DocumentRef, ...] = ()
-    """Where the subtasks are if they do not fit into one marker; then `subtasks` is empty."""
+    """Further documents with the subtasks, if they do not fit into one marker; then `subtasks` is empty."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
-    """What it has staged outside, to be committed when the checkpoint completes (semantics C4)."""
+    """Changes staged outside the store, to be committed when the checkpoint completes (semantics C4)."""
     consumed: dict[Stage, Token] = field(default_factory=dict, metadata=SPARSE)
-    """By upstream, the execution whose output it has read, where it need not wait for them (semantics B2)."""
+    """Execution whose output the stage has read, by upstream; only for at-least-once stages (semantics B2)."""
     skipped: bool = field(default=False, metadata=SPARSE)
-    """Whether the stage was not run, because its task was skipped: all that it names is carried over."""
+    """Whether the stage did not run, because its task was skipped: all its outputs are carried over."""
 
     @property
     def execution(self) -> Execution:
-        """Who acknowledges."""
+        """The execution that acknowledges."""
         return Execution(self.token, self.checkpoint, self.attempt)
 
 
@@ -197,9 +197,9 @@ class AckPart:
 
 @dataclass(frozen=True, slots=True)
 class DeclineDocument:
-    """`chk-<id>/declines/<stage>/<token>.json`: why an execution will not acknowledge (semantics D1).
+    """`chk-<id>/declines/<stage>/<token>.json`: an execution will not acknowledge, and why (semantics D1).
 
-    Below `chk-<id>/failures/` it says the same for the operator: the last try has failed, and no other follows (F6).
+    Below `chk-<id>/failures/` the operator writes the same document when the last try has failed (semantics F6).
     """
 
     job: Job
@@ -211,15 +211,17 @@ class DeclineDocument:
     detail: str
     """The root cause in one line: the exception's class and text."""
     incurable: bool = field(default=False, metadata=SPARSE)
-    """Whether another try would fail alike: the application itself is wrong (semantics F4)."""
+    """Whether another try would fail in the same way, because the application itself is wrong (semantics F4)."""
     unreadable: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
-    """Upstreams whose output it could not read, although it is there; they have to write it again (semantics F1)."""
+    """Upstreams whose existing output the stage could not read; they have to write it again (semantics F1)."""
     server: Token = field(default="", metadata=SPARSE)
     """Nonce of the Spark server that Cairn runs, if that was gone when the stage declined (semantics V4)."""
+    of_store: bool = field(default=False, metadata=SPARSE)
+    """Whether the store refused the driver or did not answer, which may pass without a change of the job (W3)."""
 
 
 TABLE_BYTES = 16 * 1024 * 1024
-"""What the list of a table, or a manifest, may have."""
+"""Largest size of a table's list, or of a manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,21 +230,21 @@ class Manifest:
 
     document: DocumentRef
     files: Count
-    """How many files it names."""
+    """Number of files in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableDocument:
-    """`<folder>/all.json`: the list of the manifests of a table that grows, as one epoch leaves them, oldest first.
+    """`<folder>/all.json`: the list of a growing table's manifests after one epoch, oldest first.
 
-    Manifests are made once and shared: the next checkpoint's list names most of the same ones. So what an epoch writes
-    does not grow with the table (decision 0047).
+    Manifests never change and are shared: the next checkpoint's list names most of the same ones. So the bytes that an
+    epoch writes do not grow with the table (decision 0047).
     """
 
     job: Job
     output: OutputId
     files: Count
-    """How many files all of them name; each file is named once."""
+    """Number of files in all manifests; each file is named once."""
     manifests: tuple[Manifest, ...]
 
 
@@ -257,20 +259,20 @@ class ManifestDocument:
 
 @dataclass(frozen=True, slots=True)
 class CompactionDocument:
-    """`chk-<id>/compactions/<stage>/<token>.json`: base and runs of a state as a new base, written outside of an epoch.
+    """`chk-<id>/compactions/<stage>/<token>.json`: base and deltas of a state merged outside of an epoch.
 
-    It is created before the first file of the base, and replaced once, when all of them are there (semantics K7).
+    The record is created before the first file of the new base, and replaced once, when all files exist (K7).
     """
 
     job: Job
     stage: Stage
     token: Token
     output: Output
-    """The state, as a checkpoint names it that adopts the base."""
+    """The state, as a checkpoint that adopts the base names it."""
     began_at_ms: Count
     replaces: tuple[StateHandle, ...]
-    """The files of base and runs whose rows the new base has."""
+    """Files of the old base and deltas, whose rows are in the new base."""
     base: tuple[SubtaskAck, ...] | None = None
-    """The files of the new base; None: they are still being written."""
+    """Files of the new base; None: they are still being written."""
     given_up: bool = field(default=False, metadata=SPARSE)
-    """Whether another compactor found it unfinished for too long: it is never finished after that."""
+    """Whether another compactor found the record unfinished for too long: it is never finished after that."""

@@ -1,13 +1,14 @@
-"""The documents of a job other than the head: what is expected, acknowledged, declined and handed over.
+"""Documents of an attempt: its input, its expected stages, its handovers, and its hooks' answers.
 
-All are made once and never changed. Keys in them are relative to the job's prefix (semantics W5).
+They are created once and, but for a handover's claimant, never change. Keys in them are relative to the job's prefix
+(semantics W5).
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -22,40 +23,56 @@ from .strict_json import SPARSE, Json
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The fixed input of an epoch (semantics T8): a half-open window of time, and whatever else the author fixed."""
+    """The fixed input of an epoch (semantics T8): a half-open window of time, and the author's own facts."""
 
     start: str | None = None
     """ISO 8601 with offset; the first moment that belongs to the slice. None: no window."""
     end: str | None = None
     """ISO 8601 with offset; the first moment after the slice. None: no window."""
     detail: dict[str, Json] = field(default_factory=dict)
-    """What the DAG author put in at the first trigger (file list, offsets); JSON."""
+    """JSON that the DAG's author gave at the first trigger (a file list, offsets)."""
     sources: dict[str, Json] | None = None
-    """What each source reads in this epoch, by its name; fixed at the first trigger."""
+    """Input of each source in this epoch, by the source's name; fixed at the first trigger."""
     positions: dict[str, Json] | None = None
-    """What each source has read up to and including this epoch, by its name."""
+    """Position of each source after this epoch, by the source's name."""
     base: int | None = None
     """The completed checkpoint that `positions` belong to, 0 for none at all; None: the job has no sources."""
     source_window: bool = field(default=False, metadata=SPARSE)
-    """Whether a source has chosen the window; else it is the run's, and a job with sources may have read otherwise."""
+    """Whether a source has chosen the window; otherwise it is the run's, and sources may have read other input."""
     again: bool = field(default=False, metadata=SPARSE)
-    """Whether the window is read although the job has read some of it, as the run's conf has asked."""
+    """Whether the run's conf asks to read the window although the job has read some of it."""
 
     def dates(self, zone: str) -> tuple[str, str]:
         """Give the window as dates of a time zone, `2026-01-01`: the first day in it, and the first day after it.
 
         Args:
-            zone: its IANA name, such as `Europe/Berlin`; that of the schedule.
+            zone: IANA name of the schedule's time zone, such as `Europe/Berlin`.
 
         Raises:
-            InvalidStateError: there is no such zone or no window, or a bound is not where a day of the zone begins.
+            InvalidStateError: there is no such zone or no window, or a bound is not the beginning of a day there.
         """
         return _date_of("start", self.start, zone), _date_of("end", self.end, zone)
 
 
+def moment_in_slice(name: str, text: str) -> datetime:
+    """Parse a bound of a slice, which an author's source may have set.
+
+    Raises:
+        InvalidStateError: the text is not a moment of time.
+    """
+    try:
+        return moment_of(text)
+    except ValueError as error:
+        raise InvalidStateError(
+            f"the {name} of the slice is no moment: a source has to give its window in ISO 8601, with offset",
+            **{name: shorten(text)},
+        ) from error
+
+
 def _date_of(name: str, text: str | None, zone: str) -> str:
     try:
-        at = ZoneInfo(zone)
+        # A machine without time zones knows this one.
+        at = timezone.utc if zone == "UTC" else ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
         raise InvalidStateError(
             "this is no time zone that Python knows here: write one such as 'Europe/Berlin'; where a machine has no "
@@ -64,9 +81,9 @@ def _date_of(name: str, text: str | None, zone: str) -> str:
         ) from error
     if text is None:
         raise InvalidStateError(f"the slice has no {name}, so it has no dates")
-    moment = moment_of(text)
+    moment = moment_in_slice(name, text)
     day = moment.astimezone(at).date()
-    # A day may begin at 01:00, where the clock is put on at midnight; what lies before it is another day all the same.
+    # A day may begin at 01:00, if the clock is put forward at midnight; the moment before belongs to another day.
     if (moment - timedelta(microseconds=1)).astimezone(at).date() == day:
         raise InvalidStateError(
             f"the slice does not consist of whole days in {zone}: its {name} is no beginning of a day there. Give the "
@@ -87,7 +104,7 @@ class EpochDocument:
 
 @dataclass(frozen=True, slots=True)
 class EpochCompletedDocument:
-    """`epochs/completed/<epoch>.json`: version 0.1's note that an epoch completed; read, and no longer written."""
+    """`epochs/completed/<epoch>.json`: version 0.1's note that an epoch completed; read, but no longer written."""
 
     job: Job
     epoch: Epoch
@@ -110,41 +127,43 @@ class StageSpec:
 
     uid: Stage
     upstream: tuple[Stage, ...] = ()
-    """Stages whose outputs of this epoch it reads, directly."""
+    """Stages whose outputs of this epoch the stage reads directly."""
     parallelism: Annotated[int, AtLeast(1)] | None = None
-    """Subtasks that must acknowledge; None: as many as the stage says."""
+    """Number of subtasks that must acknowledge; None: as many as the stage reports."""
     max_parallelism: Annotated[int, AtLeast(1)] | None = None
-    """The highest that it will ever be restored at (semantics R4); None: derived, or what its state was made with."""
+    """The highest parallelism at which the stage can be restored (semantics R4); None: derived, or that of its
+    state."""
     pipelined: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
-    """Those of `upstream` from which it reads by a pipelined exchange, so that neither runs again without the other
+    """Stages of `upstream` that are read by a pipelined exchange, so that neither side runs again without the other
     (semantics F1). All others are blocking."""
     member_of: Stage | None = None
-    """What the stages of one mapped task are called together: a reader of that name reads them all, in order."""
+    """Common name of the stages of one mapped task: a reader of that name reads them all, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One running of one stage: the unit that a token fences (semantics W4)."""
+    """One execution of a stage: the unit that a token fences (semantics W4)."""
 
     token: Token
     home: CheckpointId
-    """The checkpoint in whose folder it writes and acknowledges; an older one if it was carried over (F2)."""
+    """The checkpoint in whose folder the execution writes and acknowledges; an older one if it was carried over
+    (F2)."""
     attempt: Attempt
     """The epoch's attempt that started it."""
 
 
 def execution_token(attempt: str, stage: str) -> str:
-    """Give the token of an execution that an attempt starts.
+    """Derive the token of an execution from the token of the attempt that starts it.
 
-    It follows from the attempt's own token, so that the head alone tells whether an execution is the pending attempt's.
-    Attempts' tokens are random and never used again, and so are these.
+    So the head alone tells whether the pending attempt has started an execution. Attempts' tokens are random and never
+    used again, and so are these.
     """
     return hashlib.sha256(f"{attempt}/{stage}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRef:
-    """Another document, and how to know that it is still the same."""
+    """Key, size and hash of another document."""
 
     key: Key
     size_bytes: Count
@@ -161,7 +180,7 @@ class RestorePointer:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedEpoch:
-    """An epoch whose checkpoint was damaged: its input is read again, before the epoch's own."""
+    """An epoch whose checkpoint was damaged: an attempt reads its input again, before its own."""
 
     epoch: Epoch
     slice: Slice
@@ -169,36 +188,37 @@ class ReplayedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class BacklogEpoch:
-    """What a stage has still to read of an epoch: its checkpoint completed without the stage (semantics B3, F6).
+    """Input of an epoch that a stage has still to read, because the checkpoint completed without the stage (B3, F6).
 
-    Or before the stage had read all its upstreams (B2): then it has read its slice, and only `inputs` are left to read.
+    In at-least-once mode the checkpoint may also complete before the stage has read all its upstreams (B2): then the
+    stage has read the slice, and only `inputs` are left.
 
-    What the executions in `inputs` wrote for their readers is in-flight data: the metadata of the restored checkpoint
-    holds it, an `InFlightLine` for each execution.
+    The exchanges of the executions in `inputs` are data in flight: the metadata of the restored checkpoint holds them,
+    with an `InFlightLine` for each execution.
     """
 
     epoch: Epoch
     slice: Slice | None = None
-    """None: the stage took part, and has read it."""
+    """None: the stage took part, and has read the slice."""
     inputs: dict[Stage, Execution] = field(default_factory=dict, metadata=SPARSE)
-    """By upstream, the execution whose output of this epoch is still to be read. An upstream that was left out too is
-    missing here: what it writes later covers this epoch."""
+    """Executions whose output of this epoch is still to be read, by upstream. An upstream that was left out too is
+    missing: its later output covers this epoch."""
 
 
 MAX_BACKLOG_BYTES = 256 * 1024
-"""The backlogs of all stages together, at most, as JSON; documents of 1 MiB hold it."""
+"""Largest size of the backlogs of all stages together, as JSON; a document has room for 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveOut:
-    """When an attempt may complete without some stages (semantics B3, F6)."""
+    """Rule by which an attempt may complete without some stages (semantics B3, F6)."""
 
     alignment_timeout_ms: Count | None = None
-    """Milliseconds after the trigger from which on stages that lag may be left out; None: never."""
+    """Milliseconds after the trigger from which on lagging stages may be left out; None: never."""
     max_backlog: Count = 0
-    """Epochs in the backlog of a stage that lags, at most."""
+    """Largest number of epochs in the backlog of a lagging stage."""
     max_failure_ratio: float | None = None
-    """Failed regions to all regions, at most; None: none may fail."""
+    """Largest ratio of failed regions to all regions; None: no region may fail."""
     max_consecutive_failures: Count = 0
     """Checkpoints in a row that may complete although a region failed."""
 
@@ -214,35 +234,38 @@ class RestartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestartRule:
-    """Whether a failed try is followed by another attempt, and when (semantics F4)."""
+    """A job's restart strategy with its options (semantics F4)."""
 
     kind: RestartKind
     attempts: Count | None = None
-    """Restarts, or failures in an interval, before the job fails; None: no limit, or none at all for `none`."""
+    """Restarts, or failures in an interval, before the job fails; None: no limit, or no restarts for `none`."""
     delay_ms: Count = field(default=0, metadata=SPARSE)
-    """From a failure to the restart; the first one, where it grows."""
+    """Delay from a failure to the restart; the first delay, if it grows."""
     max_delay_ms: Count = field(default=0, metadata=SPARSE)
-    """Where it grows: the longest."""
+    """Longest delay, if it grows."""
     multiplier: float = field(default=0.0, metadata=SPARSE)
-    """Where it grows: how much longer each delay is than the one before."""
+    """Factor by which the delay grows."""
     jitter: float = field(default=0.0, metadata=SPARSE)
-    """How much of the delay is left to chance, 0 to 1."""
+    """Random part of the delay, 0 to 1."""
     interval_ms: Count = field(default=0, metadata=SPARSE)
-    """Of a failure rate: the interval. Where the delay grows: the quiet time after which it starts anew."""
+    """Interval of a failure rate; for a growing delay, the quiet time after which it is reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartMemory:
-    """What the head remembers of failed tries over all epochs, for the strategies that look beyond one (F4)."""
+    """The head's memory of failed tries over all epochs, for strategies that look beyond one epoch (semantics F4)."""
 
     times_ms: tuple[Count, ...] = ()
-    """When tries failed, oldest first, milliseconds since 1970 UTC; as many as the strategy looks at."""
+    """Times of failures, oldest first, milliseconds since 1970 UTC; as many as the strategy needs."""
     delay_ms: Count = field(default=0, metadata=SPARSE)
-    """The last delay; from it follow the end of the incident and the beginning of a quiet time."""
+    """The last delay, from which the end of the incident and the beginning of the quiet time follow."""
     in_a_row: Count = field(default=0, metadata=SPARSE)
     """Failures since the last quiet time."""
     server: Token = field(default="", metadata=SPARSE)
     """Nonce of the Spark server whose end was the last one that counted as a failure; empty: none (semantics V4)."""
+    refused_ms: Count = field(default=0, metadata=SPARSE)
+    """Time of the first try that failed because the store refused or did not answer, milliseconds since 1970 UTC; 0:
+    none. A checkpoint that has completed since then ends the outage (semantics F4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +280,19 @@ class Limits:
     leave_out: LeaveOut | None = None
     """None: every stage must acknowledge."""
     at_least_once: bool = field(default=False, metadata=SPARSE)
-    """Whether a stage reads what its upstreams have acknowledged by then, and the rest later (semantics B2)."""
+    """Whether a stage reads only upstream output that is acknowledged when it begins, and the rest later (B2)."""
     restart: RestartRule | None = None
-    """None: every failed try may be followed by another, as Airflow's retries allow (semantics F4)."""
+    """None: another try may follow each failed one, as Airflow's retries allow (semantics F4)."""
     full_failover: bool = field(default=False, metadata=SPARSE)
     """Whether every stage that has begun runs again after a failure (semantics F1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HooksRef:
-    """The master hooks of an attempt, and where their answers are once all have answered (semantics T7)."""
+    """The master hooks of an attempt, and the place of their answers (semantics T7)."""
 
     names: tuple[HookName, ...]
-    """In the order in which they are asked."""
+    """Names of the hooks, in the order in which they are asked."""
     home: CheckpointId
     """The checkpoint in whose folder the answers are; an older one if they were carried over."""
     token: Token
@@ -277,7 +300,7 @@ class HooksRef:
 
 @dataclass(frozen=True, slots=True)
 class PendingDocument:
-    """`chk-<id>/pending-<token>.json`: what one attempt of an epoch expects."""
+    """`chk-<id>/pending-<token>.json`: one attempt of an epoch, with the stages that it expects."""
 
     job: Job
     checkpoint: CheckpointId
@@ -294,22 +317,23 @@ class PendingDocument:
     cause: str = ""
     """Why this attempt was opened, for users to read: the failure of the one before."""
     listeners: tuple[ListenerName, ...] = ()
-    """Listeners to notify of how it ended (semantics C4, D4)."""
+    """Listeners to notify of the attempt's end (semantics C4, D4)."""
     max_parallelism: dict[Stage, Attempt] = field(default_factory=dict, metadata=SPARSE)
-    """Of each stage that names a parallelism, the highest that it may be restored at (semantics R4)."""
+    """The highest parallelism for a restore, of each stage that names a parallelism (semantics R4)."""
     hooks: HooksRef | None = None
-    """Who has to answer before a stage begins; None: no hook (semantics T7, C1)."""
+    """Master hooks that have to answer before a stage begins; None: no hooks (semantics T7, C1)."""
     backlogs: dict[Stage, tuple[BacklogEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
-    """By stage, its backlog in the restored checkpoint: epochs still to be read, oldest first (B2, B3, F6)."""
+    """Backlog in the restored checkpoint by stage: epochs still to be read, oldest first (B2, B3, F6)."""
     restarted: dict[Stage, str] = field(default_factory=dict, metadata=SPARSE)
-    """Stages that had begun in an earlier attempt, and whose execution in this one was not known when it was opened:
-    each with the task that held it last, the claimant of its handover (semantics F1, F2). Empty for a stage that had
-    failed by itself: Airflow retries its task by itself."""
+    """Stages that had begun in an earlier attempt and have to run again in this one, each with the task that held it
+    last, the claimant of its handover (semantics F1, F2). The text is empty for a stage that had failed by itself:
+    Airflow retries its task."""
 
     read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
-    """What the job will have read when this one completes: what the restored state has, and the epoch's window (T8)."""
+    """Windows that the job will have read when this attempt completes: those of the restored state, and the epoch's own
+    (T8)."""
     draining: bool = field(default=False, metadata=SPARSE)
-    """Whether no epoch comes after it, so that the stages emit what still waits for time to go on (semantics P2)."""
+    """Whether this is the job's last epoch, so that the stages emit all rows that wait for later input (P2)."""
 
     @property
     def hook_names(self) -> tuple[str, ...]:
@@ -323,22 +347,22 @@ class PendingDocument:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """`chk-<id>/handover/<stage>/<token>.json`: what the operator tells the application, and the claim to submit it.
+    """`chk-<id>/handover/<stage>/<token>.json`: the operator's message to the application, and the claim to submit it.
 
-    Made once. Of what it says only the claimant changes: where a later try takes over a driver that lives on, and where
-    a later try finds that the stage has acknowledged (semantics F5).
+    Created once. Only the claimant changes: when a later try takes over a driver that lives on, and when a later try
+    finds that the stage has acknowledged (semantics F5).
     """
 
     job: Job
     checkpoint: CheckpointId
-    """The checkpoint pending when the execution was started; its home."""
+    """The execution's home: the checkpoint that was pending when it was started."""
     epoch: Epoch
     attempt: Attempt
     stage: Stage
     token: Token
     claimant: str
-    """Who may submit, has taken over what was submitted, or ran the task last after the stage had acknowledged: the
-    Airflow task instance's id, one per try."""
+    """Id of the Airflow task instance, one per try, that may submit, has taken over the driver, or was the last to run
+    the task after the stage had acknowledged."""
     slice: Slice
     restore: RestorePointer | None = None
     replay: tuple[ReplayedEpoch, ...] = ()
@@ -347,47 +371,47 @@ class Handover:
     backlog: tuple[BacklogEpoch, ...] = field(default=(), metadata=SPARSE)
     """Epochs that the stage has still to read, oldest first, before `replay` and the epoch's own (B2, B3, F6)."""
     at_least_once: bool = field(default=False, metadata=SPARSE)
-    """Whether it reads what its upstreams have acknowledged by then (semantics B2)."""
+    """Whether the stage reads only upstream output that is acknowledged when it begins (semantics B2)."""
     hooks: HooksRef | None = None
-    """Where the answers of the master hooks are; None: the job has none."""
+    """Place of the master hooks' answers; None: the job has no hooks."""
     members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict, metadata=SPARSE)
-    """Upstreams that have a name together, in the order in which they are read by it."""
+    """Upstreams by their common name, in the order in which they are read."""
     durable: bool = field(default=False, metadata=SPARSE)
-    """Whether its driver may outlive who submitted it, and can be found again: a later try asks for it first (F5)."""
+    """Whether the driver may outlive its task, and can be found again: a later try looks for it first (F5)."""
     draining: bool = field(default=False, metadata=SPARSE)
     """Whether no epoch comes after this one (semantics P2)."""
     adopted: bool = field(default=False, metadata=SPARSE)
-    """Whether the claimant has taken over the driver of an earlier try; it submits nothing."""
+    """Whether the claimant has taken over the driver of an earlier try, and so submits nothing."""
     max_parallelism: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
-    """The highest parallelism that the stage may be restored at; None: it names no parallelism (semantics R4)."""
+    """The highest parallelism at which the stage can be restored; None: it names no parallelism (semantics R4)."""
     try_number: Annotated[int, AtLeast(0)] = field(default=0, metadata=SPARSE)
-    """Which try of its task the claimant is; Airflow counts on over retries and clears. 0: it is not known (F5)."""
+    """The claimant's try number, which Airflow counts on over retries and clears; 0: unknown (F5)."""
 
     @property
     def execution(self) -> Execution:
-        """What it tells of."""
+        """The stage's execution."""
         return Execution(self.token, self.checkpoint, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """What a master hook has to keep; one that answered None has none of these."""
+    """Answer of a master hook; a hook that answered None has none."""
 
     name: HookName
     value: Json = None
-    """JSON, as it was given; None where bytes were."""
+    """The answer as JSON; None where the answer is bytes."""
     data: str | None = None
-    """Bytes in base64; None where JSON was given."""
+    """The answer's bytes in base64; None where the answer is JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookAnswersDocument:
-    """`chk-<home>/hooks-<token>.json`: made once, when all master hooks have answered (semantics T7)."""
+    """`chk-<home>/hooks-<token>.json`: created once, when all master hooks have answered (semantics T7)."""
 
     job: Job
     checkpoint: CheckpointId
-    """The checkpoint in whose folder it is."""
+    """The checkpoint in whose folder the document is."""
     token: Token
     hooks: tuple[HookName, ...]
-    """Who was asked."""
+    """Hooks that were asked."""
     answers: tuple[HookAnswer, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ...storage.errors import NewerFormatError
+from ...storage.names import shorten
 from ..errors import DocumentError, InvalidStateError
 
 FORMAT = 2
@@ -24,6 +25,9 @@ MAX_DEPTH = 20
 
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 """A backslash and what it escapes. Outside a text a backslash is no JSON, and the parser refuses it."""
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half a pair of these, which is no text; `encode` writes neither half so."""
 
 _ONE_KIND = bytes.maketrans(b"[]", b"{}")
 _OPENING = ord("{")
@@ -50,6 +54,22 @@ def encode(document: Mapping[str, Any]) -> bytes:
 def size_of(plain: Any) -> int:
     """Give the size of an author's value in bytes, as documents hold it."""
     return len(_ENCODER.encode(plain).encode())
+
+
+def largest_in(plain: Any) -> str:
+    """Name the value that most of a document is, with its size, for an error: `slice.sources.offsets (700,000 bytes)`.
+
+    Goes down while one value has more than half of what holds it.
+    """
+    path, size = [], size_of(plain)
+    while isinstance(plain, dict | list) and plain:
+        named = plain.items() if isinstance(plain, dict) else enumerate(plain)
+        bytes_, name, value = max(((size_of(each), str(name), each) for name, each in named), key=lambda each: each[:2])
+        if 2 * bytes_ < size:
+            break
+        path.append(shorten(name)[1:-1])
+        plain, size = value, bytes_
+    return f"{'.'.join(path) or 'the whole'} ({size:,} bytes)"
 
 
 def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTES) -> dict[str, Any]:
@@ -103,11 +123,15 @@ def parse(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> Any:
     """Parse JSON bytes strictly; at most `limit` levels of them.
 
     Raises:
-        DocumentError: not UTF-8, not JSON, deeper than `limit`, a key twice, or NaN or Infinity in it.
+        DocumentError: not UTF-8, not JSON, deeper than `limit`, a key twice, or NaN, Infinity or half a surrogate pair
+            in it.
     """
     check_depth(data, key=key, limit=limit)
     try:
-        return _DECODER.decode(data.decode())
+        document = _DECODER.decode(data.decode())
+        if _SURROGATE.search(data):
+            _ENCODER.encode(document).encode()
+        return document
     except ValueError as error:
         raise DocumentError(
             f"the document cannot be read: {error}; it may be truncated", key=key, size_bytes=len(data)

@@ -1,4 +1,4 @@
-"""The kinds of value that the documents of a job hold, each with its check."""
+"""Types of the fields in a job's documents, each with its check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class IsName:
     kind: str
 
     def __call__(self, value: str) -> None:
-        """Refuse what is no name."""
+        """Refuse a text that is not a name."""
         check_name(self.kind, value)
 
 
@@ -28,7 +28,7 @@ class AtLeast:
     bound: int
 
     def __call__(self, value: int) -> None:
-        """Refuse what is below the bound."""
+        """Refuse a number below the bound."""
         if value < self.bound:
             raise ValueError(f"expected at least {self.bound}, found {value}")
 

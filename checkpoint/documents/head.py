@@ -1,7 +1,7 @@
 """`head.json`: the one mutable object of a job, as a value.
 
-It is changed only by compare-and-swap (`head_store`). Everything that may be decided once is decided by which version
-of the head came next: which ids are pending, which completed, why one failed (semantics D3, T5, W2).
+Only compare-and-swap changes the head (`head_store`). The next version of the head decides everything that may be
+decided only once: the ids that are pending, those that completed, and why one failed (semantics D3, T5, W2).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MAX_HISTORY = 100
 """Ended checkpoints that the head remembers (semantics O1)."""
 
 MAX_UNFINISHED = 16
-"""Epochs that ended without completing and for whose next attempt something is kept, where no more may be pending at
-once: as many as Airflow lets runs of a DAG be active by default. Later ones push the oldest out (`left_behind`)."""
+"""Epochs that ended without completing and whose executions are kept for a next attempt, unless more epochs may be
+pending at once: Airflow's default for active runs of a DAG. Later ones push the oldest out (`left_behind`)."""
 
 MAX_RESTORES = 20
 """Restores that the head remembers."""
@@ -51,28 +51,31 @@ MAX_WAITING = 1_000
 """Requests that may wait (semantics T2)."""
 
 MAX_TRIGGERING = 100
-"""Tasks that may trigger at the same moment, each of another epoch; what dead ones left goes first (semantics T10)."""
+"""Tasks that may trigger at the same moment, each of another epoch; the oldest entries are dropped first (T10)."""
 
 MAX_DECLINED = 20
 """Declined requests that the head remembers, for users to read (semantics T1)."""
 
 MAX_NOTICES = 100
-"""Notices that may wait to be delivered, those of pending checkpoints included; beyond it nothing is triggered."""
+"""Notices that may wait for delivery, those of pending checkpoints included; with more, no checkpoint is triggered."""
 
 MAX_IMPORTS = 20
-"""Savepoints that the job was started from and of which the head remembers so, beside those that are retained."""
+"""Starts from savepoints that the head remembers, beside those whose checkpoint is retained."""
 
 MAX_SAVEPOINTS = 200
 """Savepoints that the head remembers (semantics P3)."""
 
 WRITE_LOG = 64
-"""Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
+"""Write ids that the head remembers; older writes are settled by the decisions themselves (semantics W2)."""
 
 MAX_RESTARTED = 100
-"""Stages that run again after a checkpoint: how many names the head remembers, for users to read."""
+"""Names of stages that run again after a checkpoint, as many as the head remembers for users."""
 
 MAX_LATE = 10
 """Late acknowledgements that the head remembers of a failed checkpoint, for users to read."""
+
+MAX_RECORDED = 16
+"""Newest failed checkpoints whose record the store keeps (semantics O3); each cleaning lists the record."""
 
 MAX_OTHERS = 10
 """Failures beside the root failure that the head remembers of a checkpoint (semantics O1)."""
@@ -80,7 +83,7 @@ MAX_OTHERS = 10
 
 @dataclass(frozen=True, slots=True)
 class CompletedNote:
-    """An epoch that completed and that the history no longer remembers (semantics T9)."""
+    """A completed epoch that the history no longer remembers (semantics T9)."""
 
     epoch: Epoch
     checkpoint: CheckpointId
@@ -96,7 +99,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One version of a job's truth."""
+    """One version of a job's head."""
 
     job: Job
     revision: Count = 0
@@ -107,10 +110,10 @@ class Head:
     restores: tuple[RestoreRecord, ...] = ()
     """The last restores, newest last."""
     notices: tuple[Notice, ...] = ()
-    """Endings that a listener is still to be notified of, by id."""
+    """Notices of ended checkpoints that listeners have not received yet, by id."""
     counters: Counters = field(default_factory=Counters)
     waiting: tuple[WaitingRequest, ...] = ()
-    """Requests that wait, the next to be admitted first (semantics T2)."""
+    """The queue of waiting requests, in the order of admission (semantics T2)."""
     stopped: Stopped | None = None
     """None: the job takes every request."""
     owner: JobOwner | None = None
@@ -118,34 +121,34 @@ class Head:
     declined: tuple[DeclinedRequest, ...] = ()
     """The last declined requests, newest last; the newest of each epoch."""
     failures: Count = 0
-    """Counted failures in a row since the newest success, or since the job failed of them (semantics D5)."""
+    """Counted failures in a row since the newest success, or since the job failed because of them (semantics D5)."""
     restart_memory: RestartMemory | None = None
-    """Failed tries that the restart strategy remembers, of all epochs (semantics F4)."""
+    """Failed tries of all epochs that the restart strategy remembers (semantics F4)."""
     interventions: tuple[Intervention, ...] = field(default=(), metadata=SPARSE)
-    """What people had the job do, newest last; only where it is known who."""
+    """Interventions of known persons, newest last."""
     rewinds: tuple[RewindRecord, ...] = field(default=(), metadata=SPARSE)
-    """Rewinds that still say something, oldest first; none covers what another covers."""
+    """Rewinds, oldest first, without those that a later one covers; they do not overlap."""
     importing: ImportEntry | None = None
     """The savepoint that is being copied into the job."""
     imports: tuple[ImportRecord, ...] = field(default=(), metadata=SPARSE)
     """Savepoints that the job was started from, newest last: the last ones, and those whose checkpoint is retained."""
     savepoint_target: Target | None = None
-    """Where savepoints are made that name no place, as of the last trigger (semantics P1)."""
+    """Default place for savepoints, as of the last trigger (semantics P1)."""
     savepoints: tuple[SavepointEntry, ...] = field(default=(), metadata=SPARSE)
-    """Savepoints by id; of those that have ended the newest, as long as they are not disposed of."""
+    """Savepoints by id; of the ended ones the newest, until they are disposed of."""
     forgotten: Count = field(default=0, metadata=SPARSE)
-    """How often a savepoint was forgotten whose folder may be being emptied; later folders are named by it, so that
-    none is used twice."""
+    """Number of forgotten savepoints whose folder may not be empty yet; names of later folders include it, so that no
+    folder is used twice."""
     noted: tuple[CompletedNote, ...] = field(default=(), metadata=SPARSE)
-    """Epochs that completed and that the history has forgotten, before they go into a segment (semantics T9)."""
+    """Completed epochs that the history has forgotten and that are not in a segment yet (semantics T9)."""
     segments: tuple[Segment, ...] = field(default=(), metadata=SPARSE)
-    """Where those of long ago are, the oldest first; two at most."""
+    """Lists of epochs that completed longer ago, oldest first; at most two."""
     notes_below: CheckpointId | None = None
     """Notes of version 0.1 count if they name a checkpoint below this one; None: that version wrote this head."""
     triggering: tuple[TriggeringTask, ...] = field(default=(), metadata=SPARSE)
-    """The tasks that trigger, where an epoch begins with several stages, newest last; one an epoch (semantics T10)."""
+    """Tasks with the right to trigger, of epochs that begin with several stages, newest last; one per epoch (T10)."""
     writes: tuple[Token, ...] = ()
-    """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
+    """Ids of the last writes, newest last, by which a writer whose answer was lost finds its outcome (semantics W2)."""
 
     def pending_of_epoch(self, epoch: str) -> PendingEntry | None:
         """Give the pending attempt of an epoch; there is at most one."""
@@ -156,14 +159,14 @@ class Head:
         return next((entry for entry in self.pending if entry.id == checkpoint), None)
 
     def retained(self, checkpoint: int, *, so: str = "") -> CompletedEntry:
-        """Give the entry of a checkpoint that the job still has.
+        """Give the entry of a retained checkpoint.
 
         Args:
             checkpoint: its id.
-            so: what follows for the caller where it is not retained, for the message.
+            so: consequence for the caller if it is not retained, for the message.
 
         Raises:
-            NoCheckpointError: it is not retained.
+            NoCheckpointError: the checkpoint is not retained.
         """
         entry = self.completed_by_id(checkpoint)
         if entry is None:
@@ -196,8 +199,13 @@ class Head:
         """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
         return (entry for entry in reversed(self.history) if entry.epoch == epoch)
 
+    def recorded(self) -> dict[int, EndedEntry]:
+        """Give the failed checkpoints whose record the store keeps, by id (semantics O3)."""
+        failed = sorted((each.id, each) for each in self.history if each.status is Status.FAILED)
+        return dict(failed[-MAX_RECORDED:])
+
     def window_of(self, epoch: str) -> WindowText | None:
-        """Give the window of time that an epoch reads, as far as it is remembered; None where it reads none."""
+        """Give an epoch's window of time, as far as the head remembers it; None where the epoch reads none."""
         newest = next(self.ended_of_epoch(epoch), None)
         held = next((each for each in self.completed if each.epoch == epoch), None)
         saved = next((each for each in self.savepoints if each.epoch == epoch and each.source is not None), None)
@@ -205,11 +213,11 @@ class Head:
         return next((each.window for each in (self.pending_of_epoch(epoch), newest, held, saved, waits) if each), None)
 
     def import_of(self, checkpoint: int | None) -> ImportRecord | None:
-        """Give the savepoint that a checkpoint was made from; None for one that an epoch made."""
+        """Give the savepoint that a checkpoint was made from; None for a checkpoint of an epoch."""
         return next((each for each in self.imports if each.checkpoint == checkpoint), None)
 
     def left_out_of(self, checkpoint: int) -> tuple[str, ...]:
-        """Give the stages that a completed checkpoint left out, as far as it is remembered (semantics B3, F6)."""
+        """Give the stages that a completed checkpoint left out, as far as the head remembers it (semantics B3, F6)."""
         entry = self.completed_by_id(checkpoint) or self.ended_by_id(checkpoint)
         return entry.left_out if entry else ()
 
@@ -220,21 +228,22 @@ class Head:
     def carryable(self, epoch: str) -> EndedEntry | None:
         """Give the ended attempt whose executions a new attempt of the epoch may carry over (semantics F2).
 
-        That is the epoch's newest attempt, while none is pending, the epoch has not completed, and no checkpoint has
-        completed since it was triggered: its executions were computed from the state that the new attempt restores too.
-        One that ended because the whole job was restored (R5) lends nothing: its epoch starts over (a pause of the DAG
-        is no such restore). Nor does one that ended before a rewind, which goes back to what may have been the newest
-        checkpoint before. What is not carryable never becomes so again, which is what the cleaner builds on.
+        This is the epoch's newest attempt, if none is pending, the epoch has not completed, and no checkpoint has
+        completed since the attempt was triggered: its executions were computed from the state that the new attempt
+        restores, too. An attempt that ended because the whole job was restored (R5) lends no executions: its epoch
+        starts over (a pause of the DAG is no such restore). Nor does an attempt that ended before a rewind, even if the
+        rewind goes back to its base. An attempt that is not carryable never becomes so again; the cleaner relies on
+        that.
         """
         newest = self.unfinished(epoch)
         return newest if newest is not None and newest.base == self.latest_id() else None
 
     def savepoint_by_request(self, request: str) -> SavepointEntry | None:
-        """Give the savepoint that was asked for with a request id, as far as it is remembered."""
+        """Give the savepoint of a request id, as far as the head remembers it."""
         return next((entry for entry in self.savepoints if entry.request == request), None)
 
     def stopping(self) -> SavepointEntry | None:
-        """Give the savepoint with which the job is being stopped; None while it is not (semantics P2)."""
+        """Give the savepoint that stops the job; None while none does (semantics P2)."""
         return next((entry for entry in self.savepoints if entry.stops and not entry.ended), None)
 
     def drains(self, epoch: str) -> bool:
@@ -248,34 +257,34 @@ class Head:
         return entry is not None and entry.waits and not entry.next_whole and entry.epoch == epoch
 
     def kept_from(self, epoch: str) -> SavepointEntry | None:
-        """Give the savepoint with which the job is being stopped, if it keeps an epoch from beginning (semantics P2).
+        """Give the savepoint that stops the job, if it keeps an epoch from beginning (semantics P2).
 
-        The one that it waits for goes on, whatever becomes of its attempts. Where it waits for the next one, whichever
-        that is, it keeps none from beginning.
+        The epoch that it waits for goes on, whatever becomes of its attempts. If it waits for any next epoch, it keeps
+        none from beginning.
         """
         entry = self.stopping()
         return None if entry is None or entry.waits_for_next or self.stops_after(epoch) else entry
 
     def undelivered_completions(self) -> tuple[Notice, ...]:
-        """Give the notices of completed checkpoints that wait: until delivery, a sink has not committed (C4)."""
+        """Give the waiting notices of completed checkpoints, whose sinks have not committed yet (semantics C4)."""
         return tuple(each for each in self.notices if each.status is Status.COMPLETED)
 
     def savepoint_by_id(self, savepoint: int) -> SavepointEntry | None:
-        """Give a savepoint by id, as far as it is remembered."""
+        """Give a savepoint by id, as far as the head remembers it."""
         return next((entry for entry in self.savepoints if entry.id == savepoint), None)
 
     def remembers_all(self) -> bool:
-        """Tell whether the history still holds every checkpoint there ever was: each id is pending, or has ended."""
+        """Tell whether the head still knows every checkpoint of the job: each id is pending, or in the history."""
         return len(self.history) + len(self.pending) == self.next_id - 1
 
     def unfinished(self, epoch: str) -> EndedEntry | None:
-        """Give the attempt that an epoch's next one is made from, by itself or because a person clears a stage (F4).
+        """Give the ended attempt that an epoch's next one follows, by itself or because a person clears a stage (F4).
 
-        That is the epoch's newest, which has ended without completing. It need lend no execution: another checkpoint
-        may have completed since, and all that had begun then runs again (F2). One that ended because the job was
-        stopped or restored lends nothing, nor does one that ended before a rewind or was left behind.
-        What is not unfinished never becomes so again: a later attempt has begun, the history has forgotten it, it was
-        left behind, or the job was rewound.
+        This is the epoch's newest attempt, if it has ended without completing. It need not lend executions: if another
+        checkpoint has completed since, all stages that had begun run again (F2). Attempts that ended because the job
+        was stopped or restored, that ended before a rewind, or that were left behind do not qualify. An attempt that is
+        not unfinished never becomes so again: a later one has begun, the history has forgotten it, it was left behind,
+        or the job was rewound.
         """
         newest = next(self.ended_of_epoch(epoch), None)
         if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
@@ -287,12 +296,12 @@ class Head:
         return newest
 
     def resumable(self, epoch: str) -> EndedEntry | None:
-        """Give the attempt that ended within the limit (D5), paused (S1) or overtaken (C2): another one follows it."""
+        """Give an epoch's ended attempt after which the epoch goes on by itself: tolerated, paused or overtaken."""
         newest = self.unfinished(epoch)
         return newest if newest is not None and newest.tolerated else None
 
     def rewind_of(self, checkpoint: int) -> RewindRecord | None:
-        """Give the rewind by which a checkpoint no longer counts, whether or not it had completed."""
+        """Give the rewind because of which a checkpoint no longer counts, whether or not it had completed."""
         return next((rewind for rewind in self.rewinds if rewind.covers(checkpoint)), None)
 
     def rewound_since(self, ended: EndedEntry) -> RewindRecord | None:
@@ -301,9 +310,9 @@ class Head:
         return newest if newest is not None and ended.id <= newest.through else None
 
     def completions(self) -> dict[str, int]:
-        """Give the epochs known to have completed, each with the checkpoint that it completed in.
+        """Give the epochs known to have completed, each with its checkpoint.
 
-        What was rewound has to run again, and is none of them until it has. What was made from a savepoint completed no
+        Rewound epochs are missing until they have completed again. A checkpoint made from a savepoint completed no
         epoch of this job.
         """
         noted = {each.epoch: each.checkpoint for each in self.noted if self.rewind_of(each.checkpoint) is None}

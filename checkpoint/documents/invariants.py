@@ -1,4 +1,4 @@
-"""What must hold between a version of the head and the next; checked before every swap."""
+"""Invariants between a version of the head and the next, checked before every swap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_invariants(old: Head, new: Head) -> None:
     """Check what must hold between a version of the head and the next, before it is written.
 
     Raises:
-        InvariantError: naming the broken one.
+        InvariantError: an invariant is broken; the text names it.
     """
     for name, holds in _invariants(old, new):
         if not holds:

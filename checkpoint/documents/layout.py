@@ -1,4 +1,4 @@
-"""Where everything of one job lies below the storage root; the only place that builds keys.
+"""Layout of a job's objects below the storage root; the only module that builds keys.
 
 Ids are written with ten digits, so that names sort in the order of their ids. A key is relative to the job's prefix
 (semantics W5); `JobFiles` puts the prefix before it, so that `job-1` never touches `job-10` (semantics W1).
@@ -20,20 +20,20 @@ EPOCH_LISTS = "epoch-lists/"
 """Sorts right behind the folders of the checkpoints, so that one listing shows both."""
 CHECKPOINT = re.compile(r"\Achk-([0-9]{10})\Z")
 OUTPUT_ID_GRAMMAR = r"\A[a-z]{1,32}\." + NAME_GRAMMAR.removeprefix(r"\A")
-"""What `Output.id` looks like: the kind, a dot, the name."""
+"""Form of `Output.id`: the kind, a dot, the name."""
 _OUTPUT_ID = re.compile(OUTPUT_ID_GRAMMAR)
 _TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 _MAX_PART = 200
 """A part of a key that is made from a longer name is cut to this; file systems take 255 bytes, suffixes included."""
 REQUEST_GRAMMAR = r"\A[^\u0000-\u001f\u007f]{1,500}\Z"
-"""What a savepoint's request id looks like."""
+"""Form of a savepoint's request id."""
 HOST_GRAMMAR = r"\A(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]{1,44})\Z"
 """A name or an address of a machine."""
 TARGET_GRAMMAR = r"\A(s3|file)://[^\u0000-\u001f\u007f]+\Z"
-"""What the place of a savepoint looks like in a document."""
-PARTITION_GRAMMAR = r"\A[A-Za-z0-9_.-]{0,80}-[0-9A-F]{1,16}\Z"
-"""What the partition of a file looks like: some of its values, and a hash of them."""
+"""Form of a savepoint's target in a document."""
+PARTITION_GRAMMAR = r"\A[A-Za-z0-9_.-]{0,80}-(?:[0-9A-F]{1,16}|[0-9A-F]{32})\Z"
+"""Form of a file's partition: some of its values, and a hash of them; older names have a shorter hash."""
 _PARTITION = re.compile(PARTITION_GRAMMAR)
 _REQUEST = re.compile(REQUEST_GRAMMAR)
 _HOST = re.compile(HOST_GRAMMAR)
@@ -47,7 +47,7 @@ _TABLE_LIST = "all.json"
 _MARKERS = frozenset({"acks", "declines", "failures", "handover"})
 """Folders of a checkpoint that hold a document for each execution, by stage."""
 COMPACTOR = 0
-"""In place of an attempt's number, in the folder of what is written outside of an epoch (semantics K7)."""
+"""Used instead of an attempt's number in folders of files written outside of an epoch (semantics K7)."""
 
 
 def epoch_name(run_id: str) -> str:
@@ -69,7 +69,7 @@ def import_epoch(checkpoint: int) -> str:
 
 
 def _cut(part: str, whole: bytes) -> str:
-    """Give a part of a key; a long one is cut and ends in a hash of the whole name, so that two stay apart."""
+    """Give a part of a key; a long one is cut and ends in a hash of the whole name, so that it stays unique."""
     if len(part) <= _MAX_PART:
         return part
     return f"{part[: _MAX_PART - 34]}.h{hashlib.sha256(whole).hexdigest()[:32]}"
@@ -130,7 +130,7 @@ def epoch_of_slice(key: str) -> str | None:
 
 
 def epoch_list(epoch: str, source: str) -> str:
-    """Give the key of what a source fixed for the epoch, where that is too long for the slice (semantics T8)."""
+    """Give the key of a source's list of an epoch's input, if that is too long for the slice (semantics T8)."""
     return f"{EPOCH_LISTS}{check_name('epoch', epoch)}/{_part('source', source)}.jsonl"
 
 
@@ -140,25 +140,25 @@ def epoch_of_list(key: str) -> str | None:
 
 
 def position_piece(checkpoint: int, source: str, token: str) -> str:
-    """Give the key of a part of what a source has read up to the checkpoint, too long for its documents."""
+    """Give the key of a part of a source's position that is too long for the checkpoint's documents."""
     return f"{folder(checkpoint)}positions/{_part('source', source)}-{check_token(token)}.jsonl"
 
 
 def pending(checkpoint: int, token: str) -> str:
-    """Give the key of what a checkpoint expects. The token keeps racing triggers of one id apart (decision 0003)."""
+    """Give the key of an attempt's document. The token separates racing triggers of one id (decision 0003)."""
     return f"{folder(checkpoint)}pending-{token}.json"
 
 
 def hook_answers(home: int, token: str) -> str:
-    """Give the key of what the master hooks answered, in the checkpoint whose trigger asked them (semantics T7)."""
+    """Give the key of the master hooks' answers, in the checkpoint whose trigger asked them (semantics T7)."""
     return f"{folder(home)}hooks-{token}.json"
 
 
 def metadata(checkpoint: int, token: str, left_out: Collection[str] = ()) -> str:
     """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3).
 
-    Two finishers may see different stages lag. Each then writes other bytes, so the name says which are left out
-    (semantics B3, F6).
+    Two processes that complete a checkpoint may see different stages lag and write different bytes, so the name depends
+    on the stages left out (semantics B3, F6).
     """
     whole = f"{folder(checkpoint)}_metadata-{token}"
     if not left_out:
@@ -199,27 +199,27 @@ def decline(home: int, stage: str, token: str) -> str:
 
 
 def failure(home: int, stage: str, token: str) -> str:
-    """Give the key of the operator's word that an execution has failed and no try follows (semantics F6)."""
+    """Give the key of the operator's mark that an execution has failed and no try follows (semantics F6)."""
     return f"{folder(home)}failures/{check_name('stage', stage)}/{token}.json"
 
 
 def handover(home: int, stage: str, token: str) -> str:
-    """Give the key of what the operator hands to the application; created once, it is the claim to submit."""
+    """Give the key of the operator's handover to the application; created once, it is the claim to submit."""
     return f"{folder(home)}handover/{check_name('stage', stage)}/{token}.json"
 
 
 def execution_folder(home: int, stage: str, attempt: int, token: str) -> str:
-    """Give the folder below which everything lies that one execution writes."""
+    """Give the folder with all files that one execution writes."""
     return f"{folder(home)}state/{check_name('stage', stage)}/{attempt}-{token}/"
 
 
 def output_folder(home: int, stage: str, attempt: int, token: str, run: str, output: str) -> str:
-    """Give the folder of one output of one driver; `run` keeps two drivers of one execution apart."""
+    """Give the folder of one output of one driver; `run` separates two drivers of one execution."""
     return f"{execution_folder(home, stage, attempt, token)}{run}/{_cut(check_output_id(output), output.encode())}/"
 
 
 def table_list(folder: str) -> str:
-    """Give the key of the list of a table that grows, in the folder of what its newest epoch has written."""
+    """Give the key of the list of a growing table, in the folder of its newest epoch's files."""
     return f"{folder}{_TABLE_LIST}"
 
 
@@ -234,13 +234,13 @@ def is_table_list(output: str, path: str) -> bool:
 
 
 def longest_key(job: str, stage: str) -> int:
-    """Give how long a key of a stage's files can become below the storage's root, in bytes."""
+    """Give the longest key of a stage's files below the storage's root, in bytes."""
     below = execution_folder(10**10 - 1, stage, 10**6, "0" * 16)
     return len(job) + 1 + len(below) + _RUN_BYTES + _MAX_PART + 1 + _WRITER_BYTES
 
 
 def execution_of(key: str) -> tuple[int, str, str] | None:
-    """Give the home, stage and token of the execution that `key` belongs to; None for what is no execution's."""
+    """Give the home, stage and token of the execution that `key` belongs to; None for any other key."""
     segments = key.split("/")
     home = checkpoint_of(key)
     if home is None or len(segments) < 4:
@@ -250,8 +250,18 @@ def execution_of(key: str) -> tuple[int, str, str] | None:
     return (home, segments[2], token_of(segments[3])) if segments[1] in _MARKERS else None
 
 
+def record_of(key: str) -> int | None:
+    """Give the checkpoint whose record has `key`: its document, and its stages' markers and handovers.
+
+    Returns:
+        None for a key elsewhere, and for files that stages have written.
+    """
+    home, name = checkpoint_of(key), key.split("/")[1:2]
+    return home if name and (name[0] in _MARKERS or name[0].startswith("pending-")) else None
+
+
 def compactions(home: int, stage: str) -> str:
-    """Give the folder of the records of compactions of a stage's states, in the oldest folder of what they replace."""
+    """Give the folder of the records of compactions of a stage's states, in the oldest folder of the replaced files."""
     return f"{folder(home)}compactions/{check_name('stage', stage)}/"
 
 
@@ -261,7 +271,7 @@ def compaction(home: int, stage: str, token: str) -> str:
 
 
 def compaction_of(key: str) -> str | None:
-    """Give the key of the record of the compaction that a file belongs to, or that it is; None for any other key."""
+    """Give the key of a compaction's record, for the record or a file of the compaction; None for any other key."""
     segments, home = key.split("/"), checkpoint_of(key)
     if home is None or len(segments) < 4:
         return None

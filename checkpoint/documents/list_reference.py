@@ -15,7 +15,7 @@ KIND = "cairn.shelved"
 
 @dataclass(frozen=True, slots=True)
 class SideList:
-    """A side list, and how to know that it is still the same."""
+    """Key, size and hash of a side list."""
 
     key: Annotated[str, layout.check_side_list]
     size_bytes: Count
@@ -23,7 +23,7 @@ class SideList:
     etag: str
     """The store's tag: compared, never computed (semantics W3)."""
     values: Count
-    """How many values it holds."""
+    """Number of values in the list."""
 
     def to_reference(self) -> Json:
         """Give the reference as a position or a part holds it."""

@@ -1,11 +1,11 @@
-"""`_metadata`: what a completed checkpoint holds, as JSON lines that are written and read as a stream (semantics C5).
+"""`_metadata`: the content of a completed checkpoint, as JSON lines, written and read as a stream (semantics C5).
 
 Line 1 is the header (job, checkpoint, epoch, stages), then one line per answer of a master hook, then one per stage
 (outputs, values, metrics), each followed by one line per file of its states and tables, then one line per execution
 whose output a stage has still to read (in-flight data), each followed by its files, and last a trailer that counts
 them, so that a truncated file is noticed.
-The content is a pure function of the pending document and the acknowledgements: two finishers write equal bytes, and it
-does not matter whose landed.
+The content is a pure function of the pending document and the acknowledgements, so two processes that complete the
+checkpoint write equal bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KIND = "cairn.metadata"
 
 @dataclass(frozen=True, slots=True)
 class MetadataHeader:
-    """The first line: which checkpoint this is."""
+    """The first line, which identifies the checkpoint."""
 
     job: Job
     checkpoint: CheckpointId
@@ -36,12 +36,12 @@ class MetadataHeader:
     stages: tuple[Stage, ...]
     restored_from: CheckpointId | None = None
     read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
-    """The windows of time that its state has read (semantics T8); none where the job reads none."""
+    """The windows of time that the state has read (semantics T8); empty where the job reads none."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookLine:
-    """What one master hook has to keep (semantics T7)."""
+    """Answer of one master hook (semantics T7)."""
 
     answer: HookAnswer
 
@@ -49,15 +49,25 @@ class HookLine:
 WATERMARK = "_cairn_watermark"
 """The value with a stage's watermark (semantics K6)."""
 WATERMARK_INPUTS = "_cairn_watermark_inputs"
-"""The value with the watermarks of what the stage reads."""
+"""The value with the watermarks of the stage's inputs."""
 TTL = "_cairn_ttl"
 """The value with the time to live of each of its states that has one."""
 CHECKS = "_cairn_checks"
 """The value with the checks of data that failed in an execution, which went on: its token, and a text for each."""
 EXAMPLES = " it, such as "
-"""In such a text: what follows are rows of data."""
+"""Words in such a text after which rows of data follow."""
 CAIRNS_OWN = frozenset({WATERMARK, WATERMARK_INPUTS, TTL, CHECKS})
-"""Values that no author has put there; they alone do not make a stage one with state (semantics R3)."""
+"""Values that Cairn adds; they alone do not make a stage stateful (semantics R3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOn:
+    """Size of a stage's exchanges, which are deleted when all their readers have read them."""
+
+    files: Count = 0
+    size_bytes: Count = 0
+    rows: Count | None = None
+    """Number of rows; None where it is not known for one of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +81,25 @@ class StageLine:
     values: dict[OutputName, Json] = field(default_factory=dict)
     metrics: AckMetrics = field(default_factory=AckMetrics)
     max_parallelism: Attempt | None = None
-    """The highest parallelism that it may be restored at (semantics R4); None: it named no parallelism."""
+    """The highest parallelism at which the stage can be restored (semantics R4); None: it named no parallelism."""
     owes: tuple[BacklogEpoch, ...] = field(default=(), metadata=SPARSE)
-    """What the stage has still to read of epochs, oldest first (semantics B2, B3, F6)."""
+    """Backlog of the stage, oldest epoch first (semantics B2, B3, F6)."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
-    """What it has staged outside, to be committed now (semantics C4)."""
+    """Changes staged outside the store, to be committed now (semantics C4)."""
     skipped: bool = field(default=False, metadata=SPARSE)
-    """Whether it was not run, because its task was skipped: all that it names is carried over."""
+    """Whether the stage did not run, because its task was skipped: all its outputs are carried over."""
+    handed_on: HandedOn | None = None
+    """None: the stage has no exchanges, or an earlier version wrote this."""
 
     @property
     def left_out(self) -> bool:
-        """Whether the stage took no part: the rest of the line is what the restored checkpoint says of it (B3, F6)."""
+        """Whether the stage took no part: the rest of the line is from the restored checkpoint (semantics B3, F6)."""
         return any(unread.slice is not None for unread in self.owes)
 
 
 @dataclass(frozen=True, slots=True)
 class InFlightLine:
-    """What an execution wrote for its readers and one of them has not read; its files follow (semantics B3)."""
+    """Exchanges of an execution that a reader has not read yet; their files follow (semantics B3)."""
 
     stage: Stage
     execution: Execution
@@ -104,7 +116,7 @@ class HandleLine:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """The last line: how many stages, files and executions with in-flight data must have come before."""
+    """The last line: the number of stages, files and executions with data in flight before it."""
 
     stages: Count
     handles: Count

@@ -1,4 +1,4 @@
-"""Which windows of time a job's state holds: merged, half-open, bounded in number (semantics T8). Pure functions.
+"""Windows of time that a job's state has read: merged, half-open, bounded in number (semantics T8). Pure functions.
 
 What was read belongs to the state, so each checkpoint has its own set: who goes back to a checkpoint goes back to what
 that one had read. Where there are more gaps than the bound allows, the oldest windows are forgotten and the set says
@@ -16,7 +16,7 @@ from ...storage.str_enum import StrEnum
 from .strict_json import SPARSE
 
 MAX_WINDOWS = 100
-"""Windows that a set remembers; each further one takes the place of the oldest."""
+"""Windows that a set remembers; each further one replaces the oldest."""
 
 _FIRST = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -45,12 +45,12 @@ class ReadWindow:
     end: datetime
 
     def __str__(self) -> str:
-        """Say it for users to read."""
+        """Write the window for users."""
         return f"{'the beginning' if self.start == _FIRST else self.start.isoformat()} to {self.end.isoformat()}"
 
     @property
     def short(self) -> str:
-        """Say it in a few characters, in UTC: days where both moments are midnights, the date of the end once."""
+        """Short form in UTC: days if both bounds are midnights, and the date only once for a single day."""
         whole_days = all(each.time() == time() for each in (self.start, self.end))
         start = "the beginning" if self.start == _FIRST else _short(self.start, whole_days)
         end = _short(self.end, whole_days)
@@ -101,18 +101,18 @@ class WindowText:
 
 
 class Overlap(StrEnum):
-    """How much of a window a set holds."""
+    """Part of a window that a set holds."""
 
     NONE = "none"
     SOME = "some"
     ALL = "all"
     UNKNOWN = "unknown"
-    """It reaches back to before the set is exact."""
+    """The window begins before the set is exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadWindows:
-    """What a checkpoint's state has read, as windows of time."""
+    """Windows of time that a checkpoint's state has read."""
 
     windows: tuple[WindowText, ...] = field(default=(), metadata=SPARSE)
     """In order, apart from each other; at most `MAX_WINDOWS`."""
@@ -125,7 +125,7 @@ class ReadWindows:
             check_moment(self.exact_from)
 
     def __bool__(self) -> bool:
-        """Tell whether it says anything."""
+        """Tell whether the set holds any knowledge."""
         return bool(self.windows) or self.exact_from is not None
 
     @property
@@ -140,7 +140,7 @@ class ReadWindows:
         return tuple(ReadWindow(one.end, other.start) for one, other in pairwise(windows) if one.end >= exact_from)
 
     def overlap(self, window: ReadWindow) -> Overlap:
-        """Say how much of a window was read."""
+        """Tell which part of a window was read."""
         shared = [each.window for each in self.windows if _meet(each.window, window)]
         if any(each.start <= window.start and window.end <= each.end for each in shared):
             return Overlap.ALL
@@ -151,11 +151,20 @@ class ReadWindows:
         return Overlap.NONE
 
     def shared(self, window: ReadWindow) -> tuple[ReadWindow, ...]:
-        """Give the windows read of which some lies in a window."""
+        """Give the windows read that overlap a window."""
         return tuple(each.window for each in self.windows if _meet(each.window, window))
 
+    def left(self, window: ReadWindow) -> tuple[ReadWindow, ...]:
+        """Give the parts of a window that were not read, oldest first, as far as the set is exact."""
+        found, start = [], max(window.start, _moment(self.exact_from))
+        for read in self.shared(window):
+            if start < read.start:
+                found.append(ReadWindow(start, read.start))
+            start = read.end
+        return (*found, ReadWindow(start, window.end)) if start < window.end else tuple(found)
+
     def having(self, window: ReadWindow) -> ReadWindows:
-        """Give the set with one window more."""
+        """Give the set with one more window."""
         merged: list[ReadWindow] = []
         for each in sorted([*(each.window for each in self.windows), window]):
             if merged and each.start <= merged[-1].end:

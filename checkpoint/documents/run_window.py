@@ -13,11 +13,11 @@ from .read_windows import ReadWindow, WindowText, text_of, window_of
 
 
 def run_text(run_id: str, window: ReadWindow | WindowText | None) -> str:
-    """Name a run, with the window that it reads where that is known.
+    """Name a run, with its window if that is known.
 
     Args:
         run_id: the run's.
-        window: what it reads; None: no window, or it is not known.
+        window: the run's window; None: none, or unknown.
     """
     if window is None:
         return run_id
@@ -35,16 +35,16 @@ def run_of_head(head: Head, epoch: str) -> str:
 
 
 def window_read_by(slice_: Slice) -> ReadWindow | None:
-    """Give the window that an epoch reads; None where a source chooses something else, or it reads none."""
+    """Give an epoch's window; None where a source chooses other input, or the epoch reads no window."""
     if slice_.source_window:
         return window_of(slice_.start, slice_.end)
-    # A savepoint keeps the positions of the sources, and not what its last epoch read.
+    # A savepoint keeps the positions of the sources, but not the input of its last epoch.
     if slice_.sources or slice_.positions or slice_.start is None:
         return None
     return window_of(slice_.start, slice_.end)
 
 
 def window_text(slice_: Slice) -> WindowText | None:
-    """Give the window that an epoch reads, as a document has it; None as of `window_read_by`."""
+    """Give an epoch's window as a document has it; None as for `window_read_by`."""
     window = window_read_by(slice_)
     return None if window is None else text_of(window)

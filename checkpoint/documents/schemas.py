@@ -1,7 +1,7 @@
-"""Schemas in documents: plain Spark types and nothing that names code (semantics W5).
+"""Schemas in documents: plain Spark types only, none that names code (semantics W5).
 
 Spark's own reader of such JSON imports, unpickles or instantiates the class that a user-defined type names. So a schema
-is checked here against a list of what is plain, before Spark is given anything, and Spark is given what was checked.
+is checked against a list of plain types first, and Spark gets only the checked schema.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIELDS_OF = {
 }
 _FIELD = {"name", "type", "nullable", "metadata"}
 _SQL = frozenset({"CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION"})
-"""Of a column's metadata: SQL that Spark evaluates, and SQL can call Java. What is stored needs no defaults."""
+"""Keys of a column's metadata with SQL, which Spark evaluates and which can call Java. Stored data needs no default."""
 
 
 def check_schema(text: str | None) -> None:
@@ -43,7 +43,7 @@ def check_schema(text: str | None) -> None:
         text: Spark's JSON of a schema; None where there is none.
 
     Raises:
-        ValueError: it does not, or is no such JSON.
+        ValueError: the schema names another type, or is not valid JSON of a schema.
     """
     if text is not None:
         plain_schema(text)
@@ -53,10 +53,10 @@ def plain_schema(text: str) -> dict[str, Any]:
     """Read a schema that names plain Spark types only.
 
     Returns:
-        What `StructType.fromJson` takes, without the SQL that a column's metadata may hold.
+        The argument of `StructType.fromJson`, without the SQL in the metadata of columns.
 
     Raises:
-        ValueError: it names another type, or is no such JSON.
+        ValueError: the schema names another type, or is not valid JSON of a schema.
     """
     try:
         found = codec.parse(text.encode(errors="surrogatepass"), key="the schema", limit=MAX_DEPTH)
@@ -139,7 +139,7 @@ def _no_schema(why: str) -> ValueError:
 
 
 def stored_schema(text: str) -> str:
-    """Give a schema as it is stored: what `plain_schema` reads, as one line of JSON.
+    """Give a schema as it is stored: checked by `plain_schema`, as one line of JSON.
 
     Raises:
         ValueError: as `plain_schema`.

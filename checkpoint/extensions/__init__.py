@@ -1,4 +1,4 @@
-"""Master hooks, listeners, and what is committed outside when a checkpoint completes.
+"""Master hooks, listeners, and committables that a sink commits when a checkpoint completes.
 
-Imports store and decisions. Never decides whether a checkpoint completes.
+Extensions import store and rules. They never decide whether a checkpoint completes.
 """

@@ -1,8 +1,8 @@
-"""What stages have staged outside and want committed when their checkpoint completes, for listeners (semantics C4, D4).
+"""Committables: changes that stages have staged outside the store, for listeners to commit or drop (semantics C4, D4).
 
-It travels in the acknowledgement and goes on in the metadata, so a notice does not hold it: a completed checkpoint's is
-read from its metadata, an aborted one's from the markers, which the cleaner leaves while a notice waits. Of an aborted
-checkpoint only what can never become part of another one is given, because it is given to be dropped.
+Acknowledgements and metadata hold the committables, so notices need not: those of a completed checkpoint are read from
+its metadata, those of an aborted one from the markers, which the cleaner keeps while a notice waits. For an aborted
+checkpoint, a listener gets only committables that can never become part of another checkpoint, because it drops them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..store.job_files import JobFiles
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """One thing that a stage has staged."""
+    """One staged change of a stage."""
 
     stage: str
     name: str
@@ -34,20 +34,22 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNotice:
-    """How a checkpoint ended, for a listener."""
+    """The end of a checkpoint, for a listener."""
 
     checkpoint: int
     epoch: str
     attempt: int
     status: Status
     latest: int | None
-    """The newest completed checkpoint when this one had ended; itself, if it completed."""
+    """The newest completed checkpoint when this one had ended; this one, if it completed."""
     reason: Reason | None
     """Why it was aborted; None if it completed."""
     detail: str
-    """The same, for users to read."""
+    """The reason in words, for users."""
     committables: tuple[Committable, ...]
-    """What its stages had staged, in the order of stages and names: to be committed, or to be dropped."""
+    """Staged changes to commit or to drop, in the order of stages and names."""
+    paused: bool = False
+    """Whether a pause of the DAG ended it: its epoch goes on after the pause (semantics S1)."""
 
 
 def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
@@ -67,11 +69,12 @@ def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: No
         reason=notice.reason,
         detail=notice.detail,
         committables=found,
+        paused=notice.paused,
     )
 
 
 def kept_for(files: JobFiles, notice: Notice) -> set[str]:
-    """Give the keys that the cleaner has to leave while a notice waits: one read for an aborted checkpoint."""
+    """Give the keys that the cleaner has to keep while a notice waits: one read for an aborted checkpoint."""
     if notice.status is Status.COMPLETED:
         return {notice.metadata.key} if notice.metadata else set()
     document = _document(files, notice)
@@ -100,7 +103,7 @@ def _aborted(files: JobFiles, documents: AttemptDocuments, head: Head, notice: N
     try:
         alive = _may_count(files, documents, head, notice.epoch)
     except (GoneError, DocumentError):
-        return ()  # what may still count is not known, so nothing is given to be dropped
+        return ()  # any execution may still count, so no committable is dropped
     found: list[Committable] = []
     for spec in document.stages:
         execution = document.executions[spec.uid]
@@ -110,10 +113,10 @@ def _aborted(files: JobFiles, documents: AttemptDocuments, head: Head, notice: N
 
 
 def _may_have_been_committed(head: Head, notice: Notice) -> bool:
-    """Tell whether the epoch completed after an aborted attempt and was rewound, whatever became of it since.
+    """Tell whether the epoch completed after an aborted attempt and was then rewound.
 
-    The listener was notified to commit what that checkpoint held, or will be, and it may hold what this attempt had.
-    Where the history reaches back to this attempt no more, it may have forgotten that checkpoint, too.
+    The listener was or will be notified to commit that checkpoint, which may hold this attempt's committables. If the
+    history no longer reaches back to this attempt, it may have forgotten that checkpoint, too.
     """
     if head.ended_by_id(notice.checkpoint) is None and any(each.through > notice.checkpoint for each in head.rewinds):
         return True
@@ -127,7 +130,7 @@ def _of_marker(files: JobFiles, stage: str, execution: Execution) -> list[Commit
     try:
         ack = acks.read_ack(files, stage, execution)
     except (GoneError, DocumentError):
-        return []  # it has not acknowledged, or so that it cannot be said what it staged
+        return []  # the stage has not acknowledged, or its acknowledgement cannot be read
     return [Committable(stage, name, value) for name, value in sorted(ack.committables.items())]
 
 

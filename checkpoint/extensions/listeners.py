@@ -1,51 +1,136 @@
-"""What a checkpoint listener is, and the check of those that a DAG names; `notices` calls them (semantics C4, D4)."""
+"""Notifies listeners of the end of checkpoints, completed or aborted, at least once (semantics C4, D4).
+
+The swap that ends a checkpoint leaves a notice in the same version of the head. The next task calls the listener, and
+then removes the notice by another swap. If the task dies in between, the next one calls the listener again, and two
+tasks at once may both call it. So a listener must be idempotent by checkpoint id.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from ...storage.names import shorten
-from ..errors import InvalidConfigError
-from ..validation import check_named
-
-if TYPE_CHECKING:
-    from .committables import CheckpointNotice
-
-
-@runtime_checkable
-class CheckpointListener(Protocol):
-    """Is notified how checkpoints end; for example, a sink that commits in two phases.
-
-    Both methods may be called more than once for one checkpoint, and from different processes. An error of theirs keeps
-    the notice; it never touches the checkpoint, which has ended.
-    """
-
-    @property
-    def name(self) -> str:
-        """What the listener is called in the job, within the grammar of names (semantics W1)."""
-
-    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
-        """Commit what was staged for the checkpoint, `notice.committables`, unless that has been done."""
-
-    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
-        """Drop what was staged for the checkpoint; `notice.latest` is the newest completed one."""
+from ...storage.errors import GoneError
+from ..documents.entries import Notice
+from ..documents.head import Head
+from ..documents.text import one_line
+from ..errors import DocumentError, ListenerError
+from ..reasons import Status
+from ..rules import history
+from ..store.head_store import Decision, changed
+from ..store.open_job import UseCase
+from .committables import CheckpointNotice, told_of
+from .contracts import CheckpointListener, check_listeners
 
 
-def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
-    """Check a job's listeners where the DAG is parsed (semantics S3, C4).
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    notice: Notice
+    error: Exception
+    unreadable: bool = False
+    """Whether the committables cannot be read, so that the listener was not called."""
 
-    Raises:
-        InvalidConfigError: something is no listener, or two have one name.
-        InvalidNameError: a name is outside the grammar (semantics W1).
-    """
-    if listeners is None:
-        return ()
-    if not isinstance(listeners, Sequence):
-        raise InvalidConfigError("listeners must be a list of CheckpointListeners", listeners=shorten(listeners))
-    otherwise = (
-        "listeners must be a list of CheckpointListeners: objects with a name, notify_checkpoint_complete and "
-        "notify_checkpoint_aborted"
+
+class Notices(UseCase):
+    """The notices of one job."""
+
+    def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
+        """Deliver each listener its waiting notices, in the order of checkpoint ids.
+
+        After a failed call, a listener gets no later notice before the failed one; other listeners go on. If no notice
+        waits, this costs one read of the head. Each call of a listener costs one swap, and the reads of committables:
+        the metadata, if there are any, or after an abort the documents of two attempts and a marker for each stage.
+
+        Args:
+            listeners: those that this process can call; notices for others wait.
+
+        Returns:
+            Number of successful calls.
+
+        Raises:
+            InvalidConfigError: two listeners have the same name.
+            ListenerError: a listener failed, or its committables cannot be read; all others were notified. The first
+                failure is its cause.
+        """
+        known = {listener.name: listener for listener in check_listeners(listeners)}
+        calls = 0
+        failures: dict[str, _Failure] = {}
+        head = self._heads.load()
+        while (due := _next(head, known.keys() - failures.keys())) is not None:
+            notice, name = due
+            try:
+                told = told_of(self._files, self._documents, head, notice)
+            except (GoneError, DocumentError) as error:
+                failures[name] = _Failure(notice, error, unreadable=True)
+                continue
+            try:
+                _call(known[name], told)
+            except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises keeps its notice
+                failures[name] = _Failure(notice, error)
+                continue
+            calls += 1
+            head = self._told(notice.checkpoint, name)
+        for name, failure in failures.items():
+            raise ListenerError(
+                f"{_what_to_do(self._files.job, failure, name)}: {one_line(repr(failure.error))}",
+                job=self._files.job,
+                listener=name,
+                checkpoint=failure.notice.checkpoint,
+                status=failure.notice.status.value,
+                failed=", ".join(sorted(failures)),
+            ) from failure.error
+        return calls
+
+    def forget(self, name: str, checkpoint: int | None = None) -> int:
+        """Give up notices of one listener.
+
+        Args:
+            name: the listener.
+            checkpoint: give up only this checkpoint's notice, because its committables are lost; None: all notices,
+                because the listener no longer exists. Pending checkpoints will still leave theirs.
+
+        Returns:
+            Number of dropped notices.
+        """
+
+        def decide(head: Head, _now_ms: int) -> Decision[int]:
+            own = (notice.checkpoint for notice in head.notices if name in notice.listeners)
+            waiting = [each for each in own if checkpoint in (None, each)]
+            after = head
+            for each in waiting:
+                after = history.note_delivered(after, each, name)
+            return Decision(len(waiting), changed(head, after))
+
+        return self._heads.update(decide)[1]
+
+    def _told(self, checkpoint: int, name: str) -> Head:
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            after = history.note_delivered(head, checkpoint, name)
+            return Decision(None, changed(head, after))
+
+        return self._heads.update(decide)[0]
+
+
+def _what_to_do(job: str, failure: _Failure, name: str) -> str:
+    if failure.unreadable:
+        at = failure.notice.checkpoint
+        return (
+            f"what was staged for checkpoint {at} cannot be read; its notice is kept. Put the file back, or commit by "
+            f"hand and give the notice up: cairn forget-listener {job} {name} --checkpoint {at} --yes"
+        )
+    return (
+        "the listener failed; its notice is kept and the next task tells it again. Mend the listener, the "
+        "checkpoint itself has ended"
     )
-    check_named("listener", listeners, CheckpointListener, otherwise)
-    return tuple(listeners)
+
+
+def _next(head: Head, names: Collection[str]) -> tuple[Notice, str] | None:
+    """Give the oldest notice for one of the named listeners, with that listener's name."""
+    return next(((each, name) for each in head.notices for name in each.listeners if name in names), None)
+
+
+def _call(listener: CheckpointListener, notice: CheckpointNotice) -> None:
+    if notice.status is Status.COMPLETED:
+        listener.notify_checkpoint_complete(notice)
+    else:
+        listener.notify_checkpoint_aborted(notice)

@@ -1,135 +1,56 @@
-"""`MasterHook`: what must be fixed outside the stages, and put back, with each checkpoint (semantics T7).
+"""Asks a job's master hooks at the trigger, stores their answers, and restores the hooks (semantics T7, C1, R2, R5).
 
-A trigger comes at the start of an epoch, and the checkpoint holds its end. So a hook fixes at the trigger what the
-epoch may use (a range of ids, say), and what it answers says where the next epoch goes on.
+The pending document names the hooks and the place of their answers. After the swap that made the checkpoint pending,
+the task that triggered restores each hook to the restored checkpoint, asks all of them, and creates one document with
+the answers. A crash before that write leaves a checkpoint without answers: no stage begins in it, and the next trigger
+asks again. The epoch's next attempt takes the answers over by reference, like executions.
 """
 
 from __future__ import annotations
 
+import base64
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
-from ...storage.errors import CairnError
-from ...storage.names import shorten
-from ..documents.strict_json import Json
+from ...storage.errors import CairnError, GoneError
+from ..acts import settle
+from ..documents import codec, layout
+from ..documents.attempt import HookAnswer, HookAnswersDocument, HooksRef, PendingDocument, RestorePointer
+from ..documents.entries import PendingEntry
+from ..documents.head import Head
+from ..documents.metadata import HookLine
+from ..documents.strict_json import Json, plain_json, to_json
 from ..documents.text import one_line
-from ..errors import InvalidConfigError, MasterHookError
-from ..validation import check_named
+from ..errors import CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError, MasterHookError
+from ..reasons import Reason
+from ..rules import transitions
+from ..rules.state_assignment import check_claimed_by_hooks
+from ..rules.transitions import Ending
+from ..store import metadata_file
+from ..store.attempt_documents import answered_state, hooks_missing
+from ..store.head_store import Decision, changed
+from ..store.open_job import UseCase
+from .contracts import MAX_ANSWER_BYTES, MasterHook
 
 log = logging.getLogger("airflow_cairn")
 
-DEFAULT_TIMEOUT = timedelta(seconds=60)
-
-MAX_ANSWER_BYTES = 256 * 1024
-"""Largest answer of one hook, as it is stored: JSON, or bytes in base64."""
-
-
-@runtime_checkable
-class MasterHook(Protocol):
-    """Takes part in every checkpoint of a job. Derive a class from it and give that a `name`.
-
-    Each method may be called more than once for one epoch, from different processes, because a process may die between
-    a call and the write that says so: all are to be idempotent. Each is called in a thread of its own. One that takes
-    longer than `timeout` is abandoned there and counts as failed; what it does afterwards is not seen, so bound the
-    work itself too (a statement timeout, say). Calls of one hook follow each other; only `close` may come while one
-    that was abandoned still runs.
-    """
-
-    @property
-    def name(self) -> str:
-        """What the hook is called in the job, within the grammar of names (semantics W1); its state is kept by it."""
-
-    timeout: timedelta = DEFAULT_TIMEOUT
-    """How long each call may take."""
-
-    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json | bytes | None:
-        """Fix what the epoch may use, after the last `restore` or `reset`.
-
-        Args:
-            checkpoint: the checkpoint that was made pending.
-            timestamp_ms: when, milliseconds since 1970 UTC; the same each time this checkpoint is asked for.
-
-        Returns:
-            The hook's state, kept in the checkpoint: JSON or bytes of at most `MAX_ANSWER_BYTES`; None for none.
-        """
-
-    def restore(self, checkpoint: int, state: Json | bytes | None) -> None:  # noqa: ARG002 - a default
-        """Go back to a completed checkpoint; comes before every trigger, because each epoch starts from one.
-
-        Args:
-            checkpoint: the one that the job goes back to.
-            state: what this hook answered for it; None if it was not there or had nothing to keep.
-        """
-        return  # a default: without a statement a type checker takes the method for abstract
-
-    def reset(self) -> None:
-        """Go back to the beginning: the job starts without a checkpoint (semantics R2)."""
-        return  # a default
-
-    def close(self) -> None:
-        """Let go of connections and the like. Comes last, also after a failure; an error of it is only logged."""
-        return  # a default
-
-
-def check_hooks(hooks: object, max_concurrent: int, within: timedelta | None = None) -> tuple[MasterHook, ...]:
-    """Check a job's hooks where the DAG is parsed (semantics S3, T7).
-
-    Args:
-        hooks: a list of hooks, or None for none.
-        max_concurrent: `max_concurrent_checkpoints` of the job.
-        within: the timeout of its checkpoints; None where the hooks are asked for no checkpoint.
-
-    Raises:
-        InvalidConfigError: something is no hook, two have one name, a timeout is none or longer than that of the
-            checkpoints, or several epochs may be pending at once.
-        InvalidNameError: a name is outside the grammar (semantics W1).
-    """
-    if hooks is None:
-        return ()
-    if not isinstance(hooks, Sequence):
-        raise InvalidConfigError("master_hooks must be a list of MasterHooks", master_hooks=shorten(hooks))
-    otherwise = "master_hooks must be a list of MasterHooks: derive from MasterHook, and give an object of that class"
-    check_named("hook", hooks, MasterHook, otherwise)
-    for hook in hooks:
-        if not isinstance(hook.timeout, timedelta) or hook.timeout <= timedelta(0):
-            raise InvalidConfigError(
-                "the timeout of a hook must be a timedelta of more than zero",
-                hook=hook.name,
-                timeout=shorten(hook.timeout),
-            )
-        if within is not None and hook.timeout > within:
-            raise InvalidConfigError(
-                "the timeout of a hook must be at most that of the checkpoint, which expires before: what the hook "
-                "answers after that does not count (semantics D2)",
-                hook=hook.name,
-                timeout=hook.timeout,
-                checkpoint_timeout=within,
-            )
-    if hooks and max_concurrent != 1:
-        raise InvalidConfigError(
-            "max_concurrent_checkpoints must be 1 with master hooks: what one epoch fixes, the trigger of another "
-            "would take back",
-            hooks=", ".join(sorted(hook.name for hook in hooks)),
-            max_concurrent_checkpoints=max_concurrent,
-        )
-    return tuple(hooks)
-
+MAX_ANSWERS_BYTES = 896 * 1024
+"""All answers of one checkpoint: one document of at most 1 MiB holds them, with the names of the hooks."""
 
 T = TypeVar("T")
 
 
 def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
-    """Do one step of a hook in a thread of its own, and wait for it at most `timeout`.
+    """Run one step of a hook in its own thread, and wait at most `timeout`.
 
-    A thread cannot be stopped from outside. One that is late is abandoned as a daemon, which does not keep its
-    process from ending.
+    A thread cannot be stopped from outside. A late one is abandoned as a daemon, which does not keep its process alive.
 
     Raises:
-        MasterHookError: it raised, or was not done in time.
+        MasterHookError: the step raised, or took too long.
     """
     done: list[T] = []
     failures: list[BaseException] = []
@@ -163,9 +84,163 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
 
 
 def close_all(hooks: Sequence[MasterHook]) -> None:
-    """Close every hook; one that fails is logged and fails nothing: what it had to do is done."""
+    """Close every hook; only log errors, because the hooks have done their work."""
     for hook in hooks:
         try:
             call(hook.name, "close", hook.timeout, hook.close)
         except CairnError:
             log.exception("the master hook %s could not be closed", hook.name)
+
+
+class HookAnswers(UseCase):
+    """Asks the hooks of one job."""
+
+    def ask(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
+        """Restore the hooks, ask them, and store their answers, unless that has been done.
+
+        Returns:
+            Whether this call asked them.
+
+        Raises:
+            InvalidConfigError: the checkpoint expects other hooks.
+            MasterHookError: a hook failed or was too slow; the checkpoint was aborted (`TRIGGER_CHECKPOINT_FAILURE`).
+            InvalidStateError: a hook's answer cannot be stored; the checkpoint was aborted.
+            DocumentError: the checkpoint to restore is damaged; the checkpoint was aborted.
+            GoneError: metadata of the checkpoint to restore is gone; the checkpoint was aborted.
+            CheckpointFailedError: the checkpoint ended in between.
+        """
+        ref = document.hooks
+        by_name = {hook.name: hook for hook in hooks}
+        expected = () if ref is None else ref.names
+        if set(by_name) != set(expected):
+            raise InvalidConfigError(
+                "the checkpoint expects other master hooks than are there: run (or clear) the task that triggers it",
+                job=self._files.job,
+                checkpoint=document.checkpoint,
+                expected=", ".join(expected) or "none",
+                found=", ".join(sorted(by_name)) or "none",
+            )
+        if ref is None or not hooks_missing(self._files, ref):
+            return False
+        timestamp_ms = self._triggered_at_ms(document)
+        try:
+            self._go_back(document.restore, hooks)
+            answers = tuple(self._answers(ref, by_name, document, timestamp_ms))
+            # An answer after the timeout does not count, and a later attempt must not find it (D2).
+            self._triggered_at_ms(document)
+            made = HookAnswersDocument(self._files.job, ref.home, ref.token, ref.names, answers)
+            # A failed condition means that another process has asked the hooks too: its answers stay.
+            self._files.create(layout.hook_answers(ref.home, ref.token), made)
+        except (MasterHookError, InvalidStateError, GoneError, DocumentError) as error:
+            # GoneError and DocumentError mean a damaged checkpoint to restore; the next trigger chooses again.
+            self._give_up(document, ref, error)
+            raise
+        self._triggered_at_ms(document)
+        return True
+
+    def restore(
+        self, pointer: RestorePointer | None, hooks: Sequence[MasterHook], *, allow_non_restored_state: bool = False
+    ) -> None:
+        """Restore hooks to a completed checkpoint, or reset them if there is none (semantics R2, R5).
+
+        Args:
+            pointer: the checkpoint.
+            hooks: all hooks of the job.
+            allow_non_restored_state: whether state that no hook claims may be left behind.
+
+        Raises:
+            NonRestoredStateError: there is unclaimed state, which may not be left behind; no hook was called.
+            MasterHookError: a hook failed or was too slow.
+        """
+        if pointer is not None and not allow_non_restored_state:
+            stateful = [state.name for state in self._states(pointer)]
+            names = [hook.name for hook in hooks]
+            check_claimed_by_hooks(stateful, names, job=self._files.job, checkpoint=pointer.checkpoint)
+        self._go_back(pointer, hooks)
+
+    def _go_back(self, pointer: RestorePointer | None, hooks: Sequence[MasterHook]) -> None:
+        if pointer is None:
+            for hook in hooks:
+                call(hook.name, "reset", hook.timeout, hook.reset)
+            return
+        where = self._files.full(pointer.metadata.key)
+        states = {answer.name: answered_state(answer, key=where) for answer in self._states(pointer)}
+        for hook in hooks:
+            _restore(hook, pointer.checkpoint, states.get(hook.name))
+
+    def _states(self, pointer: RestorePointer) -> list[HookAnswer]:
+        lines = metadata_file.read(self._files, pointer.metadata)
+        return [line.answer for line in lines if isinstance(line, HookLine)]
+
+    def _answers(
+        self, ref: HooksRef, hooks: Mapping[str, MasterHook], document: PendingDocument, timestamp_ms: int
+    ) -> Iterator[HookAnswer]:
+        """Ask the hooks one by one; stop when the answers no longer fit into their document."""
+        sizes: dict[str, int] = {}
+        for name in ref.names:
+            for answer in self._answer_of(hooks[name], document, timestamp_ms):
+                sizes[name] = codec.size_of(to_json(answer))
+                if sum(sizes.values()) > MAX_ANSWERS_BYTES:
+                    largest = max(sizes, key=lambda each: sizes[each])
+                    raise InvalidStateError(
+                        "the answers of the master hooks are too large together. Let the hook with the largest keep "
+                        "the bulk itself, and answer where it is",
+                        hook=largest,
+                        its_bytes=sizes[largest],
+                        size_bytes=sum(sizes.values()),
+                        limit_bytes=MAX_ANSWERS_BYTES,
+                        asked=", ".join(sizes),
+                    )
+                yield answer
+
+    def _answer_of(self, hook: MasterHook, document: PendingDocument, timestamp_ms: int) -> Iterable[HookAnswer]:
+        checkpoint = document.checkpoint
+        found = call(hook.name, "trigger", hook.timeout, lambda: hook.trigger(checkpoint, timestamp_ms))
+        if found is None:
+            return
+        what = f"the answer of the master hook {hook.name}"
+        if isinstance(found, bytes):
+            answer = HookAnswer(hook.name, data=base64.b64encode(found).decode())
+        else:
+            answer = HookAnswer(hook.name, value=plain_json(what, found))
+        size = codec.size_of(to_json(answer))
+        if size > MAX_ANSWER_BYTES:
+            raise InvalidStateError(
+                f"{what} is too large. Let the hook keep the bulk itself, and answer where it is",
+                hook=hook.name,
+                size_bytes=size,
+                limit_bytes=MAX_ANSWER_BYTES,
+            )
+        yield answer
+
+    def _triggered_at_ms(self, document: PendingDocument) -> int:
+        def decide(head: Head, now_ms: int) -> Decision[PendingEntry | None]:
+            settled = settle.settle(self._files, head, now_ms)
+            return Decision(settled.pending_by_id(document.checkpoint), changed(head, settled))
+
+        entry = self._heads.update(decide)[1]
+        if entry is None or entry.token != document.token:
+            raise CheckpointFailedError(
+                f"checkpoint {document.checkpoint} ended while its master hooks were being asked: run (or clear) this "
+                "task again",
+                job=self._files.job,
+                checkpoint=document.checkpoint,
+            )
+        return entry.triggered_at_ms
+
+    def _give_up(self, document: PendingDocument, ref: HooksRef, error: CairnError) -> None:
+        """Abort the checkpoint, and keep later attempts from taking over its answers, even another process's."""
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            settled = settle.settle(self._files, head, now_ms)
+            entry = settled.pending_by_id(document.checkpoint)
+            if entry is None:
+                return Decision(None, changed(head, settled))
+            ending = Ending(Reason.TRIGGER_CHECKPOINT_FAILURE, error.message, rejected=(ref.token,))
+            return Decision(None, transitions.abort(settled, entry, ending, now_ms))
+
+        self._heads.update(decide)
+
+
+def _restore(hook: MasterHook, checkpoint: int, state: Json | bytes | None) -> None:
+    call(hook.name, "restore", hook.timeout, lambda: hook.restore(checkpoint, state))

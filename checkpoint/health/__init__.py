@@ -1,4 +1,4 @@
-"""What is wrong with a storage and the jobs in it, as findings with a command that mends each.
+"""Checks a storage and its jobs, and reports findings, each with a command that fixes it.
 
-Reads through the coordinator. Writes only below `_cairn/`, and deletes that again. Never changes a job.
+Health reads through the coordinator. It writes only below `_cairn/`, deletes that again, and never changes a job.
 """

@@ -1,4 +1,4 @@
-"""Every check of a storage and of its jobs, in the order in which one explains the next."""
+"""Runs every check of a storage and of its jobs; earlier findings explain later ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import Head
 from ..errors import NoCheckpointError
-from ..open_job import heads_of
 from ..runtime import Runtime
-from . import job_files, job_head, store_reach, store_rights, store_rules
+from ..store.open_job import heads_of
+from . import job_head, store_reach
 from .findings import Examination, Finding
 
 
@@ -25,6 +25,7 @@ def examine_storage(
     write: bool = True,
     deep: bool = False,
     max_age_ms: int | None = None,
+    before_jobs: bool = False,
     on_progress: Callable[[FilesProgress], None] = lambda _: None,
 ) -> Examination:
     """Make every check of a storage.
@@ -36,20 +37,24 @@ def examine_storage(
         write: also try the rights and the conditional writes, below `_cairn/`; that is deleted again.
         deep: read every file of the retained checkpoints.
         max_age_ms: how old each job's latest completed checkpoint may be; None: any age.
+        before_jobs: a folder that is not there yet is none that was lost: the first job makes it.
         on_progress: called with each file of a job that has been checked.
 
     Raises:
         NoCheckpointError: the storage has no such job.
     """
     done = Examination()
+    if before_jobs and job is None and store_reach.comes_with_a_job(store):
+        done.skipped["storage"] = f"there is no folder {store.uri} yet: the first job makes it"
+        return done
     if not done.run("storage", lambda: store_reach.reach(store)):
         return done
     done.run("clock", lambda: store_reach.clock(store, runtime))
     done.run("bucket rules", lambda: _rules(store, done))
     if not write:
         done.skipped |= dict.fromkeys(("rights", "conditional writes"), "nothing was to be written")
-    elif done.run("rights", lambda: store_rights.rights(store, runtime)):
-        done.run("conditional writes", lambda: store_rights.conditional_writes(store, runtime))
+    elif done.run("rights", lambda: store_reach.rights(store, runtime)):
+        done.run("conditional writes", lambda: store_reach.conditional_writes(store, runtime))
     else:
         done.skipped["conditional writes"] = "it needs the rights that are missing"
     found: dict[str, Head | CairnError] = {}
@@ -77,7 +82,7 @@ def _rules(store: ObjectStore, done: Examination) -> Iterator[Finding]:
     rules = store.bucket_rules()
     if rules is not None:
         done.skipped |= rules.unknown
-        yield from store_rules.endangered(rules)
+        yield from store_reach.endangered(rules)
 
 
 def _examine_job(
@@ -97,10 +102,10 @@ def _examine_job(
     where, others = store.uri, len(done.findings)
     done.run(f"{job}: head", lambda: job_head.stuck(where, coordinator, runtime))
     done.run(f"{job}: backups", lambda: job_head.head_is_outdated(where, coordinator))
-    done.run(f"{job}: files", lambda: job_files.damages(where, coordinator, deep=deep, on_progress=on_progress))
-    done.run(f"{job}: lists", lambda: job_files.lists(where, coordinator, deep=deep))
+    done.run(f"{job}: files", lambda: job_head.damages(where, coordinator, deep=deep, on_progress=on_progress))
+    done.run(f"{job}: lists", lambda: job_head.lists(where, coordinator, deep=deep))
     if any(each.name == "pending-damaged" for each in done.findings[others:]):
         done.skipped[f"{job}: leftovers"] = "what a pending checkpoint needs is not known"
     else:
-        done.run(f"{job}: leftovers", lambda: job_files.leftovers(where, coordinator, runtime))
+        done.run(f"{job}: leftovers", lambda: job_head.leftovers(where, coordinator, runtime))
     done.run(f"{job}: servers", lambda: job_head.servers_record(where, coordinator, runtime))

@@ -1,4 +1,4 @@
-"""A finding: what is wrong, why it matters, and what to type. Each kind of finding has a name that never changes."""
+"""Findings: problem, consequence and remedy. Each kind of finding has a name that never changes."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import asdict, dataclass, field, replace
 from ...storage.errors import CairnError, ForbiddenError
 from ...storage.str_enum import StrEnum
 from ..documents.strict_json import Json
-from ..secrets.masking import masked
+from ..masking import masked
 
 RIGHT_MISSING = "right-missing"
-"""The finding of a right that these credentials do not have; later checks may need it too."""
+"""Name of the finding that the credentials lack a right, which later checks may need too."""
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     ERROR = "error"
     """Checkpoints cannot be made or restored, or data will be lost."""
     WARNING = "warning"
-    """It works today: it costs money, hides something, or fails later."""
+    """Checkpoints work today, but this costs money, hides something, or fails later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One problem."""
 
     name: str
-    """Of this kind of finding, such as `lifecycle-expires`; a script may rely on it."""
+    """Name of the kind of finding, such as `lifecycle-expires`; scripts may rely on it."""
     severity: Severity
     subject: str
-    """The thing: a job, a checkpoint, a right, a rule, a setting."""
+    """Subject of the finding: a job, a checkpoint, a right, a rule, a setting."""
     what: str
     why: str
     mend: str
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Examination:
-    """What a row of checks has found."""
+    """Findings of a series of checks."""
 
     findings: list[Finding] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Examination:
     skipped: dict[str, str] = field(default_factory=dict)
     """Checks that were not made, with the reason."""
     hints: list[str] = field(default_factory=list)
-    """What would be better otherwise, and is not wrong."""
+    """Advice about things that are not wrong, but could be better."""
 
     @property
     def healthy(self) -> bool:

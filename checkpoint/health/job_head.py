@@ -1,24 +1,26 @@
-"""What is wrong with a job's head, with what it says, and with the record beside it."""
+"""Checks a job's head, the files that it names, and the record of servers beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...storage.errors import CairnError, ErrorKind, NewerFormatError
+from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.layout import run_id_of
 from ..documents.run_window import run_of_head
 from ..errors import HeadLostError
+from ..reasons import Status
 from ..runtime import Runtime
 from ..views.servers import servers
-from ..views.wording import duration, how_stopped
+from ..views.wording import duration, how_stopped, size
 from .findings import Finding, error, warning
 
 NOTICES = MAX_NOTICES // 2
-"""So many notices wait only where a listener fails and nobody has looked."""
+"""Number of waiting notices that shows a failing listener that no person has noticed."""
 EXPIRED_MS = 600_000
-"""A checkpoint whose timeout ran out so long ago is looked at by no task any more."""
+"""Time after a checkpoint's timeout from which on no task looks at the checkpoint any more."""
 
 
 def broken_head(storage: str, job: str, problem: CairnError) -> Finding:
@@ -52,7 +54,7 @@ def head_is_outdated(storage: str, coordinator: Coordinator) -> Iterator[Finding
 
 
 def stuck(storage: str, coordinator: Coordinator, runtime: Runtime) -> Iterator[Finding]:
-    """Find what the head says that keeps the next checkpoint from being made."""
+    """Find facts in the head that keep the next checkpoint from being made."""
     yield from coordinator.observe(lambda head: list(_stuck(storage, coordinator, head, runtime)))
 
 
@@ -128,3 +130,96 @@ def servers_record(storage: str, coordinator: Coordinator, runtime: Runtime) -> 
             "stages that share a Spark server find none and cannot start one",
             f"End the servers of this job, then delete `{storage}/{coordinator.job}/servers.json`",
         )
+
+
+# Comparison of the head with the files: damaged files that it names, and files that it does not name.
+
+
+NAMED = 3
+"""Keys that one finding names."""
+CLEANS_MS = 60_000
+"""Longest time of the cleaning after a completion; files that it leaves after that are a finding."""
+
+
+def damages(
+    storage: str, coordinator: Coordinator, *, deep: bool, on_progress: Callable[[FilesProgress], None]
+) -> Iterator[Finding]:
+    """Compare every retained checkpoint with its files, and report each checked file."""
+    found = coordinator.verify(deep=deep, on_progress=on_progress)
+    whole = next((each.checkpoint for each in found if each.whole), None)
+    for each in found:
+        if each.whole:
+            continue
+        restores = f"the next restore takes checkpoint {whole}" if whole else "no retained checkpoint is whole"
+        yield error(
+            "checkpoint-damaged",
+            f"checkpoint {each.checkpoint} of {coordinator.job}",
+            _named([f"{damage.key}: {damage.problem}" for damage in each.damages]),
+            f"it cannot be restored: {restores}, and what came later is read again",
+            f"Put the files back from a bucket version or a backup, then `cairn verify {coordinator.job} "
+            f"{each.checkpoint} --storage {storage}`",
+        )
+
+
+def lists(storage: str, coordinator: Coordinator, *, deep: bool) -> Iterator[Finding]:
+    """Check the lists of epochs that completed long ago."""
+    for key, problem in coordinator.verify_lists(deep=deep).items():
+        yield error(
+            "epoch-list-damaged",
+            coordinator.job,
+            f"{key}: {problem}",
+            "whether an old run has completed is not known, so it is refused",
+            f"Put `{storage}/{coordinator.job}/{key}` back from a bucket version or a backup",
+        )
+
+
+def leftovers(storage: str, coordinator: Coordinator, runtime: Runtime) -> Iterator[Finding]:
+    """Find unreferenced files.
+
+    While a checkpoint is pending, or after a failed one, such files are normal: the next completed checkpoint deletes
+    them. They are also normal just after a completion, because the cleaning follows it.
+    """
+    found = coordinator.leftovers()
+    cleaned = _is_cleaned(coordinator.head(), runtime.now_ms())
+    job = coordinator.job
+    clean = f"cairn clean {job} --storage {storage}"
+    if found.dead and cleaned:
+        bytes_ = sum(each.size_bytes for each in found.dead)
+        yield warning(
+            "orphans",
+            job,
+            f"{len(found.dead)} files of {size(bytes_)} belong to no checkpoint: "
+            + _named([each.key for each in found.dead]),
+            "the last completed checkpoint should have deleted them: the cleaning failed, and the storage grows",
+            clean,
+        )
+    if found.uploads and cleaned:
+        oldest_ms = runtime.now_ms() - min(each.initiated_ms for each in found.uploads)
+        yield warning(
+            "uploads-pending",
+            job,
+            f"{len(found.uploads)} uploads of dead drivers were never ended, the oldest from {duration(oldest_ms)} ago",
+            "their parts are paid for, and no listing shows them",
+            clean,
+        )
+    if found.foreign:
+        yield warning(
+            "foreign-files",
+            job,
+            f"another program has written among the checkpoints: {_named(found.foreign)}",
+            "Cairn leaves them alone, but deleting the job's folder deletes them too",
+            f"Move them away: `aws s3 mv` or `mv` out of `{storage}/{job}/`",
+        )
+
+
+def _is_cleaned(head: Head, now_ms: int) -> bool:
+    """Tell whether the last event was a completion whose cleaning has had its time."""
+    last = max(head.history, key=lambda entry: entry.id, default=None)
+    if head.pending or last is None or last.status is not Status.COMPLETED:
+        return False
+    return now_ms - last.ended_at_ms >= CLEANS_MS
+
+
+def _named(items: list[str] | tuple[str, ...]) -> str:
+    more = f", and {len(items) - NAMED} more" if len(items) > NAMED else ""
+    return "; ".join(items[:NAMED]) + more

@@ -1,4 +1,4 @@
-"""One job and its storage, examined for a page: nothing is written, and what looks like a secret is masked."""
+"""Examines one job and its storage for a page: writes nothing, and masks texts that look like secrets."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .findings import Examination, Severity
 
 @dataclass(frozen=True, slots=True)
 class ExaminedJob:
-    """What an examination has found, and when."""
+    """Findings of an examination, and its time."""
 
     at_ms: int
     found: Examination
 
     @property
     def errors(self) -> int:
-        """How many of the findings are errors."""
+        """Number of findings that are errors."""
         return sum(each.severity is Severity.ERROR for each in self.found.findings)
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values."""
+        """Give the examination as plain JSON values."""
         return {**self.found.as_json(), "at_ms": self.at_ms}
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
+from ...storage.bucket_rules import BucketRules
 from ...storage.errors import (
     ClockSkewError,
     ForbiddenError,
@@ -14,8 +18,12 @@ from ...storage.errors import (
     NoCredentialsError,
     StorageError,
     UnavailableError,
+    UnsupportedStorageError,
 )
-from ...storage.port import ObjectStore
+from ...storage.names import RESERVED
+from ...storage.port import ObjectStore, PendingUpload
+from ...storage.probe import log as probe_log
+from ...storage.probe import probe
 from ..runtime import Runtime
 from ..views.wording import duration
 from .findings import RIGHT_MISSING, Finding, error, warning
@@ -24,6 +32,18 @@ SKEW_MS = 30_000
 """Clocks that differ by more are worth a warning; an answer's date is cut to the second."""
 SKEW_LIMIT_MS = 300_000
 """Clocks that differ by more make timeouts and leases wrong. From 15 minutes on, S3 refuses every request."""
+
+_HEADERS = {
+    "s3:ListBucket": (
+        '. If they have it, set the connection\'s extra `request_payer` to "requester" where the requester pays, or '
+        "`expected_bucket_owner` to the account that owns the bucket"
+    ),
+    "s3:PutObject": (
+        ". If they have it, a policy asks how objects are encrypted: set the connection's extra "
+        '`server_side_encryption` to "AES256" or "aws:kms"'
+    ),
+}
+"""The first request of all is a listing: a bucket that answers it may still ask a header of writes."""
 
 _NTP = "Set this machine's clock by NTP: `timedatectl set-ntp true`, then look at `timedatectl`"
 
@@ -43,6 +63,16 @@ def check_root(store: ObjectStore) -> None:
             "run there first",
             storage=store.uri,
         )
+
+
+def comes_with_a_job(store: ObjectStore) -> bool:
+    """Tell whether the storage is a folder that is not there yet, and that the first job can make."""
+    scheme, _, path = store.uri.partition("://")
+    root = Path(unquote(path))
+    if scheme != "file" or root.exists():
+        return False
+    above = next(each for each in root.parents if each.exists())
+    return above.is_dir() and os.access(above, os.W_OK | os.X_OK)
 
 
 def reach(store: ObjectStore) -> Iterator[Finding]:
@@ -85,10 +115,9 @@ def _explained(store: ObjectStore, refusal: StorageError) -> Finding:
     if isinstance(refusal, ClockSkewError):
         return error("clock-skew", store.uri, refusal.message, nothing, _NTP)
     if isinstance(refusal, MissingRightError):
-        return right_missing(store, "s3:ListBucket", refusal.message)
+        right = "list the folder" if store.uri.startswith("file:") else "s3:ListBucket"
+        return right_missing(store, right, refusal.message)
     if isinstance(refusal, ForbiddenError):
-        if store.uri.startswith("file:"):
-            return right_missing(store, "list the folder", refusal.message)
         mend = "Give the key pair of a user of this store; `aws sts get-caller-identity` shows who asks"
         return error("credentials-refused", store.uri, refusal.message, nothing, mend)
     if isinstance(refusal, GoneError):
@@ -108,9 +137,140 @@ def right_missing(store: ObjectStore, right: str, what: str, why: str = "no job 
         return error(RIGHT_MISSING, right, what, why, f"chmod -R u+rwX '{unquote(path)}'")
     bucket = path.partition("/")[0]
     where = bucket if right.startswith("s3:ListBucket") else f"{path}/*"
-    return error(RIGHT_MISSING, right, what, why, f"Grant `{right}` on `arn:aws:s3:::{where}` to these credentials")
+    mend = f"Grant `{right}` on `arn:aws:s3:::{where}` to these credentials"
+    return error(RIGHT_MISSING, right, what, why, mend + _HEADERS.get(right, ""))
 
 
 def _make(uri: str) -> str:
     scheme, _, path = uri.partition("://")
     return f"mkdir -p '{unquote(path)}'" if scheme == "file" else f"aws s3 mb s3://{path.partition('/')[0]}"
+
+
+# What these credentials may do below the root, verb by verb, and whether its conditional writes hold.
+
+
+def rights(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
+    """Use each verb once, on one object below `_cairn/doctor/`."""
+    folder = f"{RESERVED}/doctor/"
+    key = f"{folder}{runtime.new_token()}"
+    upload = PendingUpload(key, runtime.new_token(), 0)
+    # In this order: what follows a write reads it, and the delete comes last.
+    verbs: tuple[tuple[str, str, Callable[[], object]], ...] = (
+        ("s3:PutObject", "no checkpoint can be triggered or acknowledged", lambda: store.create(key, b"doctor")),
+        ("s3:GetObject", "no checkpoint can be restored", lambda: store.get(key, max_bytes=1024)),
+        ("s3:ListBucket", "checkpoints and their files cannot be found", lambda: list(store.list(folder))),
+        (
+            "s3:ListBucketMultipartUploads",
+            "what killed drivers have begun to upload stays, is paid for, and no listing shows it",
+            lambda: list(store.uploads(folder)),
+        ),
+        (
+            "s3:AbortMultipartUpload",
+            "what killed drivers have begun to upload stays, is paid for, and no listing shows it",
+            lambda: store.abort_upload(upload),
+        ),
+    )
+    for right, why, use in verbs:
+        refusal = _refusal(use)
+        if refusal is not None:
+            yield right_missing(store, right, refusal, why)
+    why = "old checkpoints are never deleted, so the storage only grows"
+    try:
+        failures = store.delete([key])
+    except ForbiddenError as refused:
+        yield right_missing(store, "s3:DeleteObject", refused.message, why)
+    else:
+        for failure in failures:
+            yield right_missing(store, "s3:DeleteObject", f"{failure.key} was not deleted: {failure.reason}", why)
+
+
+def conditional_writes(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
+    """Probe the store, whatever an earlier probe has found."""
+    try:
+        with _quiet():
+            probe(store, nonce=runtime.new_token())
+    except UnsupportedStorageError as failed:
+        facts = ", ".join(f"{name} {failed.fields[name]}" for name in ("check", "expected", "found"))
+        yield error(
+            "conditional-writes",
+            store.describe(),
+            f"the store does not keep its promise about conditional writes: {facts}",
+            "two processes may both believe that their write counts, so an epoch may be lost or counted twice",
+            "Move to a store that passes (docs/reference/storage.md lists them), or upgrade this one, then type "
+            "`cairn doctor` again",
+        )
+
+
+def _refusal(use: Callable[[], object]) -> str | None:
+    """Use a verb; gives why the credentials may not. Another error is not about rights."""
+    try:
+        use()
+    except ForbiddenError as refused:
+        return refused.message
+    except StorageError:
+        return None
+    return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the probe's own warnings out of the answer: what it could not delete is a finding already."""
+    level = probe_log.level
+    probe_log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        probe_log.setLevel(level)
+
+
+# Which rules of the bucket endanger checkpoints: they delete, hide or keep objects behind Cairn's back.
+
+
+def endangered(rules: BucketRules) -> Iterator[Finding]:
+    """Judge the rules; pure."""
+    bucket = rules.bucket
+    change = (
+        f"`aws s3api get-bucket-lifecycle-configuration --bucket {bucket} > rules.json`, take the prefix out of the "
+        f"rule, `aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration "
+        "file://rules.json`"
+    )
+    for rule in rules.lifecycle:
+        where = f"below `{rule.prefix}`" if rule.prefix else "in the whole bucket"
+        if rule.expires:
+            yield error(
+                "lifecycle-expires",
+                f"rule {rule.name} of {bucket}",
+                f"the rule deletes objects {where} {rule.expires}",
+                "files of retained checkpoints and head.json itself go, however new the checkpoint: state that did "
+                "not change is kept in old files",
+                change,
+            )
+        if rule.archives:
+            yield error(
+                "lifecycle-archives",
+                f"rule {rule.name} of {bucket}",
+                f"the rule moves objects {where} to {rule.archives}",
+                "what lies there cannot be read until somebody has asked for it and hours have passed, so no restore "
+                "succeeds",
+                change,
+            )
+    ended = "lifecycle" in rules.unknown or any(rule.ends_old_versions for rule in rules.lifecycle)
+    if rules.versioned and not ended:
+        old = '{"Rules":[{"ID":"old-versions","Status":"Enabled","Filter":{},"NoncurrentVersionExpiration":'
+        yield warning(
+            "versions-kept",
+            bucket,
+            "the bucket keeps old versions, and no rule deletes them",
+            "each checkpoint that Cairn deletes stays as old versions and is paid for, for ever",
+            f"`aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration "
+            f"'{old}{{\"NoncurrentDays\":30}}}}]}}'` (it replaces the bucket's other rules: add them)",
+        )
+    if rules.retention:
+        yield warning(
+            "object-lock",
+            bucket,
+            f"Object Lock keeps every new object ({rules.retention})",
+            "old checkpoints cannot be deleted before, so the storage grows and each cleaning reports failures",
+            f"`aws s3api put-object-lock-configuration --bucket {bucket} --object-lock-configuration "
+            '\'{"ObjectLockEnabled":"Enabled"}\'`, or a bucket without Object Lock',
+        )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ...storage.errors import DocumentError
 from ..documents.acknowledgement import Output, StateHandle
@@ -16,16 +17,66 @@ from ..errors import InvalidConfigError, NoCheckpointError
 from ..store import metadata_file
 from ..store.job_files import JobFiles
 from ..validation import did_you_mean
-from .budget import ReadBudget
-from .merged import merged
-from .values import Column, Kind, shown
+from .values import Column, Kind, same, shown
+
+# How much may be read of a state where a person only wants to look at some of it.
+
+
+class TooMuchToReadError(Exception):
+    """A budget is too small for what is to be read next."""
+
+
+class ReadBudget:
+    """Remaining budget for reading a state's files.
+
+    Args:
+        size_bytes: number of bytes.
+        keys: number of keys of deltas. A few bytes may hold millions of keys, which are all in memory.
+    """
+
+    def __init__(self, size_bytes: int, keys: int) -> None:
+        self._bytes = size_bytes
+        self._keys = keys
+
+    def spend(self, size_bytes: int) -> None:
+        """Take some bytes.
+
+        Raises:
+            TooMuchToReadError: so many are not left.
+        """
+        if size_bytes > self._bytes:
+            raise TooMuchToReadError
+        self._bytes -= size_bytes
+
+    def spend_key(self) -> None:
+        """Take one key.
+
+        Raises:
+            TooMuchToReadError: none is left.
+        """
+        if not self._keys:
+            raise TooMuchToReadError
+        self._keys -= 1
+
 
 RowsKind = Literal["state", "table"]
 
 _MANY = 4096
 """Rows that are read at once of a state that has runs."""
 _READ_BYTES = 1024 * 1024
-"""How much of each column is read at once."""
+"""Bytes of each column that are read at once; a larger page is read whole."""
+_FEW_BYTES = 128 * 1024
+"""As much where a budget bounds it: of what is read at once, the first rows need little more than one page."""
+
+
+class Ranges(Protocol):
+    """Reads parts of files."""
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read bytes of an object; fewer where it ends."""
+
+    def full(self, key: str) -> str:
+        """Give the key as errors name it."""
 
 
 @dataclass(slots=True)
@@ -34,6 +85,20 @@ class StoredState:
 
     output: Output
     files: list[tuple[int, StateHandle]] = field(default_factory=list)
+    cut: bool = False
+    """Whether it has further files."""
+
+    def in_order(self) -> list[StateHandle]:
+        """Give its files in the order in which they are read."""
+        self.files.sort(key=lambda file: (file[0], file[1].path))
+        return [handle for _, handle in self.files]
+
+    def cut_to(self, most: int) -> None:
+        """Keep the first files alone."""
+        if len(self.files) > most:
+            self.in_order()
+            del self.files[most:]
+            self.cut = True
 
 
 def pyarrow_parquet(reader: str) -> Any:
@@ -54,7 +119,9 @@ def pyarrow_parquet(reader: str) -> Any:
     return pyarrow.parquet
 
 
-def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str, kind: RowsKind = "state") -> StoredState:
+def find_state(
+    files: JobFiles, entry: CompletedEntry, stage: str, name: str, kind: RowsKind = "state", most: int = sys.maxsize
+) -> StoredState:
     """Find a state or a table and its files; reads all of the metadata, so that it is known to be whole.
 
     Args:
@@ -63,6 +130,7 @@ def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str, ki
         stage: the stage that wrote it.
         name: its name.
         kind: what it is.
+        most: how many of its files are kept in memory.
 
     Raises:
         NoCheckpointError: the checkpoint holds no such stage, or the stage no such state or table.
@@ -75,6 +143,8 @@ def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str, ki
         if isinstance(line, HandleLine):
             if inside and found is not None and line.handle.output == found.output.id:
                 found.files.append((line.subtask, line.handle))
+                if len(found.files) > 2 * most:
+                    found.cut_to(most)
             continue
         inside = isinstance(line, StageLine) and line.stage == stage
         if isinstance(line, StageLine):
@@ -83,6 +153,7 @@ def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str, ki
             if inside and name in states:
                 found = StoredState(states[name])
     if found is not None:
+        found.cut_to(most)
         return found
     where = {"job": files.job, "checkpoint": entry.id}
     if stage not in there:
@@ -109,7 +180,7 @@ def columns_of(output: Output) -> dict[str, Kind]:
 
 def rows_of(
     parquet: Any,
-    files: JobFiles,
+    files: Ranges,
     found: StoredState,
     at_once: int = _MANY,
     names: Sequence[str] | None = None,
@@ -132,7 +203,7 @@ def rows_of(
     """
     kinds = columns_of(found.output)
     names = list(kinds) if names is None else names
-    handles = [handle for _, handle in sorted(found.files, key=lambda file: (file[0], file[1].path))]
+    handles = found.in_order()
     size = _MANY if any(handle.run for handle in handles) else at_once
 
     if found.output.merge and any(handle.run for handle in handles):
@@ -149,14 +220,17 @@ def rows_of(
             file = parquet.ParquetFile(
                 _Remote(files, handle, budget),
                 pre_buffer=False,
-                buffer_size=_READ_BYTES,
+                buffer_size=_READ_BYTES if budget is None else _FEW_BYTES,
                 coerce_int96_timestamp_unit="us",
             )
             int96 = any(file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema)))
             footer = file.metadata.metadata or {}
             read_as = {name: Column(kinds.get(name, "boolean"), footer, int96=int96) for name in columns}
-            for batch in file.iter_batches(batch_size=size, columns=list(columns)):
+            # By one thread: each would set memory aside for itself, which a bounded process has no room for.
+            for batch in file.iter_batches(batch_size=size, columns=list(columns), use_threads=False):
                 there = [name for name in columns if name in batch.schema.names]
+                if found.output.kind == "state" and (missing := {*columns} - {*there, DELETED}):
+                    raise ValueError(f"it lacks the column {min(missing)!r}")
                 read_in = [read_as[name].values(batch.column(name)) for name in there]
                 yield from (dict(zip(there, row, strict=True)) for row in zip(*read_in, strict=True))
         except (ValueError, KeyError, NotImplementedError, OSError) as error:
@@ -174,7 +248,7 @@ def rows_of(
 class _Remote(io.RawIOBase):
     """A stored file that can be read anywhere, a range at a time."""
 
-    def __init__(self, files: JobFiles, handle: StateHandle, budget: ReadBudget | None) -> None:
+    def __init__(self, files: Ranges, handle: StateHandle, budget: ReadBudget | None) -> None:
         self._files = files
         self._handle = handle
         self._budget = budget
@@ -202,3 +276,52 @@ class _Remote(io.RawIOBase):
         wanted[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+# The rows of a state that has runs: of each key the newest (semantics K1).
+#
+# The keys of all runs are in memory, which are a part of the state; its rows are not. A budget bounds them.
+
+
+DELETED = "_cairn_deleted"
+"""As `spark/stored/runs.py` writes it; nothing of Spark's side is imported here."""
+
+Rows = Callable[[StateHandle, Sequence[str]], Iterator[dict[str, Any]]]
+"""Reads columns of a file, row by row."""
+
+
+def merged(
+    handles: Sequence[StateHandle],
+    names: Sequence[str],
+    key: Sequence[str],
+    read: Rows,
+    budget: ReadBudget | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a state: those of its base that no run has touched, then the newest of the runs.
+
+    Args:
+        handles: its files, in their order.
+        names: its columns.
+        key: its key columns.
+        read: reads a file.
+        budget: how many keys of runs may be read; None for all.
+
+    Raises:
+        TooMuchToReadError: the budget does not reach.
+    """
+    newest: dict[Any, int] = {}
+    runs = [handle for handle in handles if handle.run]
+    for handle in runs:
+        for row in read(handle, key):
+            if budget is not None:
+                budget.spend_key()
+            at = _key(row, key)
+            newest[at] = max(handle.run, newest.get(at, 0))
+    for handle in handles:
+        for row in read(handle, names if not handle.run else [*names, DELETED]):
+            if newest.get(_key(row, key), 0) == handle.run and not row.pop(DELETED, False):
+                yield row
+
+
+def _key(row: dict[str, Any], key: Sequence[str]) -> Any:
+    return tuple(same(row[column]) for column in key)

@@ -1,7 +1,7 @@
 """The first rows of a state or a published table for people to look at in a page: few, short, no secrets (O1).
 
-A page may be asked for by many, from a process that all need. So rows, columns, the text of a value, the bytes that are
-read and the keys that are in memory are bounded, whatever the state holds.
+A page may be asked for by many. So rows, columns, the text of a value, the bytes that are read and the keys that are in
+memory are bounded, whatever the state holds; `apart.py` bounds what they unpack to.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ..documents.head import Head
 from ..documents.strict_json import Json
-from ..secrets.masking import MASK, masked
-from ..secrets.names import names_a_secret
-from ..store.job_files import JobFiles
-from .budget import ReadBudget, TooMuchToReadError
-from .reading import RowsKind, columns_of, find_state, pyarrow_parquet, rows_of
+from ..masking import MASK, masked, names_a_secret
+from .reading import Ranges, ReadBudget, RowsKind, StoredState, TooMuchToReadError, columns_of, rows_of
 from .values import readable
 
 ROWS = 20
 COLUMNS = 50
 CELL = 200
 """Characters of a value."""
-READ_BYTES = 16 * 1024 * 1024
-"""Of the files."""
+READ_BYTES = 64 * 1024 * 1024
+"""Of the files: of each column a dictionary and a page, which are a megabyte each where Spark wrote them."""
 KEYS = 100_000
 """Of the state's runs, which are read before the first row is known."""
 _LOOKED_AT = 20_000
 """Characters of a value that are searched for secrets; no more are shown."""
+
+Rows = tuple[tuple[Json, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class FirstRows:
     columns: tuple[str, ...]
     more_columns: int
     """Columns that are not shown."""
-    rows: tuple[tuple[Json, ...], ...]
+    rows: Rows
     """A value for each column; a long one is cut, a nested one is its JSON as text, a secret is masked."""
     more_rows: bool
     read_in_part: bool
@@ -66,34 +64,32 @@ class FirstRows:
         }
 
 
-def first_rows(
-    files: JobFiles, head: Head, checkpoint: int, stage: str, name: str, kind: RowsKind = "state"
-) -> FirstRows:
-    """Read the first rows of a state or a table of a retained checkpoint.
-
-    Args:
-        files: the job's.
-        head: the job's.
-        checkpoint: its id.
-        stage: the stage that wrote it.
-        name: its name.
-        kind: what it is.
+def shown_columns(found: StoredState) -> list[str]:
+    """Give the columns that are shown.
 
     Raises:
-        NoCheckpointError: it is not retained, or holds no such state or table.
-        InvalidConfigError: pyarrow is not installed, or only Spark can merge the state.
-        DocumentError: the metadata or a file is broken.
+        DocumentError: there is no schema.
     """
-    parquet = pyarrow_parquet("this page")
-    found = find_state(files, head.retained(checkpoint), stage, name, kind)
-    names = [*columns_of(found.output)]
-    columns = names[:COLUMNS]
-    wanted = [each for each in names if each in columns or each in found.output.key]
-    budget = ReadBudget(READ_BYTES, KEYS)
+    return [*columns_of(found.output)][:COLUMNS]
+
+
+def shown_rows(parquet: Any, files: Ranges, found: StoredState, budget: ReadBudget) -> tuple[Rows, bool]:
+    """Read the first rows, and one more where there is one; and tell whether the budget did not reach for them.
+
+    Args:
+        parquet: pyarrow's reader.
+        files: reads the files.
+        found: the state or table.
+        budget: what may be read.
+
+    Raises:
+        InvalidConfigError: only Spark can merge the state.
+        DocumentError: a file is broken.
+    """
+    columns = shown_columns(found)
+    wanted = [*dict.fromkeys((*columns, *found.output.key))]
     there, read_in_part = _within(rows_of(parquet, files, found, ROWS + 1, wanted, budget))
-    rows = tuple(tuple(_shown(each, readable(row[each])) for each in columns) for row in there[:ROWS])
-    more = len(names) - len(columns)
-    return FirstRows(checkpoint, stage, name, kind, tuple(columns), more, rows, len(there) > ROWS, read_in_part)
+    return tuple(tuple(_shown(each, readable(row[each])) for each in columns) for row in there), read_in_part
 
 
 def _within(rows: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:

@@ -95,6 +95,9 @@ def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
     Args:
         kind: the type by the stored schema.
         found: the type of Arrow that the file has; what is not known here stays so.
+
+    Raises:
+        ValueError: the file has no such type.
     """
     import pyarrow as pa
 
@@ -111,7 +114,7 @@ def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
             names = [field.name for field in found]
             make = lambda *inner: pa.struct(list(zip(names, inner, strict=True)))  # noqa: E731
         else:
-            return found, found
+            raise ValueError(f"it has {found} where the schema has {kind['type']}")
         return make(*(known for known, _ in pairs)), make(*(raw for _, raw in pairs))
     if kind in _ARROW:
         known = getattr(pa, _ARROW[kind])()

@@ -15,8 +15,8 @@ from functools import partial
 
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
+from ..acts.assemble import count_table_file
 from ..answers import FilesProgress
-from ..completion.assemble import count_table_file
 from ..documents import layout, list_reference
 from ..documents.acknowledgement import Output, StateHandle
 from ..documents.attempt import BacklogEpoch, DocumentRef, Execution, Slice
@@ -38,9 +38,9 @@ from ..store import source_lists
 from ..store.job_files import PIECE_BYTES, JobFiles, pieces
 from ..store.jsonl import Spool
 from . import savepoint_format
-from .copying import Move, in_order
-from .files import FolderFiles
+from .copy_out import Move, in_order
 from .integrity import Savepoint
+from .savepoint_format import FolderFiles
 
 AT_ONCE = 8
 """Files that are copied at the same time."""
@@ -48,7 +48,7 @@ AT_ONCE = 8
 
 @dataclass(slots=True)
 class Copied:
-    """What the copies are, for the head and for the metadata that names them."""
+    """The copies, for the head and for the metadata that names them."""
 
     body: Spool
     """The lines of the metadata behind its header."""
@@ -98,7 +98,7 @@ class ImportCopy:
         self._tags: dict[str, str | None] = {}
         """Of the savepoint's files, by their keys there."""
         self._before: frozenset[str] = frozenset()
-        """What a process that began this import has copied."""
+        """Files that an earlier process of this import has copied."""
 
     def run(self, body: Spool) -> Copied:
         """Copy every file, and fill `body` with the lines that name the copies.

@@ -1,14 +1,15 @@
-"""Copies what a completed checkpoint holds into a savepoint's folder, and describes it there (semantics P1, C5).
+"""Copies the files of a completed checkpoint into a savepoint's folder, and describes them there (semantics P1, C5).
 
-First the checkpoint is verified as for a restore, so that no damage travels. Then its files are copied, several at
-once, each under its own key; a process that copies the same savepoint beside us writes the same bytes under the same
-names, and creates what is not there yet. The metadata comes last, and its bytes do not depend on who makes
-them.
+First the checkpoint is verified as for a restore, so that no damage is copied. Then its files are copied, several at
+once, each under its own key; another process that copies the same savepoint writes the same bytes under the same names,
+and creates only missing files. The metadata comes last, with bytes that do not depend on the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,14 +26,12 @@ from ..store.file_check import GONE
 from ..store.job_files import PIECE_BYTES, JobFiles, pieces
 from ..store.jsonl import Spool
 from . import savepoint_format
-from .copying import in_order
-from .files import SavepointFiles
-from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
+from .savepoint_format import METADATA, SavepointEnd, SavepointFiles, SavepointHeader
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """One savepoint on its way into its folder.
+    """The copying of one savepoint into its folder.
 
     Args:
         files: the job's.
@@ -172,3 +171,48 @@ class Copying:
             checkpoint=self.source.checkpoint,
             key=key,
         )
+
+
+# Moves the files of a savepoint, several at once, and gives the lines that name them in their order (P1, R6).
+#
+# A line comes out once its files are there, so what is written from the lines names no file that is missing.
+
+
+Move = Callable[[], Line]
+"""Moves the files of one line, and returns the line with their new place."""
+
+_AHEAD = 8
+"""Lines that are read ahead, for each file that is moved at once."""
+
+
+def in_order(moves: Iterable[Move | Line], parallel: int) -> Iterator[Line]:
+    """Yield lines in their order, each once its files are written.
+
+    If a line fails, lines that have not begun do not begin, and its error is raised in its place.
+
+    Args:
+        moves: by line, what moves its files; or the line itself, where it names none.
+        parallel: files that are moved at once; 1: in the caller's thread.
+    """
+    if parallel == 1:
+        yield from (move() if callable(move) else move for move in moves)
+        return
+    due: deque[Future[Line] | Line] = deque()
+    with ThreadPoolExecutor(parallel) as pool:
+        try:
+            for move in moves:
+                due.append(pool.submit(move) if callable(move) else move)
+                while due and (_stands(due[0]) or len(due) > parallel * _AHEAD):
+                    yield _line(due.popleft())
+            while due:
+                yield _line(due.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _stands(due: Future[Line] | Line) -> bool:
+    return not isinstance(due, Future) or due.done()
+
+
+def _line(due: Future[Line] | Line) -> Line:
+    return due.result() if isinstance(due, Future) else due

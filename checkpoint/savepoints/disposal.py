@@ -1,8 +1,8 @@
-"""Throws savepoints away: one that no job needs, or what is too old or too many (semantics P3).
+"""Disposes of savepoints: of one that no job needs, or of old ones by a retention rule (semantics P3).
 
 Order: the files that the metadata names, then the metadata, then one swap of the head of the job that it was taken of,
 which forgets it. So a half-deleted savepoint still says what is left of it, and disposing of it again finishes.
-A job that starts from it meanwhile finds that a file is gone, and has changed nothing (`importing.py`).
+A job that starts from it meanwhile finds that a file is gone, and has changed nothing (`start_from.py`).
 
 Which folder it is, the caller says: it names the folder, or the target in which the job's record has some. What the
 record says is compared with what the folder says of itself before anything in it is deleted.
@@ -16,46 +16,53 @@ from datetime import timedelta
 
 from ...storage.errors import CairnError, ErrorKind, InvalidKeyError, UnsupportedStorageError
 from ...storage.port import DeleteFailure, ObjectStore
-from ..decisions import savepoint_entries
-from ..decisions.transitions import done_by
 from ..documents.entries import InterventionKind, SavepointEntry
 from ..documents.head import Head
-from ..errors import DocumentError, InvalidConfigError, NoSavepointError, SavepointRefusedError
-from ..open_job import heads_of
+from ..errors import DocumentError, NoSavepointError, SavepointRefusedError
 from ..reasons import Status
+from ..rules import savepoint_entries
+from ..rules.transitions import done_by
 from ..runtime import Runtime
 from ..store import verification
-from ..store.before_swap import open_heads
-from ..store.head_store import AfterSwap, Decision, HeadStore, changed
+from ..store.head_store import AfterSwap, Decision, HeadStore, changed, open_heads
 from ..store.job_files import JobFiles
-from ..validation import check_whole
+from ..store.open_job import heads_of
+from ..validation import check_span, check_whole
 from . import integrity
-from .files import REQUEST, FolderOwner, SavepointFiles, says
 from .integrity import Savepoint
 from .live_folder import check_no_job
-from .savepoint_format import METADATA, SavepointHeader
+from .savepoint_format import (
+    METADATA,
+    REQUEST,
+    FolderOwner,
+    SavepointFiles,
+    SavepointHeader,
+    open_entry,
+    open_named,
+    remove_folder,
+    says,
+)
 from .savepoint_request import OpenFolder
-from .savepoint_uri import open_entry, open_named
 
 Recorded = tuple[str, SavepointEntry]
-"""A job, and what its record says of a savepoint."""
+"""A job, and its record of a savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disposal:
-    """What disposing of a savepoint deletes, and what speaks against it."""
+    """Plan or result of a disposal, with objections."""
 
     uri: str
     job: str
-    """The job that it was taken of."""
+    """The job whose savepoint it is."""
     savepoint: Savepoint | None = field(repr=False)
-    """What is in the folder; None for one that never completed, or of which only the head's entry is left."""
+    """Content of the folder; None for a savepoint that never completed, or of which only the head's entry is left."""
     files: int
     size_bytes: int
     against: tuple[str, ...] = ()
-    """Why it should be kept, each in a sentence."""
+    """Reasons to keep the savepoint, each in a sentence."""
     failures: tuple[DeleteFailure, ...] = ()
-    """What could not be deleted; disposing again goes on with it (semantics W7)."""
+    """Files that could not be deleted; another disposal tries again (semantics W7)."""
     owner: FolderOwner | None = field(default=None, repr=False)
     """Without `savepoint`: only what the folder says is this owner's is deleted."""
 
@@ -66,7 +73,7 @@ def plan(
     open_folder: OpenFolder | None = None,
     recorded: Recorded | None = None,
 ) -> Disposal:
-    """Say what disposing of a savepoint would delete, and what speaks against it; changes nothing.
+    """Say what a disposal would delete, and the reasons against it, without changing anything.
 
     Args:
         store: the storage whose jobs are asked whether they need it.
@@ -106,7 +113,7 @@ def dispose(
     actor: str = "",
     after_swap: AfterSwap | None = None,
 ) -> Disposal:
-    """Throw a savepoint away, and have its job forget it; go on where that stopped before (semantics P3).
+    """Dispose of a savepoint, and have its job forget it; continue a disposal that stopped before (semantics P3).
 
     Args:
         store: the storage whose jobs are asked whether they need it.
@@ -140,6 +147,8 @@ def dispose(
         )
     failures = _delete(folder, found)
     if not failures:
+        if open_folder is not None:
+            remove_folder(found.uri, open_folder)
         _forget(heads, found.uri, actor)
     return replace(found, failures=tuple(failures))
 
@@ -179,12 +188,12 @@ def _check_same(
 
 @dataclass(frozen=True, slots=True)
 class HistoryRule:
-    """Which savepoints of a series are kept; the newest one always is (semantics P3)."""
+    """Retention rule for the savepoints of a job; the newest one is always kept (semantics P3)."""
 
     keep: int | None = None
-    """So many of the newest; at least 1. None: any number."""
+    """Number of newest savepoints to keep; at least 1. None: any number."""
     max_age: timedelta | None = None
-    """None older than this; more than zero. None: of any age."""
+    """Largest age of kept savepoints; more than zero. None: any age."""
 
     def __post_init__(self) -> None:
         """Check the bounds.
@@ -194,11 +203,11 @@ class HistoryRule:
         """
         if self.keep is not None:
             check_whole("keep", self.keep)
-        if self.max_age is not None and (not isinstance(self.max_age, timedelta) or self.max_age <= timedelta(0)):
-            raise InvalidConfigError("max_age must be a timedelta of more than zero", max_age=repr(self.max_age))
+        if self.max_age is not None:
+            check_span("max_age", self.max_age)
 
     def outdated(self, savepoints: tuple[SavepointEntry, ...], now_ms: int) -> tuple[SavepointEntry, ...]:
-        """Give the savepoints that are to go, oldest first.
+        """Give the savepoints to dispose of, oldest first.
 
         Args:
             savepoints: of the series, by id; only those that have completed count.
@@ -214,11 +223,11 @@ class HistoryRule:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What was done with savepoints that were too old or too many."""
+    """Result of applying a retention rule."""
 
     disposed: tuple[Disposal, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
-    """Those that are still needed: each with why."""
+    """Savepoints that are still needed, each with the reason."""
 
 
 def prune(
@@ -232,7 +241,7 @@ def prune(
     series: str = "",
     after_swap: AfterSwap | None = None,
 ) -> Pruned:
-    """Throw away the savepoints of a job that a rule no longer keeps (semantics P3).
+    """Dispose of the savepoints of a job that a retention rule no longer keeps (semantics P3).
 
     Works while no run is active, and again where it was stopped half-way: the head forgets a savepoint only after its
     files are gone. Only savepoints whose request id begins with `series` count, and only those in `target` go, which

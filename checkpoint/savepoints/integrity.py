@@ -1,4 +1,4 @@
-"""What a savepoint's folder holds, and whether all of it is still there and unaltered (semantics P1, C5).
+"""Reads a savepoint's folder, and checks that all its files exist and are unaltered (semantics P1, C5).
 
 Reads and never writes. A file is known by the SHA-256 of its content, so verifying reads every byte: it tells the same
 of a savepoint in the bucket where it was made and of one that was moved to files and back.
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
 from ..answers import FilesProgress
-from ..decisions.state_assignment import RestoredStage
 from ..documents.metadata import HookLine, MetadataHeader, StageLine
 from ..errors import DocumentError
+from ..rules.state_assignment import RestoredStage
 from ..store.job_files import PIECE_BYTES, pieces
 from ..store.verification import restored_stage
 from . import savepoint_format
@@ -28,26 +28,26 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """What a savepoint's metadata says, as a whole."""
+    """Summary of a savepoint's metadata."""
 
     header: SavepointHeader
     source: MetadataHeader
-    """Of the checkpoint that it was made from."""
+    """Header of the checkpoint that the savepoint was made from."""
     end: SavepointEnd
     stages: tuple[RestoredStage, ...]
-    """What it holds of each stage, which has to be claimed and to fit (semantics R3, R4)."""
+    """State of each stage, which has to be claimed and to fit (semantics R3, R4)."""
     hooks: tuple[str, ...]
-    """Names of the master hooks that it holds state of."""
+    """Names of the master hooks with state in the savepoint."""
     files: tuple[SavepointFile, ...] = field(repr=False)
-    """Every file that it names, once."""
+    """Every file of the savepoint, once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointDamage:
-    """One thing wrong with a savepoint."""
+    """One damage of a savepoint."""
 
     key: str
-    """Relative to its folder."""
+    """Key, relative to the savepoint's folder."""
     problem: str
 
     def __str__(self) -> str:

@@ -35,9 +35,9 @@ def check_no_job(
         # A folder above that we may not look into, or that is no storage, is not known to be a job's.
         with suppress(ForbiddenError, InvalidKeyError, UnsupportedStorageError):
             if above.startswith(f"{storage.uri}/"):
-                found = _holds_head(storage, f"{above.removeprefix(f'{storage.uri}/')}/")
+                found = _holds_head(storage.at_once(), f"{above.removeprefix(f'{storage.uri}/')}/")
             else:
-                found = open_folder is not None and _holds_head(open_folder(above), "")
+                found = open_folder is not None and _holds_head(open_folder(above).at_once(), "")
             if found:
                 raise _refused(folder.uri, above)
 

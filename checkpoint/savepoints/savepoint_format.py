@@ -1,9 +1,9 @@
-"""A savepoint as a folder: `_metadata`, and below it the files that it names (semantics P1, C5).
+"""The format of a savepoint: a folder with `_metadata`, and the files that it names (semantics P1, C5).
 
-The folder is laid out as a job's own is, with what one checkpoint needs and nothing else: keys are those of the job
-(`chk-<id>/state/…`, `chk-<id>/positions/…`, `epoch-lists/…`), relative to the folder. So it can be moved as a whole,
-to another bucket or to files and back. What differs is how a file is known: by the SHA-256 of its content, because a
-store's own tag does not survive a move.
+The folder has the layout of a job's folder, with the files of one checkpoint only: keys are those of the job
+(`chk-<id>/state/…`, `chk-<id>/positions/…`, `epoch-lists/…`), relative to the folder. So the folder can be moved as a
+whole, to another bucket or to files and back. Files are identified by the SHA-256 of their content, because a store's
+tag does not survive a move.
 
 `_metadata` is JSON lines: a header (`cairn.savepoint`), then the checkpoint's own lines as `metadata.py` has them, then
 an end that counts them and holds the SHA-256 of all before it. It is created once, after everything that it names:
@@ -13,48 +13,53 @@ without it there is no savepoint. A store handed to this module is rooted at the
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from ...storage.errors import GoneError
-from ...storage.port import ObjectStore
+from ...storage.errors import CairnError, GoneError
+from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
+from ...storage.uris import check_storage_uri, parse_storage_uri
 from ..documents import codec, list_reference, metadata
 from ..documents.attempt import Slice
-from ..documents.fields import CheckpointId, Count, Job, RequestId
+from ..documents.entries import SavepointEntry
+from ..documents.fields import CheckpointId, Count, Job, RequestId, Target
 from ..documents.layout import cut_part
 from ..documents.metadata import HandleLine, Line, MetadataHeader, StageLine
 from ..documents.strict_json import from_json, to_json
-from ..errors import DocumentError, NoSavepointError
-from ..store.job_files import READ_BYTES
+from ..errors import DocumentError, NoSavepointError, SavepointRefusedError
+from ..store.job_files import READ_BYTES, JobFiles
 from ..store.jsonl import MAX_LINE_BYTES
+from .savepoint_request import OpenFolder
 
 KIND = "cairn.savepoint"
 END = "cairn.savepoint-end"
 METADATA = "_metadata"
-"""The key of the metadata in the folder; what is written last."""
+"""The key of the metadata in the folder, which is written last."""
 
 ALGORITHM = "sha256:"
-"""What a file's checksum begins with in a savepoint; 64 hexadecimal digits follow."""
+"""Prefix of a file's checksum in a savepoint; 64 hexadecimal digits follow."""
 
 _CHECKSUM = re.compile(r"\Asha256:[0-9a-f]{64}\Z")
 SHA256_GRAMMAR = r"\A[0-9a-f]{64}\Z"
-"""What a SHA-256 looks like in a savepoint."""
+"""Form of a SHA-256 in a savepoint."""
 _SHA256 = re.compile(SHA256_GRAMMAR)
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointHeader:
-    """The first line: what was asked for, of which job."""
+    """The first line: the job, and its request."""
 
     job: Job
-    """The job that it was taken of."""
+    """The job whose savepoint it is."""
     savepoint: CheckpointId
     """Its own id, out of the job's sequence (semantics T5)."""
     request: RequestId
     taken_at_ms: Count
-    """When it was asked for, milliseconds since 1970 UTC."""
+    """Time of the request, milliseconds since 1970 UTC."""
 
 
 def check_sha256(value: str) -> None:
@@ -69,14 +74,14 @@ def check_sha256(value: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SavepointEnd:
-    """The last line: what came before it."""
+    """The last line: counts and hash of the lines before."""
 
     files: Count
     """Files that the lines name, lists of the sources included."""
     size_bytes: Count
     """Of these files."""
     sha256: Annotated[str, check_sha256]
-    """Of all bytes before this line."""
+    """SHA-256 of all bytes before this line."""
 
 
 SavepointLine = SavepointHeader | Line
@@ -256,3 +261,199 @@ def _raw_lines(folder: ObjectStore, where: str) -> Iterator[bytes]:
             break
     if rest:
         raise DocumentError("the savepoint's metadata is truncated; copy the savepoint again", key=where)
+
+
+# The folder of one savepoint while it is made or disposed of (semantics P1, W4).
+#
+# The folder belongs to one request of one job: before anything else lands in it, `_request` does, created once. So a
+# folder that holds foreign files is distinguished from one that this request has begun, before the job's head knows
+# of the savepoint; and a target that may not be written to is refused before, too.
+#
+# The job's head says which folder it is, and whoever may write the head may say another one. So nothing is copied
+# into a folder, and nothing in it is deleted, unless the folder itself says that it is this request's.
+
+
+log = logging.getLogger("airflow_cairn")
+
+REQUEST = "_request"
+"""The key of the document that names the folder's owner."""
+
+REQUEST_KIND = "cairn.savepoint-request"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderOwner:
+    """`_request`: whose folder it is."""
+
+    job: Job
+    request: RequestId
+    storage: Target | None = None
+    """URI of the storage that the job lies in: another one may have a job of this name. None: version 0.1 wrote this,
+    or no job has asked."""
+
+    def is_said_by(self, found: FolderOwner) -> bool:
+        """Tell whether this is what a folder says, as far as it says that."""
+        return replace(found, storage=found.storage or self.storage) == self
+
+
+class FolderFiles(JobFiles):
+    """The folder of one savepoint, with the keys that its files have in the job."""
+
+    def __init__(self, folder: ObjectStore, job: str) -> None:
+        super().__init__(folder, job)
+        self.prefix = ""
+
+
+class SavepointFiles(FolderFiles):
+    """The folder of one savepoint that is being made, or thrown away.
+
+    Args:
+        folder: a store that is rooted there.
+        owner: whose it is.
+    """
+
+    def __init__(self, folder: ObjectStore, owner: FolderOwner) -> None:
+        super().__init__(folder, owner.job)
+        self._owner = owner
+        self._ours = False
+
+    def claim(self) -> None:
+        """Claim the folder for the request where it is empty; leave it as it is where the request has it already.
+
+        Raises:
+            SavepointRefusedError: foreign files are in the folder, or a savepoint of which the head knows no
+                more.
+            ForbiddenError: the store does not let us list or write there.
+        """
+        standing = [found.key for _, found in zip(range(2), self.listing(""), strict=False)]
+        if not standing:
+            data = codec.encode({"kind": REQUEST_KIND, "format": codec.FORMAT, **to_json(self._owner)})
+            if not isinstance(self.create_bytes(REQUEST, data), ConditionFailed):
+                self._ours = True
+                return
+        if not self.is_ours() or self.has(METADATA):
+            raise SavepointRefusedError(
+                "the savepoint's folder is not empty, and the job does not know the files in it. Take it under "
+                "another request id, or into another target",
+                job=self.job,
+                savepoint=self.store.uri,
+                found=", ".join(standing) or REQUEST,
+            )
+
+    def is_ours(self) -> bool:
+        """Tell whether the folder says that it is this request's, or has said so here: it is never another one's then.
+
+        A process that copies may be slow, and find the folder disposed of; what it has written it takes away.
+        """
+        self._ours = self._ours or says(self.store, self._owner) is True
+        return self._ours
+
+    def leave(self) -> None:
+        """Give up a folder that was claimed, and in which nothing was made."""
+        if self.is_ours():
+            self.delete([REQUEST])
+
+    def empty(self) -> list[DeleteFailure]:
+        """Delete everything in the folder, if it is ours: what makes it a savepoint first, what says whose it is last.
+
+        A process that finds it half emptied finds no savepoint, and can go on.
+        """
+        if not self.is_ours():
+            return []
+        failures = self.delete([METADATA]) or self.delete(self._below()) or self.delete([REQUEST])
+        if failures:
+            # It is no savepoint, or the next call with its request id empties the folder (semantics W7).
+            log.warning("what is left of the failed savepoint %s could not be deleted: %s", self.store.uri, failures[0])
+        return failures
+
+    def _below(self) -> Iterator[str]:
+        return (found.key for found in self.listing("") if found.key not in (METADATA, REQUEST))
+
+
+def says(folder: ObjectStore, owner: FolderOwner) -> bool | None:
+    """Tell whether a folder says that it is this owner's; None where it does not say whose it is."""
+    try:
+        blob = folder.get(REQUEST, max_bytes=codec.MAX_MARKER_BYTES)
+        body = codec.decode(blob.data, kind=REQUEST_KIND, key=REQUEST)
+        return owner.is_said_by(from_json(FolderOwner, body, key=REQUEST))
+    except GoneError:
+        return None
+    except DocumentError:
+        return False
+
+
+# How a savepoint is named, by the URI of its folder or of the metadata in it, and how its folder is opened (P1, W10).
+#
+# Only the caller names places: a target or a savepoint's folder, as the DAG, the command or the person says it now.
+# What the job's record says of a savepoint is compared with that, and is never opened for itself. The folder is
+# opened below its target, so that a symlink in its place is refused.
+
+
+def savepoint_folder(uri: object) -> str:
+    """Give the URI of a savepoint's folder; everything that takes a savepoint's path reads it by this.
+
+    Args:
+        uri: of the folder, or of the `_metadata` in it, as tools that list files give it.
+
+    Returns:
+        The folder's, normalised as `check_storage_uri` does.
+
+    Raises:
+        UnsupportedStorageError: the scheme is none of ours.
+        InvalidKeyError: it is not of an accepted form.
+    """
+    found = check_storage_uri(uri)
+    folder = found.removesuffix(f"/{METADATA}")
+    # What would leave no folder at all is refused as that.
+    return found if folder == found else check_storage_uri(folder)
+
+
+def open_named(uri: object, open_folder: OpenFolder) -> ObjectStore:
+    """Open a savepoint that the caller names, by its folder or the `_metadata` in it.
+
+    Raises:
+        UnsupportedStorageError: the scheme is none of ours.
+        InvalidKeyError: it is not of an accepted form.
+    """
+    folder = savepoint_folder(uri)
+    where = parse_storage_uri(folder)
+    above, _, name = where.path.rpartition("/")
+    if not name or (where.scheme == "file" and not above):
+        return open_folder(folder)  # nothing above it is a storage
+    return open_folder(str(replace(where, path=above))).below(name)
+
+
+def remove_folder(uri: str, open_folder: OpenFolder) -> None:
+    """Remove a savepoint's folder if nothing is left in it; its target stays.
+
+    Only a file system has folders without files. What stands there by now, or cannot be removed, stays: it is no
+    savepoint.
+    """
+    where = parse_storage_uri(uri)
+    above, _, name = where.path.rpartition("/")
+    if where.scheme == "file" and above:
+        with suppress(CairnError):
+            open_folder(str(replace(where, path=above))).delete([f"{name}/"])
+
+
+def open_entry(entry: SavepointEntry, target: str | None, open_folder: OpenFolder) -> ObjectStore:
+    """Open a savepoint that the job's record holds, if it lies in the target that the caller names.
+
+    Args:
+        entry: as the record says.
+        target: the URI that the caller names; None: it names none.
+        open_folder: opens it.
+
+    Raises:
+        SavepointRefusedError: the record has it elsewhere; nothing was opened.
+    """
+    if entry.target != target:
+        raise SavepointRefusedError(
+            "by the job's record this savepoint lies in a target that is not named here, and Cairn opens no place "
+            "because a record says so. Name the target where the savepoint was asked for: in its task, or by "
+            "`cairn savepoint JOB TARGET --request-id ID` (`cairn stop` for a stop)",
+            savepoint=entry.uri,
+            request=entry.request,
+            named=target or "none",
+        )
+    return open_folder(target).below(entry.folder)

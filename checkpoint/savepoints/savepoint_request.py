@@ -1,4 +1,4 @@
-"""What a savepoint is asked for with, and the id of the last run of a job that drains (semantics P1, P2)."""
+"""The request for a savepoint, and the run id of a draining job's last run (semantics P1, P2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..documents import layout
 from ..documents.entries import InterventionKind, SavepointEntry
 from ..errors import InvalidConfigError
 from ..reasons import Status
-from ..validation import check_whole
+from ..validation import check_span, check_whole
 
 OpenFolder = Callable[[str], ObjectStore]
 """Opens a store that is rooted at the folder which a URI names; sends no request."""
@@ -25,7 +25,7 @@ OnProgress = Callable[[FilesProgress], None]
 
 
 DEFAULT_TIMEOUT = timedelta(hours=24)
-"""An epoch may have to end first, and then some terabytes may have to pass through one machine."""
+"""Default timeout: an epoch may have to end first, and then terabytes may have to pass through one machine."""
 
 
 def drain_run(request: str, before: SavepointEntry | None = None) -> str:
@@ -71,7 +71,7 @@ class SavepointRequest:
 
     @property
     def kind(self) -> InterventionKind:
-        """What it is where a person wants it."""
+        """Kind of the intervention, if a person makes the request."""
         return InterventionKind.STOP if self.stop else InterventionKind.SAVEPOINT
 
     def __post_init__(self) -> None:
@@ -86,8 +86,7 @@ class SavepointRequest:
         if self.target is not None:
             object.__setattr__(self, "target", check_storage_uri(self.target))
         layout.check_request(self.request)
-        if not isinstance(self.timeout, timedelta) or self.timeout < timedelta(milliseconds=1):
-            raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
+        check_span("timeout", self.timeout)
         check_whole("parallel", self.parallel)
         if self.drain is not None:
             check_name("epoch", self.drain)

@@ -1,10 +1,10 @@
-"""Starting a job from a savepoint (semantics R1, R5, R6, T5): it is copied in, and is the job's newest checkpoint then.
+"""Starts a job from a savepoint: copies it in as the job's newest checkpoint (semantics R1, R5, R6, T5).
 
-Order: one swap that hands out an id and keeps the cleaner from that id's folder; the copies, each made once; the
-metadata that names them; one swap that makes it the newest checkpoint. Before the second swap the job is what it was,
-and a caller that names the same savepoint again goes on where the first one stopped. After it nothing refers to the
-savepoint any more, so its owner may move or delete it. A job that owns it (CLAIM) deletes it then: first noted in the
-second swap, then done, then noted as done, each time by a caller that claims it.
+The order is: one swap hands out an id and keeps the cleaner from that id's folder; the files are copied, each once; the
+metadata that names them; one swap makes them the newest checkpoint. Before the second swap the job is unchanged, and
+another call with the same savepoint continues where the first one stopped. After it nothing refers to the savepoint, so
+its owner may move or delete it. A job that owns the savepoint (CLAIM) then deletes it: the second swap notes that, a
+caller that claims it deletes the files, and another swap notes that this is done.
 """
 
 from __future__ import annotations
@@ -13,30 +13,27 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...storage.port import ObjectStore
+from ...storage.port import DeleteFailure, ObjectStore
+from ..acts import settle
 from ..answers import FilesProgress
-from ..completion import settle
-from ..decisions import state_assignment
-from ..decisions.imports import NOTHING, Superseded, given_up, imported
-from ..decisions.state_assignment import (
-    ALLOWING,
-    check_claimed_by_hooks,
-    check_claimed_by_sources,
-    check_claimed_by_stages,
-)
 from ..documents import layout, run_window
 from ..documents.attempt import DocumentRef
 from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, SavepointOrigin
 from ..documents.head import Head
-from ..errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
-from ..open_job import UseCase
-from ..store import completed_epochs
-from ..store.head_store import Decision, changed
+from ..errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError, SavepointRefusedError
+from ..rules import savepoint_entries, state_assignment
+from ..rules.imports import NOTHING, Superseded, given_up, imported
+from ..rules.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_sources, check_claimed_by_stages
+from ..store import completed_epochs, verification
+from ..store.head_store import Decision, HeadStore, changed
+from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
-from . import claim, integrity
+from ..store.open_job import UseCase
+from . import integrity
 from .copy_in import Copied, ImportCopy, ends_of
 from .integrity import Savepoint
 from .live_folder import check_no_job
+from .savepoint_format import METADATA, REQUEST
 from .start_plan import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan
 from .target import is_in_job
 
@@ -47,15 +44,15 @@ class Importing(UseCase):
     """Starts one job from savepoints."""
 
     def plan(self, folder: ObjectStore) -> StartPlan:
-        """Say what starting from a savepoint would do, and do none of it; what has expired is settled (D2).
+        """Say what a start from a savepoint would do, without doing it; expired checkpoints are settled (D2).
 
         Raises:
             NoSavepointError: there is none, or only a part of one.
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
         """
-        # The files of one that the job owns may be gone: all that starting from it does is to go on deleting them.
-        claimed = self._heads.observe(lambda head, _now_ms: claim.claimed(head, folder))
+        # The files of a claimed savepoint may be gone: then a start only continues to delete them.
+        claimed = self._heads.observe(lambda head, _now_ms: record_to_delete(head, folder))
         found = claimed or self._found_or_gone(folder)
         if isinstance(found, ImportRecord):
             return StartPlan(found.origin, 0, 0, found.checkpoint, NOTHING)
@@ -82,22 +79,22 @@ class Importing(UseCase):
     ) -> Started:
         """Copy a savepoint into the job and make it the newest checkpoint, once.
 
-        What the savepoint does not hold counts no more: later checkpoints of the job leave, what is pending ends with
-        `CHECKPOINT_COORDINATOR_SUSPEND`, and what has completed since has to run again.
+        Epochs that the savepoint does not hold no longer count: later checkpoints of the job leave the store, pending
+        ones end with `CHECKPOINT_COORDINATOR_SUSPEND`, and epochs that have completed since have to run again.
 
-        Where the job has started from it before, and nothing has completed since, all that is done is to allow
-        non-restored state if the options say so: a user whose trigger has reported unclaimed state names the same
-        savepoint once more, with that option (semantics R3). The savepoint may be gone by then: its owner has deleted
-        it, or the job has, because it was claimed.
+        If the job has started from the savepoint before, and nothing has completed since, this only allows non-restored
+        state, if the options say so: a user whose trigger has reported unclaimed state names the same savepoint once
+        more, with that option (semantics R3). The savepoint may be gone by then, deleted by its owner or by a job that
+        has claimed it.
 
         Args:
             folder: a store that is rooted at the savepoint's folder.
-            options: how.
-            agreed: what the caller expects it to do; if the job would lose something else by now, it is refused.
-            runs: what the job runs; None: its next trigger sees whether the savepoint fits.
+            options: of the start.
+            agreed: the plan that the caller has seen; if the job would lose something else by now, it is refused.
+            runs: the job's stages, hooks and sources; None: the next trigger checks whether the savepoint fits.
             on_progress: called after each file.
-            open_folder: opens the folders above the savepoint's, to see whether a job lives there; None: only those of
-                the job's own storage are looked at.
+            open_folder: opens the folders above the savepoint's, to check whether a job lives there; None: only folders
+                of the job's own storage are checked.
 
         Raises:
             SavepointRefusedError: the options claim it, and a job lives in its folder, or above it.
@@ -112,7 +109,7 @@ class Importing(UseCase):
         found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, options))
         if found is not None:
             if options.claim:
-                claim.delete(self._heads, self._files, folder)
+                delete_claimed(self._heads, self._files, folder)
             return found
         savepoint = self._found(folder) if options.again else self._found_or_gone(folder)
         if isinstance(savepoint, ImportRecord):
@@ -134,12 +131,12 @@ class Importing(UseCase):
         else:
             started = opened
         if options.claim:
-            claim.delete(self._heads, self._files, folder)
+            delete_claimed(self._heads, self._files, folder)
         return started
 
     def _without_reading(self, head: Head, folder: ObjectStore, options: ImportOptions) -> Started | None:
-        """Give the answer where the savepoint need not be looked at; it may be gone by now."""
-        claimed = claim.claimed(head, folder)
+        """Answer without reading the savepoint, which may be gone; None where it has to be read."""
+        claimed = record_to_delete(head, folder)
         if claimed is not None:
             return Started(claimed.checkpoint, created=False, origin=claimed.origin)
         latest = head.latest_completed()
@@ -159,7 +156,7 @@ class Importing(UseCase):
             return record
 
     def _stands(self, record: ImportRecord, options: ImportOptions) -> Started:
-        """Answer a caller that names again what the job has started from, and is gone since."""
+        """Answer a caller that names the job's savepoint again after it was deleted."""
 
         def decide(head: Head, _now_ms: int) -> Decision[Started]:
             return Decision(
@@ -169,7 +166,7 @@ class Importing(UseCase):
         return self._heads.update(decide)[1]
 
     def _found(self, folder: ObjectStore) -> Savepoint:
-        """Read the savepoint's metadata, and see by one listing that its files are there."""
+        """Read the savepoint's metadata, and check by one listing that its files exist."""
         if is_in_job(folder.uri, self._files.store.uri, self._files.job):
             raise InvalidConfigError(
                 "the savepoint lies in the job's own prefix, which the job cleans. Move it elsewhere",
@@ -262,7 +259,7 @@ class Importing(UseCase):
         )
 
     def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:
-        """Write the metadata under a name that belongs to this import and this id; it counts once the head says so."""
+        """Write the metadata under a name that belongs to this import and id; it counts once the head names it."""
         first, last = ends_of(copied, self._files.job, checkpoint, epoch)
         key = layout.metadata(checkpoint, opened.token)
         with Spool() as spool:
@@ -299,7 +296,7 @@ class Importing(UseCase):
         return found
 
     def _back_to(self, head: Head, origin: SavepointOrigin) -> int:
-        """Give the newest checkpoint of this very job that the savepoint holds; 0 where it is of another.
+        """Give the newest checkpoint of this job that the savepoint holds; 0 for a savepoint of another job.
 
         Another job may have the same name in another storage; it has other epochs under the same ids.
         """
@@ -341,9 +338,9 @@ def _check_fits(found: Savepoint, runs: JobShape, options: ImportOptions, **wher
 
 
 def _id_for(head: Head, opened: ImportEntry) -> int:
-    """Give the id of the copies, unless another was handed out since: what is newest has the highest.
+    """Give the id of the copies, or a new one if another was handed out since: the newest checkpoint has the highest.
 
-    A rewind since the copies began has made all ids void that were handed out by then.
+    A rewind since the copies began has voided all ids that were handed out by then.
     """
     free = head.next_id == opened.home + 1 and head.rewind_of(opened.home) is None
     return opened.home if free else head.next_id
@@ -362,7 +359,7 @@ def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportReco
 
 
 def _told(head: Head, record: ImportRecord, options: ImportOptions) -> tuple[Started, Head | None]:
-    """Answer a caller that names again what the job has started from."""
+    """Answer a caller that names the job's savepoint again."""
     after = _allowing(head, record, options)
     return Started(record.checkpoint, False, record.origin, allowed=after is not None), after
 
@@ -379,3 +376,72 @@ def _allowing(head: Head, record: ImportRecord, options: ImportOptions) -> Head 
 
 def _started(record: ImportRecord, copied: Copied, gave_up: Superseded, *, created: bool = False) -> Started:
     return Started(record.checkpoint, created, record.origin, copied.files, copied.size_bytes, gave_up)
+
+
+# What becomes of a savepoint that the job owns: it is deleted once the job has its copy (semantics R6: CLAIM).
+
+
+def record_to_delete(head: Head, folder: ObjectStore) -> ImportRecord | None:
+    """Give the record of the job's start from the savepoint in this folder, if the job has still to delete it."""
+    return next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
+
+
+def delete_claimed(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> None:
+    """Delete a savepoint that the job owns and has copied, continuing an earlier deletion; otherwise do nothing.
+
+    Only for a caller that claims the savepoint: the record alone does not suffice. Deletes only files that the metadata
+    names, because the folder may hold others. The metadata goes last, so that the next process can continue.
+    """
+    record, held = heads.observe(lambda head, _now_ms: (record_to_delete(head, folder), head.completed))
+    if record is None:
+        return
+    try:
+        check_no_job(folder, files.store)
+        _check_copied(files, held, folder)
+        failures = _delete_files(folder, record)
+    except SavepointRefusedError as error:
+        # Another job or savepoint is in the folder now: the job has its copy, and stays the savepoint's owner.
+        log.warning("the savepoint is not deleted, although the job owns it: %s", error)
+        return
+    if failures:
+        # The job still owns the savepoint, and the next start that names it continues the deletion (semantics W7).
+        log.warning("the savepoint %s could not be deleted: %s", folder.uri, failures[0])
+        return
+
+    def decide(head: Head, _now_ms: int) -> Decision[None]:
+        imports = tuple(
+            replace(each, claimed=False) if each.origin.uri == folder.uri else each for each in head.imports
+        )
+        # If this job has taken the savepoint itself, its own record of it goes, too.
+        left = savepoint_entries.forgotten(head, folder.uri)
+        return Decision(None, changed(head, replace(left, imports=imports)))
+
+    heads.update(decide)
+
+
+def _check_copied(files: JobFiles, held: tuple[CompletedEntry, ...], folder: ObjectStore) -> None:
+    """Check that the job has a whole checkpoint, as anyone who may write the record could claim that there is a copy.
+
+    Raises:
+        SavepointRefusedError: no retained checkpoint is whole; nothing was deleted.
+    """
+    if not any(verification.verify(files, each).whole for each in reversed(held)):
+        raise SavepointRefusedError("no retained checkpoint of the job is whole", savepoint=folder.uri)
+
+
+def _delete_files(folder: ObjectStore, record: ImportRecord) -> list[DeleteFailure]:
+    """Delete the savepoint that was claimed.
+
+    Raises:
+        SavepointRefusedError: another savepoint is in the folder now; nothing was deleted.
+    """
+    try:
+        found = integrity.load(folder)
+    except NoSavepointError:
+        return []  # deleted before, down to its metadata
+    if (found.end.sha256, found.header.job) != (record.origin.sha256, record.origin.job):
+        raise SavepointRefusedError(
+            "another savepoint than the one that the job was started from lies in the folder", savepoint=folder.uri
+        )
+    named = [file.key for file in found.files]
+    return list(folder.delete([*named, REQUEST])) or list(folder.delete([METADATA]))

@@ -1,26 +1,26 @@
-"""What starting a job from a savepoint is asked to do, would do, and has done (semantics R3, R5, R6)."""
+"""Options, plan and result of a job's start from a savepoint (semantics R3, R5, R6)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..decisions.imports import NOTHING, Superseded
 from ..documents.attempt import StageSpec
 from ..documents.entries import SavepointOrigin
+from ..rules.imports import NOTHING, Superseded
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """How a job is to be started from a savepoint (semantics R3, R6)."""
+    """Options of a job's start from a savepoint (semantics R3, R6)."""
 
     allow_non_restored_state: bool = False
-    """The next epoch may leave behind what no stage claims."""
+    """The next epoch may leave unclaimed state behind."""
     claim: bool = False
     """The job owns the savepoint, and deletes it once it has a copy; by default the owner keeps it."""
     again: bool = False
-    """Also where the job has started from this savepoint before."""
+    """Start again even if the job has started from this savepoint before."""
     only_if_new: bool = False
-    """Only where the job has no checkpoint yet."""
+    """Start only if the job has no checkpoint yet."""
     give_up: bool = True
     """Whether the job may lose checkpoints of its own; with False that is refused."""
 
@@ -30,25 +30,25 @@ DEFAULT_OPTIONS = ImportOptions()
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """What the job runs, where known: a savepoint that does not fit is refused before the job loses anything."""
+    """The job's stages, if known: a savepoint that does not fit is refused before the job loses anything."""
 
     stages: tuple[StageSpec, ...]
     hooks: tuple[str, ...] = ()
-    """Names of its master hooks."""
+    """Names of the job's master hooks."""
     allow_non_restored_state: bool = False
-    """Whether each of its epochs may leave behind what no stage claims; the options may allow it for one."""
+    """Whether every epoch may leave unclaimed state behind; the options may allow it for one epoch."""
     sources: tuple[str, ...] = ()
-    """Names of its sources."""
+    """Names of the job's sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Where the job starts from."""
+    """Result of a job's start from a savepoint."""
 
     checkpoint: int
-    """Its checkpoint that was made from the savepoint; for a job that was not new its newest one."""
+    """The checkpoint made from the savepoint; for a job that was not new, its newest one."""
     created: bool
-    """Whether this call made it so; False: the job had started from it before, or was not new."""
+    """Whether this call started the job; False: it had started from the savepoint before, or was not new."""
     origin: SavepointOrigin | None = None
     """None for a job that was not new and comes from no savepoint that it remembers."""
     files: int = 0
@@ -60,11 +60,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """What starting from a savepoint would do."""
+    """Plan of a job's start from a savepoint."""
 
     origin: SavepointOrigin
     files: int
     size_bytes: int
     standing: int | None
-    """The checkpoint in which the job has started from it before: it would do nothing, unless `again` is set."""
+    """The checkpoint of an earlier start from this savepoint: a start does nothing, unless `again` is set."""
     gives_up: Superseded

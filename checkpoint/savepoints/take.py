@@ -1,13 +1,13 @@
 """Takes savepoints, without Spark (semantics P1, T4, T5).
 
-Order of writes: `_request` claims the folder, one swap of the head opens the savepoint and pins the checkpoint that it
-is made from, then the files, then `_metadata`, then one swap ends it. While an epoch is pending the savepoint waits for
-that to complete, in whichever attempt; the swap that completes it pins the checkpoint.
+The order of writes is: `_request` claims the folder; one swap of the head opens the savepoint and pins the checkpoint
+that it is made from; the files; `_metadata`; one swap ends the savepoint. While an epoch is pending, the savepoint
+waits for it to complete, in whichever attempt; the swap that completes the epoch pins its checkpoint.
 
-Every call with the same request id goes on where the others are, also beside them: all of them write the same bytes
-under the same names. A crash before `_metadata` leaves no savepoint, one after it leaves one, and the next call says
-so in the head. One that failed, or ran out of time, leaves no savepoint: its folder is emptied by the
-process that fails it or, if that dies, by the next call with its id.
+All calls with the same request id continue the same savepoint, even at the same time, because they write the same bytes
+under the same names. A crash before `_metadata` leaves no savepoint; a crash after it leaves one, and the next call
+records it in the head. A savepoint that failed or expired leaves nothing: the process that fails it empties its folder
+or, if that process dies, the next call with its id.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ...storage.errors import CairnError, GoneError, InvalidRequestError
-from ..completion import settle
-from ..decisions import savepoint_entries, suspension
-from ..decisions.transitions import done_by
+from ..acts import settle
 from ..documents import layout
 from ..documents.attempt import RestorePointer
 from ..documents.entries import SavepointEntry, Stopped
@@ -26,24 +24,24 @@ from ..documents.head import Head
 from ..documents.run_window import run_of_head
 from ..documents.text import one_line
 from ..errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
-from ..open_job import UseCase
 from ..reasons import Reason, Status
+from ..rules import savepoint_entries, transitions
+from ..rules.transitions import done_by
 from ..store.head_store import Decision, changed
+from ..store.open_job import UseCase
 from . import savepoint_format
 from .copy_out import Copying
-from .files import FolderOwner, SavepointFiles
-from .savepoint_format import SavepointHeader
+from .savepoint_format import FolderOwner, SavepointFiles, SavepointHeader, open_entry
 from .savepoint_request import OnProgress, OpenFolder, SavepointRequest, no_progress
-from .savepoint_uri import open_entry
 from .target import among_jobs, check_target
 
 PARALLEL = 4
-"""Files that are copied at once where a process goes on with a savepoint beside its own work."""
+"""Files that are copied at once when a process continues a savepoint beside its own work."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What a savepoint that is opened is made from, or waits for; see `SavepointEntry`."""
+    """The checkpoint that a new savepoint is made from, or the epoch that it waits for; see `SavepointEntry`."""
 
     epoch: str
     source: RestorePointer | None = None
@@ -57,10 +55,10 @@ class Savepoints(UseCase):
     def take(
         self, request: SavepointRequest, open_folder: OpenFolder, on_progress: OnProgress = no_progress
     ) -> SavepointEntry:
-        """Take a savepoint, or go on with one (semantics P1).
+        """Take a savepoint, or continue one (semantics P1).
 
-        Of an idle job it is made from the newest completed checkpoint, here and now. While an epoch is pending it waits
-        for that: then the entry comes back as it waits, and is to be asked for again.
+        If the job is idle, the savepoint is made from the newest completed checkpoint at once. While an epoch is
+        pending, the savepoint waits for it: then the waiting entry is returned, and the caller has to ask again.
 
         Returns:
             The savepoint: completed, failed with a reason, or waiting for an epoch.
@@ -69,9 +67,9 @@ class Savepoints(UseCase):
             InvalidConfigError: the request names no target.
             SavepointRefusedError: the target lies in the job itself, the folder is not empty, the request id was used
                 for another target, or the job is shut down; nothing was opened.
-            NoCheckpointError: the job has completed nothing yet, and nothing is pending.
-            ForbiddenError: a store refused; once it is opened, asking again goes on.
-            UnavailableError: a store did not answer; asking again goes on.
+            NoCheckpointError: the job has no completed and no pending checkpoint.
+            ForbiddenError: a store refused; if the savepoint was opened, ask again to continue it.
+            UnavailableError: a store did not answer; ask again to continue.
         """
         entry = self.open(request, open_folder)
         source = self._ready(entry)
@@ -81,13 +79,13 @@ class Savepoints(UseCase):
         return self._go_on(entry, source, request.parallel, folder, on_progress)
 
     def open(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
-        """Have the head take a savepoint in, or find the one of the request, and copy nothing.
+        """Add a savepoint to the head, or find the one of the request, without copying files.
 
         Returns:
-            The savepoint; `take` and `go_on` go on with one that is pending.
+            The savepoint; `take` and `go_on` continue a pending one.
 
         Raises:
-            CairnError: as of `take`; nothing was opened.
+            CairnError: as for `take`; nothing was opened.
         """
         while True:
             entry = self._known_or_opened(request, open_folder)
@@ -95,20 +93,20 @@ class Savepoints(UseCase):
                 return entry
 
     def go_on(self, request: str, target: str | None, open_folder: OpenFolder) -> SavepointEntry | None:
-        """Go on with a savepoint that was opened, where it waits for nothing; never opens one.
+        """Continue an opened savepoint that waits for nothing; never open one.
 
         Args:
             request: the request's id.
-            target: the one in which the caller has savepoints made; one elsewhere is left as it is.
-            open_folder: opens it.
+            target: the caller's target; a savepoint in another target is left as it is.
+            open_folder: opens the target.
 
         Returns:
-            The savepoint; None if the head knows of none.
+            The savepoint; None if the head knows none.
 
         Raises:
-            ForbiddenError: a store refused; asking again goes on.
-            UnavailableError: a store did not answer; asking again goes on.
-            SavepointRefusedError: it lies in another target, or the head has forgotten it meanwhile.
+            ForbiddenError: a store refused; ask again to continue.
+            UnavailableError: a store did not answer; ask again to continue.
+            SavepointRefusedError: the savepoint lies in another target, or the head has forgotten it in between.
         """
         entry = self.look(request)
         if entry is None:
@@ -121,21 +119,21 @@ class Savepoints(UseCase):
         return self._go_on(entry, source, PARALLEL, self._folder(entry, target, open_folder), no_progress)
 
     def to_go_on_with(self) -> tuple[SavepointEntry, ...]:
-        """Give those that a person asked for from a page, and of which only the copying is left to do.
+        """Give the savepoints that a person requested from a page and that only have to be copied.
 
-        As of this process's last look: a job without such savepoints pays no request.
+        Uses the head that this process has seen last, so a job without such savepoints costs no request.
         """
         head = self._heads.known or self._heads.load()
         asked = (entry for entry in head.savepoints if entry.actor)
         return tuple(entry for entry in asked if self._ready(entry) is not None)
 
     def check(self, request: SavepointRequest) -> None:
-        """See that a savepoint would be taken, or gone on with, and change nothing; for a caller that prints first.
+        """Check that a savepoint would be taken or continued, without changing anything.
 
         Raises:
             InvalidConfigError: the request names no target.
-            SavepointRefusedError: as of `take`, but for what only the target itself says.
-            NoCheckpointError: there is nothing to take a savepoint of.
+            SavepointRefusedError: as for `take`, except for checks of the target's content.
+            NoCheckpointError: the job has no completed and no pending checkpoint.
         """
         target = self._target(request)
 
@@ -151,17 +149,17 @@ class Savepoints(UseCase):
         self._check_apart(target)
 
     def look(self, request: str) -> SavepointEntry | None:
-        """Give the savepoint of a request, settling what has expired; None if the head knows of none."""
+        """Settle expired checkpoints, and give the savepoint of a request; None if the head knows none."""
         return self._settled().savepoint_by_request(request)
 
     def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
-        """Name the listeners still to be notified that a checkpoint has completed, before a stop goes on.
+        """Name the listeners that must be notified of a completed checkpoint before a stop goes on.
 
-        Once the job has stopped no run notifies them, and a job that starts from the savepoint cannot: what a sink has
-        staged would never be committed (semantics P2, C4).
+        Once the job has stopped, no run notifies them, and a job that starts from the savepoint cannot: a sink's staged
+        changes would never be committed (semantics P2, C4).
 
         Returns:
-            Their names, in order; none where the savepoint stops nothing or waits for an epoch.
+            Sorted names; none where the savepoint does not stop the job, or waits for an epoch.
         """
         if not entry.stops or entry.source is None or entry.ended:
             return ()
@@ -169,7 +167,7 @@ class Savepoints(UseCase):
         return tuple(sorted({name for notice in waiting for name in notice.listeners}))
 
     def awaited_by(self, entry: SavepointEntry) -> str:
-        """Say for users to read what a pending savepoint waits for; completes the sentence "it waits for …"."""
+        """Say for users what a pending savepoint waits for; completes the sentence "it waits for …"."""
         if entry.waits_for_next:
             head = self._heads.load()
             latest = head.latest_completed()
@@ -184,13 +182,13 @@ class Savepoints(UseCase):
         return (
             f"these listeners to be notified that a checkpoint has completed: {names}. The sensor of the run does "
             "that: clear it if it has failed. To drop one that no longer exists, type "
-            f"`cairn forget-listener {self._files.job} NAME --yes`"
+            f"`cairn forget-listener {self._files.job} NAME --yes {self._files.storage_option}`"
             if names
             else "the command or task that takes it to go on"
         )
 
     def _settled(self) -> Head:
-        """Settle what has expired, and give the head that follows."""
+        """Settle expired checkpoints, and give the head after that."""
 
         def decide(head: Head, now_ms: int) -> Decision[Head]:
             settled = settle.settle(self._files, head, now_ms)
@@ -199,12 +197,12 @@ class Savepoints(UseCase):
         return self._heads.update(decide)[1]
 
     def _ready(self, entry: SavepointEntry) -> RestorePointer | None:
-        """Give the checkpoint whose files are to be copied now; None where it has ended or waits for something."""
+        """Give the checkpoint whose files have to be copied now; None if the savepoint has ended or waits."""
         waits = entry.ended or entry.source is None or self.held_by_listeners(entry)
         return None if waits else entry.source
 
     def _known_or_opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry | None:
-        """Give the savepoint that there is, or open one; None if one was forgotten meanwhile: then look again."""
+        """Give the existing savepoint, or open one; None if one was forgotten in between: then look again."""
         target = self._target(request)
         looked = self._settled()
         entry = looked.savepoint_by_request(request.request)
@@ -228,7 +226,7 @@ class Savepoints(UseCase):
             if known is not None and (entry is None or known.id != entry.id):
                 return Decision(self._same_target(known, request, target), changed(head, settled))
             if settled.forgotten != looked.forgotten:
-                # Perhaps one in this very folder, in which a disposal may still be deleting.
+                # The forgotten savepoint may have had this very folder, in which a disposal may still be deleting.
                 return Decision(None, changed(head, settled))
             start = self._start(settled, request)
             opened = SavepointEntry(
@@ -260,14 +258,14 @@ class Savepoints(UseCase):
         return found
 
     def _folder_name(self, request: str, head: Head) -> str:
-        """Give a folder in which no savepoint has failed or was disposed of: another process may yet empty that."""
+        """Name a folder in which no savepoint has failed or was disposed of: such a one may still be emptied."""
         entry = head.savepoint_by_request(request)
         parts = [f"{entry.id}" if entry else "", f"forgotten {head.forgotten}" if head.forgotten else ""]
         asked = "\n".join([request, *(part for part in parts if part)])
         return savepoint_format.folder_name(self._files.job, asked, storage=self._files.store.uri)
 
     def _start(self, head: Head, request: SavepointRequest) -> _Start:
-        """Give what a savepoint is made from, or what it waits for."""
+        """Choose the checkpoint that a savepoint is made from, or the epoch that it waits for."""
         if savepoint_entries.is_full(head):
             raise SavepointRefusedError(
                 f"no savepoint is taken ({Reason.TOO_MANY_CHECKPOINT_REQUESTS}): so many are under way that the job "
@@ -278,7 +276,8 @@ class Savepoints(UseCase):
         stopping = head.stopping()
         if request.stop and stopping is not None:
             raise SavepointRefusedError(
-                "the job is being stopped with another savepoint already. Wait for its end, or type `cairn resume`",
+                "the job is being stopped with another savepoint already. Wait for its end, or type "
+                f"`cairn resume {self._files.job} {self._files.storage_option}`",
                 job=self._files.job,
                 savepoint=stopping.uri,
                 request=stopping.request,
@@ -286,7 +285,9 @@ class Savepoints(UseCase):
         if head.stopped is Stopped.SHUTDOWN:
             raise SavepointRefusedError(
                 f"no savepoint is taken ({Reason.CHECKPOINT_COORDINATOR_SHUTDOWN}): the job has stopped. It may have "
-                "left a savepoint (`cairn savepoints`); to take another one, resume the job first",
+                f"left a savepoint (`cairn savepoints {self._files.job} {self._files.storage_option}`); to take "
+                "another one, let the job go on first, by "
+                f"`cairn resume {self._files.job} {self._files.storage_option}`",
                 job=self._files.job,
             )
         if request.drain is not None:
@@ -343,7 +344,7 @@ class Savepoints(UseCase):
         if request.drain is not None and not entry.drains:
             raise SavepointRefusedError(
                 "a stop was asked for with this request id already, without a last run. Ask again without drain, give "
-                "it up (`cairn resume`), or choose another request id",
+                f"it up (`cairn resume {self._files.job} {self._files.storage_option}`), or choose another request id",
                 job=self._files.job,
                 request=request.request,
                 savepoint=entry.uri,
@@ -394,16 +395,16 @@ class Savepoints(UseCase):
             if current is None or (current.stops and head.undelivered_completions()):
                 return Decision(None)
             made = savepoint_entries.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
-            # In one swap: there is no moment in which the savepoint exists and another epoch may begin (semantics P2).
-            return Decision(None, suspension.shut_down(made, now_ms) if current.stops else made)
+            # One swap, so that no epoch can begin once the savepoint exists (semantics P2).
+            return Decision(None, transitions.shut_down(made, now_ms) if current.stops else made)
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 
     def give_up_stop(self, epoch: str, detail: str) -> bool:
-        """Fail a stop that waits for an epoch of which no attempt will begin (semantics P2).
+        """Fail a stop that waits for an epoch that will not begin (semantics P2).
 
         Returns:
-            Whether a stop waited for it, and no attempt of it was pending.
+            Whether a stop waited for the epoch, and no attempt of it was pending.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
@@ -420,15 +421,15 @@ class Savepoints(UseCase):
             if current is None:
                 return Decision(None)
             failed = savepoint_entries.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms)
-            return Decision(None, suspension.go_on_undrained(failed, now_ms))
+            return Decision(None, transitions.go_on_undrained(failed, now_ms))
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 
     def _ended(self, entry: SavepointEntry, folder: SavepointFiles, head: Head) -> SavepointEntry:
-        """Say how the savepoint ended; leave none behind where it did not complete."""
+        """Give the savepoint as it ended; empty its folder if it did not complete."""
         current = head.savepoint_by_id(entry.id)
         if current is not None and current.status is not Status.FAILED:
-            # Completed; or pending, because a listener is to be notified before the job stops.
+            # Completed; or pending, because a listener must be notified before the job stops.
             return current
         folder.empty()
         if current is None:

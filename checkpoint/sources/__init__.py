@@ -1,4 +1,4 @@
-"""What an epoch reads: the four sources, and where its slice begins and ends.
+"""Input of an epoch: the four sources, and the bounds of its slice.
 
-Imports store and decisions. Knows nothing of attempts.
+Sources import store and rules, and know nothing of attempts.
 """

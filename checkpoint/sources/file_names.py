@@ -1,6 +1,6 @@
-"""Names of files as globs: those that an author's pattern takes, and those that Spark must not read as a pattern.
+"""File names and globs: matches an author's pattern, and escapes names that Spark would read as a pattern.
 
-A pattern is written as for Spark and in a shell. What could match no file that is ever read is refused where the DAG is
+A pattern has the syntax of Spark and of a shell. A pattern that could never match a file is refused where the DAG is
 parsed: with it each run would be green and read nothing.
 """
 
@@ -17,12 +17,17 @@ _TOKEN = re.compile(rf"{_CLASS}|.", re.DOTALL)
 _WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _PARTS = re.compile(rf"(\*\*/|\*\*|\*|\?|{_CLASS})")
 _SPECIAL = re.compile(r"[\[\]{}*?\\]")
-"""What Hadoop reads as a part of a pattern, unless a backslash stands before it."""
+"""Characters that Hadoop reads as a part of a pattern, unless a backslash precedes them."""
+_COPYING = "._COPYING_"
+_UNDERSCORED = re.compile(r"_[^=]*\Z", re.DOTALL)
+_HIDDEN = re.compile(r"\.|\[\.+\]|(?:_|\[_+\])[^=*?\[]*\Z", re.DOTALL)
+"""Parts of a pattern, by their beginning or in whole, that match only names which are not read."""
+_TEMPLATE = re.compile(r"\{\{[^{},]*\}\}|\{%")
 
 
 def is_hidden(key: str) -> bool:
-    """Tell whether a file is not read because of its name, as in Spark."""
-    return key.endswith("._COPYING_") or any(part[:1] in ("_", ".") for part in key.split("/"))
+    """Tell whether a file is not read because of its name, as in Spark, where a partition may be called `_day=1`."""
+    return key.endswith(_COPYING) or any(part[:1] == "." or _UNDERSCORED.match(part) for part in key.split("/"))
 
 
 def literal(url: str) -> str:
@@ -33,7 +38,7 @@ def literal(url: str) -> str:
 def unreadable(url: str) -> str | None:
     """Say why Spark cannot read a file, however its URL is written; None where it can."""
     scheme, _, path = url.partition("://")
-    # Hadoop puts a part of a path behind its folder, and takes what stands before a colon for a scheme: for the
+    # Hadoop appends each part of a path to its folder, and takes the text before a colon for a scheme: for the
     # checksum file of each local file, and wherever it reads a pattern. No escape prevents either.
     if scheme == "file" and ":" in path.rpartition("/")[2]:
         return "Spark cannot read a local file with a colon in its name"
@@ -46,12 +51,14 @@ def compiled(pattern: str) -> re.Pattern[str]:
     """Make the expression that matches the whole name of a file, below the source's URI.
 
     Raises:
-        InvalidConfigError: it is no pattern, or could match no file that is read.
+        InvalidConfigError: the pattern is not valid, or could never match a file.
     """
     if "\\" in pattern:
         raise _refused(
             pattern, "it has a backslash; a character is taken as it is between brackets, such as [*] or [{]"
         )
+    if _TEMPLATE.search(pattern):
+        raise _refused(pattern, "it has a template, and a source is not rendered; each epoch reads the new files")
     if re.search(r"[\x00-\x1f\x7f]", pattern):
         raise _refused(pattern, "it has a control character, and no name that is read has one")
     alternatives = _alternatives(pattern)
@@ -61,7 +68,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """Write the braces out."""
+    """Expand the braces."""
     open_braces: list[tuple[list[str], list[str]]] = []
     done: list[str] = []
     """The alternatives of the innermost brace that are complete."""
@@ -97,8 +104,10 @@ def _check_path(pattern: str, path: str) -> None:
             raise _refused(pattern, f"names begin below the source's uri and have no part {part!r}; leave it out")
         if not part:
             raise _refused(pattern, "a name has no empty part; write / instead of //")
-        if part[0] in "._":
+        if _HIDDEN.match(part):
             raise _refused(pattern, "a file is not read if a part of its name begins with . or _, as in Spark")
+    if path.endswith(_COPYING):
+        raise _refused(pattern, f"a file is not read if its name ends in {_COPYING}, as in Spark")
 
 
 def _expression(pattern: str, path: str) -> str:

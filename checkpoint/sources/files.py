@@ -1,19 +1,23 @@
 """`FileSource`: new files below a folder, each read once (semantics T8).
 
-A folder is read as its listing streams in, side by side with the names read before; long lists become side lists.
-So memory grows neither with the folder nor with what was read.
+The listing of the folder is merged, as a stream, with the names that were read before; long lists become side lists. So
+memory grows neither with the folder nor with the number of files read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import ClassVar
+import heapq
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
+from operator import itemgetter
+from types import NoneType
+from typing import Any, ClassVar
 
-from ...storage.errors import GoneError, InvalidKeyError
-from ...storage.names import check_name, shorten
+from ...storage.errors import GoneError, InvalidKeyError, StorageError
+from ...storage.names import check_name, order, shorten
 from ...storage.port import ObjectStat, ObjectStore
 from ...storage.uris import parse_storage_uri
 from ..documents import codec
@@ -24,10 +28,11 @@ from ..source import Reading, Refusal, RunFacts, Shelf
 from ..store.source_lists import INLINE_BYTES
 from ..validation import check_choice, check_whole, refuses_unknown
 from . import file_names
-from .seen_files import Lookup, SeenFiles
 
+_MARK = re.compile(r"-?[0-9]{1,4000} .*", re.DOTALL)
+"""Form of a mark (`mark_of`)."""
 MAX_NAMED = 100
-"""Files that changed, named in the part; all of them are counted."""
+"""Changed files that a part names; all of them are counted."""
 
 
 @refuses_unknown
@@ -41,20 +46,21 @@ class FileSource:
     Raises:
         InvalidConfigError: an option is out of its bounds, or the pattern could match no file.
         InvalidNameError: the name is outside the grammar (semantics W1).
-        UnsupportedStorageError: the URI's scheme is none of ours.
+        UnsupportedStorageError: Cairn does not support the URI's scheme.
     """
 
     uri: str
-    """`file:///folder` or `s3://bucket/prefix`."""
+    """Folder of the files: `file:///folder` or `s3://bucket/prefix`."""
     pattern: str = "**"
-    """Which files, by their name below the URI: `*`, `?` and `[a-z]` stay in one folder, `**` crosses folders, and
+    """Pattern of file names below the URI: `*`, `?` and `[a-z]` stay in one folder, `**` crosses folders, and
     `{csv,json}` is either."""
     max_files: int | None = None
-    """Files an epoch reads at most; at least 1."""
+    """Largest number of files that an epoch reads; at least 1."""
     max_bytes: int | None = None
-    """Bytes an epoch reads at most; at least 1. A larger file is read alone."""
+    """Largest number of bytes that an epoch reads; at least 1. A larger file is read alone."""
     on_change: str = "report"
-    """A file that changed after it was read: `report` says so each time, `read` reads it again, `refuse` refuses."""
+    """Treatment of a file that changed after it was read: `report` logs it each time, `read` reads it again, `refuse`
+    refuses the epoch."""
     aws_conn_id: str | None = None
     """Airflow connection of type `aws`; None for boto3's own chain."""
     name: str = "files"
@@ -76,11 +82,11 @@ class FileSource:
         check_choice("on_change", self.on_change, ("report", "read", "refuse"))
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
-        """List the folder and choose what is new.
+        """List the folder and choose the new files.
 
         Raises:
             DocumentError: `position` was not written by a FileSource, or a side list that it names is broken.
-            SourceError: there is no such folder or bucket, or it has what no listing of Cairn's passes.
+            SourceError: there is no such folder or bucket, or a name in it is not valid.
         """
         seen = SeenFiles.of(position, self.uri)
         if not _is_same_place(seen.uri, self.uri):
@@ -98,7 +104,7 @@ class FileSource:
         """Add the files of `part` to those read; refuse a file that was read since.
 
         Raises:
-            DocumentError: `part` or `position` was not written by a FileSource, or what it names is broken.
+            DocumentError: `part` or `position` was not written by a FileSource, or a list that they name is broken.
         """
         listed = _list_of(part)
         seen = SeenFiles.of(position, self.uri)
@@ -113,7 +119,7 @@ class FileSource:
             if refusal is not None:
                 return refusal
         if listed is None:
-            return seen.plus_few(self.name, part["files"], shelf).to_position()
+            return seen.plus_few(self.name, files_in(part, shelf.read, _MARKED), shelf).to_position()
         return seen.plus_list(self.name, listed, shelf).to_position()
 
 
@@ -129,18 +135,20 @@ class _Choosing:
     store: ObjectStore
     seen: SeenFiles
     after: str
-    """Tells the position that the reading starts from."""
+    """Digest of the position from which the reading starts."""
     chosen: int = 0
     left: int = 0
     left_out: int = 0
     """Files that the pattern does not take."""
     first_left_out: str = ""
+    is_empty: bool = True
+    """Whether nothing at all lies there."""
     changes: int = 0
     changed: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
     def reading(self, shelf: Shelf) -> Reading:
-        """Give what to read: the files themselves while they are few, else a side list of them."""
+        """Choose the input: a few files inside the part, more as a side list."""
         files = self._files(shelf)
         few: list[Json] = []
         size = 0
@@ -162,7 +170,7 @@ class _Choosing:
         return note if self.chosen or not self.left_out else note | {"left_out": self.left_out}
 
     def _files(self, shelf: Shelf) -> Iterator[dict[str, Json]]:
-        """Yield the new files, as far as the bounds let them through; then note what is to be said."""
+        """Yield the new files within the bounds; then write the log lines."""
         lookup = Lookup(self.seen.marks(shelf))
         total = 0
         for found in self._matching():
@@ -180,9 +188,10 @@ class _Choosing:
         self._close(total)
 
     def _matching(self) -> Iterator[ObjectStat]:
-        """List the files below the URI that the pattern takes, in the order of their names."""
+        """List the files below the URI that match the pattern, in the order of their names."""
         matches = file_names.compiled(self.source.pattern).fullmatch
         for found in self._listing():
+            self.is_empty = False
             if found.key.endswith("/") or file_names.is_hidden(found.key):
                 continue
             if matches(found.key):
@@ -204,7 +213,7 @@ class _Choosing:
             ) from error
 
     def _is_there(self, found: ObjectStat) -> bool:
-        """Tell whether a file is still where the listing has seen it; not asked of a store that lists whole pages."""
+        """Tell whether a listed local file still exists; a store with etags is not asked, as it lists whole pages."""
         if found.etag is not None:
             return True
         try:
@@ -261,6 +270,10 @@ class _Choosing:
             )
         if self.left:
             self.log.append(f"{self.left} more files are left to the next epoch")
+        if self.is_empty:
+            self.log.append(
+                f"nothing lies in {source.uri}: if it should, see that its uri is right, and that its disk is mounted"
+            )
         if self.left_out and not self.chosen:
             self.log.append(
                 f"the pattern {source.pattern!r} leaves out {self.left_out} files; the first is "
@@ -268,19 +281,41 @@ class _Choosing:
             )
 
 
-def files_in(part: Json, read_list: Callable[[SideList], Iterator[Json]]) -> Iterator[dict[str, Json]]:
+_READ, _MARKED = ("key", "url"), ("key", "size_bytes", "etag")
+"""Required fields of a file to read, and of a file that counts as read."""
+
+
+def files_in(
+    part: Json, read_list: Callable[[SideList], Iterator[Json]], needed: Sequence[str] = _READ
+) -> Iterator[dict[str, Json]]:
     """Yield the files of a part.
 
     Args:
-        part: what a FileSource gave an epoch to read.
+        part: a FileSource's part of an epoch's input.
         read_list: reads a side list.
+        needed: required fields of each file.
 
     Raises:
         DocumentError: the part was not written by a FileSource, or its list is broken.
         GoneError: its list is gone.
     """
     listed = _list_of(part)
-    return iter(part["files"]) if listed is None else read_list(listed)
+    if listed is None:
+        return _checked(part["files"], "the slice of the epoch", needed)
+    return _checked(read_list(listed), listed.key, needed)
+
+
+_TYPES = {"key": str, "size_bytes": int, "etag": str, "url": str, "modified_ms": int, "replaces": str}
+"""Fields of a file in a list; an author's own source may leave some out."""
+
+
+def _checked(files: Iterable[Json], where: str, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Check that each value is a file with its required fields, because others may write the store, too."""
+    for file in files:
+        known = isinstance(file, dict) and all(file.get(each) is not None for each in needed)
+        if not known or any(type(file.get(each)) not in (kind, NoneType) for each, kind in _TYPES.items()):
+            raise DocumentError("a list of files holds what is no file", key=where, found=shorten(file))
+        yield file
 
 
 def _list_of(part: Json) -> SideList | None:
@@ -292,7 +327,7 @@ def _list_of(part: Json) -> SideList | None:
 
 
 def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> Refusal | None:
-    """Refuse files that are known in another shape than when they were chosen; None: there are none."""
+    """Refuse files that were read since they were chosen; None: there are none."""
     read = left = 0
     first_read = first_left = ""
     for file in files:
@@ -311,8 +346,11 @@ def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> Refusal | N
     )
 
 
-def _is_same_place(one: str, other: str) -> bool:
-    return parse_storage_uri(one) == parse_storage_uri(other)
+def _is_same_place(stored: object, uri: str) -> bool:
+    try:
+        return parse_storage_uri(str(stored)) == parse_storage_uri(uri)
+    except StorageError:  # what is stored is no place at all
+        return False
 
 
 def _digest(position: Json) -> str:
@@ -323,3 +361,129 @@ def _digest(position: Json) -> str:
 def _differs(mark: str, found: ObjectStat) -> bool:
     size, _, etag = mark.partition(" ")
     return size != str(found.size_bytes) or (bool(etag) and found.etag is not None and found.etag != etag)
+
+
+# The position of a `FileSource`: every file read, as a chain that grows by what an epoch adds (semantics T8).
+#
+# The newest names are in the position itself, up to `INLINE_BYTES`; then they become a side list, called a piece. A
+# long list of an epoch becomes a piece unchanged. Two neighbours are merged if the older is at most twice as long as
+# the newer, so there are few pieces, and a name is rewritten at most a logarithmic number of times. All pieces are
+# sorted by name and read as streams: memory does not grow with the number of files read.
+
+
+Marks = Iterable[tuple[str, str]]
+"""Names with their marks, sorted by name; each name once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFiles:
+    """Files that a `FileSource` has read."""
+
+    uri: str
+    recent: dict[str, str]
+    """Marks of the newest files, by name."""
+    pieces: tuple[SideList, ...] = ()
+    """Lists of all other files, oldest first; if a name occurs twice, the newest counts."""
+
+    @classmethod
+    def of(cls, position: Json, uri: str) -> SeenFiles:
+        """Parse a position; None means a source at `uri` that has read nothing.
+
+        Raises:
+            DocumentError: the value is no position of a FileSource.
+        """
+        if position is None:
+            return cls(uri, {})
+        known = position if isinstance(position, dict) else {}
+        seen, pieces = known.get("seen"), known.get("pieces", [])
+        if not isinstance(seen, dict) or not isinstance(pieces, list) or not all(map(_is_mark, seen.values())):
+            raise DocumentError("this is no position of a FileSource: give it a new name", found=str(position)[:80])
+        return cls(str(known.get("uri")), dict(seen), tuple(map(from_reference, pieces)))
+
+    def to_position(self) -> Json:
+        """Give the source's position."""
+        position: dict[str, Json] = {"uri": self.uri, "seen": self.recent}
+        return position | ({"pieces": [piece.to_reference() for piece in self.pieces]} if self.pieces else {})
+
+    def marks(self, shelf: Shelf) -> Iterator[tuple[str, str]]:
+        """Stream every file read, with its mark, sorted by name.
+
+        Raises:
+            GoneError: a piece is gone.
+            DocumentError: a piece is broken.
+        """
+        return _newest([sorted_marks(self.recent.items()), *(_marks_of(shelf, each) for each in reversed(self.pieces))])
+
+    def plus_few(self, name: str, files: Iterable[Any], shelf: Shelf) -> SeenFiles:
+        """Add the files of a short list."""
+        recent = self.recent | {file["key"]: mark_of(file) for file in files}
+        if len(codec.encode(recent)) <= INLINE_BYTES:
+            return replace(self, recent=recent)
+        piece = shelf.put(name, (_entry(*each) for each in sorted_marks(recent.items())))
+        return replace(self, recent={}, pieces=_compacted(name, (*self.pieces, piece), shelf))
+
+    def plus_list(self, name: str, listed: SideList, shelf: Shelf) -> SeenFiles:
+        """Add the files of a side list, which becomes a piece itself."""
+        recent = dict(self.recent)
+        if recent:  # for files that the list reads again, its mark is the newer one
+            for key, _ in _marks_of(shelf, listed):
+                recent.pop(key, None)
+        return replace(self, recent=recent, pieces=_compacted(name, (*self.pieces, listed), shelf))
+
+
+class Lookup:
+    """Looks up names, in sorted order, in marks sorted by name."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = iter(marks)
+        self._next = next(self._marks, None)
+
+    def mark(self, key: str) -> str | None:
+        """Give the mark of `key`, which must sort after all earlier keys; None: there is no such name."""
+        wanted = order(key)
+        while self._next is not None and order(self._next[0]) < wanted:
+            self._next = next(self._marks, None)
+        return self._next[1] if self._next is not None and self._next[0] == key else None
+
+
+def mark_of(file: Any) -> str:
+    """Give the mark of a file's content: its size in bytes and its tag, which is empty for a local file."""
+    return f"{file['size_bytes']} {file['etag']}"
+
+
+def _is_mark(mark: Json) -> bool:
+    return isinstance(mark, str) and _MARK.fullmatch(mark) is not None
+
+
+def sorted_marks(marks: Marks) -> list[tuple[str, str]]:
+    """Sort by name, as a store lists."""
+    return sorted(marks, key=lambda each: order(each[0]))
+
+
+def _compacted(name: str, pieces: tuple[SideList, ...], shelf: Shelf) -> tuple[SideList, ...]:
+    while len(pieces) > 1 and pieces[-2].values <= 2 * pieces[-1].values:
+        merged = _newest([_marks_of(shelf, pieces[-1]), _marks_of(shelf, pieces[-2])])
+        pieces = (*pieces[:-2], shelf.put(name, (_entry(*each) for each in merged)))
+    return pieces
+
+
+def _newest(sources: list[Marks]) -> Iterator[tuple[str, str]]:
+    """Merge sorted marks; for equal names the first source, which is the newest, wins."""
+    ranked = (_ranked(rank, marks) for rank, marks in enumerate(sources))
+    for _, group in groupby(heapq.merge(*ranked), key=itemgetter(0)):
+        _, _, key, mark = next(group)
+        yield key, mark
+
+
+def _ranked(rank: int, marks: Marks) -> Iterator[tuple[bytes, int, str, str]]:
+    return ((order(key), rank, key, mark) for key, mark in marks)
+
+
+def _marks_of(shelf: Shelf, piece: SideList) -> Iterator[tuple[str, str]]:
+    files = _checked(shelf.read(piece), piece.key, _MARKED)
+    return ((file["key"], mark_of(file)) for file in files)
+
+
+def _entry(key: str, mark: str) -> Json:
+    size, _, etag = mark.partition(" ")
+    return {"key": key, "size_bytes": int(size), "etag": etag}

@@ -21,7 +21,7 @@ Window = tuple[datetime, datetime]
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class DataInterval:
-    """Reads the data interval of the run. The position is what was read: half-open windows, merged.
+    """Reads the data interval of the run. The position holds the windows read so far: half-open and merged.
 
     Raises:
         InvalidConfigError: an option has another value than those listed.
@@ -29,10 +29,10 @@ class DataInterval:
     """
 
     gap: str = "extend"
-    """Where the interval starts after the last moment read: `extend` reads from there, `keep` leaves the hole to a
-    later run, `refuse` refuses."""
+    """Treatment of an interval that starts after the last moment read: `extend` reads from that moment, `keep` leaves
+    the gap to a later run, `refuse` refuses the epoch."""
     overlap: str = "trim"
-    """Where some of the interval was read before: `trim` reads the rest, `refuse` refuses."""
+    """Treatment of an interval of which some was read before: `trim` reads the rest, `refuse` refuses the epoch."""
     name: str = "interval"
     positioned: ClassVar[bool] = True
 
@@ -43,7 +43,7 @@ class DataInterval:
         check_choice("overlap", self.overlap, ("trim", "refuse"))
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
-        """Give the run's interval without what was read before, and with the gap before it where that is wanted."""
+        """Give the unread part of the run's interval, with the gap before it if `gap` says so."""
         if run.data_interval_start is None or run.data_interval_end is None:
             return Refusal(
                 f"the run {run.run_id} ({run.run_type}) has no data interval: trigger it with a logical date on a "
@@ -85,7 +85,7 @@ class DataInterval:
         return Reading({"start": window[0], "end": window[1]}, tuple(log), window)
 
     def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
-        """Add a window to those read; refuse one of which some was read."""
+        """Add a window to those read; refuse one that overlaps them."""
         covered, window = _windows(position), _window(part)
         left = _without(window, covered)
         if not left:
@@ -107,10 +107,10 @@ class DataInterval:
     def position_of(self, read: ReadWindows) -> Json:
         """Give the position of a job that has read data intervals without a source.
 
-        What it may have read before it remembered counts as read: this source refuses or trims it.
+        Time before the remembered windows counts as read: this source refuses or trims it.
 
         Args:
-            read: what the job has read.
+            read: the windows that the job has read.
         """
         position: Json = None
         if read.exact_from is not None:
@@ -139,10 +139,14 @@ def _windows(position: Json) -> list[Window]:
 
 
 def _window(part: Json) -> Window:
-    if not isinstance(part, dict) or not isinstance(part.get("end"), str):
-        raise DocumentError("this is no window of a DataInterval: give the source a new name", found=str(part)[:80])
-    start = part.get("start")
-    return iso8601.moment_of(start) if isinstance(start, str) else _FIRST, iso8601.moment_of(str(part["end"]))
+    try:
+        start, end = part["start"], iso8601.moment_of(part["end"])
+        window = _FIRST if start is None else iso8601.moment_of(start), end
+        if None not in (each.tzinfo for each in window):
+            return window
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise DocumentError("this is no window of a DataInterval: give the source a new name", found=str(part)[:80])
 
 
 def _text(moment: datetime) -> str:

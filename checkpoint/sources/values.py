@@ -15,10 +15,10 @@ from ..source import Reading, Refusal, RunFacts
 from ..validation import refuses_unknown
 
 MAX_VALUE_BYTES = 256 * 1024
-"""Largest JSON that an `Offsets` callable may give, for what to read and for the position each."""
+"""Largest JSON of an `Offsets` callable's answer, for the input and for the position each."""
 
 MAX_EVENT_IDS = 1000
-"""Ids of events that the position holds; older ones are forgotten."""
+"""Number of event ids that the position holds; older ones are forgotten."""
 
 
 @refuses_unknown
@@ -40,7 +40,7 @@ class AssetEvents:
         check_name("source", self.name)
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
-        """Give the run's events that were not read before, oldest first."""
+        """Give the run's unread events, oldest first."""
         if not run.events:
             return Refusal(
                 f"no asset event triggered the run {run.run_id} ({run.run_type}): let an asset trigger the DAG, or use "
@@ -59,7 +59,8 @@ class AssetEvents:
         Raises:
             DocumentError: `part` or `position` was not written by AssetEvents.
         """
-        known, new = _ids(position), _ids([each["id"] for each in part] if isinstance(part, list) else part)
+        events = part if isinstance(part, list) else [None]
+        known, new = _ids(position), _ids([isinstance(each, dict) and each.get("id") for each in events])
         twice = sorted(set(known) & set(new))
         left = sorted(set(new) - set(known))
         if twice and not left:
@@ -88,10 +89,10 @@ def _ids(position: Json) -> list[str]:
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Asks a function of the author's what to read.
+    """Asks an author's function for the epoch's input.
 
     Args:
-        ask: takes the position (None at first) and the run's facts, and gives what to read and the position after it,
+        ask: takes the position (None at first) and the run's facts, and returns the input and the position after it,
             both JSON of at most `MAX_VALUE_BYTES`.
         name: the source's name.
 
@@ -114,10 +115,10 @@ class Offsets:
         """Ask the function.
 
         Raises:
-            InvalidStateError: it gives no pair of JSON values, or too large ones.
+            InvalidStateError: the answer is not a pair of JSON values, or too large.
         """
         what = f"the function {getattr(self.ask, '__qualname__', shorten(self.ask))} of the source {self.name!r}"
-        answer = self.ask(deepcopy(position), run)  # the function may go on from it in place
+        answer = self.ask(deepcopy(position), run)  # the function may change it in place
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise InvalidStateError(f"{what} must return (what to read, new position)", found=shorten(answer))
         found = {}
@@ -129,7 +130,7 @@ class Offsets:
         return Reading({"from": position, **found})
 
     def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
-        """Go to the end of `part`; refuse one that starts elsewhere than at the position, as read.
+        """Move to the end of `part`; refuse a part that does not start at the position, as read.
 
         Raises:
             DocumentError: `part` was not written by Offsets.

@@ -1,4 +1,4 @@
-"""One job's objects: created once, compared and swapped, listed, verified.
+"""The objects of one job: created once, compared and swapped, listed, verified.
 
-Imports documents, and decisions only as values that a caller hands in. Never decides what becomes of a checkpoint.
+The store imports documents, and rules only as values that a caller hands in. It never decides about a checkpoint.
 """

@@ -1,26 +1,30 @@
-"""Acknowledging and declining: one create-once marker an execution, judged by the head afterwards (semantics A, D1).
+"""Acknowledges and declines: one create-once marker for each execution, judged by the head afterwards (A, D1).
 
-Order: state files, further parts, the marker, then the judgement. The marker's name belongs to one execution alone, so
-the driver that creates it first has acknowledged; what it means is decided by whether the head still expects that
-execution (semantics W4). A crash before the marker leaves files that nothing refers to, for the cleaner; a crash after
-it leaves a valid acknowledgement.
+The order is: state files, further parts, the marker, the judgement. A marker's name belongs to one execution, so the
+first driver that creates it has acknowledged; whether that counts depends on whether the head still expects the
+execution (semantics W4). A crash before the marker leaves unreferenced files for the cleaner; a crash after it leaves a
+valid acknowledgement.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...storage.errors import DocumentError, GoneError
+from ...storage.errors import CairnError, DocumentError, GoneError
 from ...storage.port import Written
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument, StateHandle, SubtaskAck
 from ..documents.attempt import DocumentRef, Execution, PendingDocument
 from ..documents.codec import MAX_MARKER_BYTES
+from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..errors import InvalidStateError
-from ..reasons import DECLINES, AckAnswer, Reason
+from ..reasons import DECLINES, AckAnswer, Reason, Status
+from ..rules import history
+from . import attempt_documents
 from .job_files import CREATE_TRIES, JobFiles, encode, reference
 
 
@@ -33,12 +37,12 @@ class Mark:
 
 
 def write_ack(files: JobFiles, ack: AckDocument) -> bool:
-    """Write an execution's acknowledgement; True if it is the one that counts, False if another driver's does.
+    """Write an execution's acknowledgement; True if this one counts, False if another driver was first.
 
     Raises:
-        InvalidStateError: it is of another job, or its parts do not fit together; nothing was written.
-        DocumentError: the one that is there cannot be read.
-        OutcomeUnknownError: whether it landed is not known; delete nothing.
+        InvalidStateError: the acknowledgement is of another job, or contradicts itself; nothing was written.
+        DocumentError: the existing marker cannot be read.
+        OutcomeUnknownError: the acknowledgement may or may not have landed; delete nothing.
     """
     check_job(files, ack)
     check_whole(ack)
@@ -50,7 +54,7 @@ def write_ack(files: JobFiles, ack: AckDocument) -> bool:
         try:
             return files.read(AckDocument, key)[0].run == ack.run
         except GoneError:
-            continue  # a cleaner came between; the head will say what a new one is worth
+            continue  # a cleaner deleted it in between; the head decides whether a new one counts
     raise InvalidStateError(
         "the marker of this acknowledgement vanishes each time it is written; look for what deletes it",
         key=files.full(key),
@@ -58,10 +62,10 @@ def write_ack(files: JobFiles, ack: AckDocument) -> bool:
 
 
 def write_decline(files: JobFiles, decline: DeclineDocument) -> None:
-    """Write an execution's decline; only the first of an execution stays (semantics D1).
+    """Write an execution's decline; only the first one counts (semantics D1).
 
     Raises:
-        InvalidStateError: it is of another job, or gives a reason that is no stage's to give.
+        InvalidStateError: the decline is of another job, or a stage may not give its reason.
     """
     check_job(files, decline)
     if decline.reason not in DECLINES:
@@ -74,10 +78,10 @@ def write_decline(files: JobFiles, decline: DeclineDocument) -> None:
 
 
 def check_job(files: JobFiles, document: AckDocument | DeclineDocument) -> None:
-    """Refuse what belongs to another job, before anything is written (semantics A3, D1).
+    """Refuse a document of another job, before anything is written (semantics A3, D1).
 
     Raises:
-        InvalidStateError: it does.
+        InvalidStateError: the document belongs to another job.
     """
     if document.job != files.job:
         raise InvalidStateError(
@@ -89,10 +93,10 @@ def check_job(files: JobFiles, document: AckDocument | DeclineDocument) -> None:
 
 
 def check_whole(ack: AckDocument) -> None:
-    """Check that an acknowledgement holds each subtask once, and no file that belongs to none of its outputs (A1).
+    """Check that an acknowledgement holds each subtask and output once, and only files of its outputs (semantics A1).
 
     Raises:
-        InvalidStateError: it does not, or names an output twice.
+        InvalidStateError: the check fails.
     """
     ids = [output.id for output in ack.outputs]
     problem = None
@@ -112,7 +116,7 @@ def check_whole(ack: AckDocument) -> None:
 
 
 def judge(head: Head, pending: PendingDocument | None, document: AckDocument) -> AckAnswer:
-    """Say what an acknowledgement means, from the head alone (semantics A2, A3, W4).
+    """Answer an acknowledgement, from the head alone (semantics A2, A3, W4).
 
     Args:
         head: read after the marker was written.
@@ -130,10 +134,10 @@ def judge(head: Head, pending: PendingDocument | None, document: AckDocument) ->
 
 
 def read_ack(files: JobFiles, stage: str, execution: Execution, epoch: str | None = None) -> AckDocument:
-    """Read the marker of an execution, without its further parts; `epoch`, if given, is whose it has to be.
+    """Read the marker of an execution, without its further parts; it has to be of `epoch`, if that is given.
 
     Raises:
-        GoneError: it has not acknowledged.
+        GoneError: the execution has not acknowledged.
         DocumentError: the marker is broken, of another job, or names another stage, execution or epoch.
     """
     key = layout.ack(execution.home, stage, execution.token)
@@ -175,7 +179,7 @@ def subtasks_of(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
 
 
 def marks(files: JobFiles, homes: Iterable[int], kind: str) -> set[Mark]:
-    """List which executions have acknowledged or declined, by names alone: one listing a home."""
+    """List the markers of a kind by name, without reading them: one listing for each home."""
     found = set()
     for home in sorted(set(homes)):
         prefix = f"{layout.folder(home)}{kind}/"
@@ -186,7 +190,7 @@ def marks(files: JobFiles, homes: Iterable[int], kind: str) -> set[Mark]:
 
 
 def marked(files: JobFiles, executions: Mapping[str, Execution], kind: str) -> frozenset[str]:
-    """Give the stages whose executions have a marker of a kind (`acks`, `declines`, …): one listing a home."""
+    """Give the stages whose executions have a marker of a kind (`acks`, `declines`, …): one listing for each home."""
     found = marks(files, {execution.home for execution in executions.values()}, kind)
     return frozenset(uid for uid, execution in executions.items() if Mark(uid, execution.token) in found)
 
@@ -211,7 +215,7 @@ def read_decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDo
 def why_declined(files: JobFiles, stage: str, execution: Execution) -> tuple[Reason, str] | None:
     """Give the reason and the root cause of an execution's decline, None if there is none.
 
-    One that cannot be read has declined all the same: nothing may wait for it.
+    A decline that cannot be read counts all the same: nothing may wait for its execution.
     """
     try:
         found = read_decline(files, stage, execution)
@@ -224,7 +228,7 @@ MARKER_BYTES = MAX_MARKER_BYTES
 """Size above which the subtasks of an acknowledgement go into parts."""
 
 PART_BYTES = MAX_MARKER_BYTES * 3 // 4
-"""Size that a part aims at: below the cap with room for what surrounds the subtasks."""
+"""Target size of a part: below the cap, with room for the JSON around the subtasks."""
 
 _AROUND_HANDLE = 110
 """Bytes of JSON around a file's path, checksums and output: field names, quotes, the size in digits."""
@@ -233,10 +237,10 @@ _AROUND_SUBTASK = 48
 
 
 def split(files: JobFiles, ack: AckDocument) -> AckDocument:
-    """Give the marker of an acknowledgement; where the whole is too large for it, its parts are written first.
+    """Make the marker of an acknowledgement; if it would be too large, write the subtasks as parts first.
 
     Raises:
-        InvalidStateError: what it holds is no JSON.
+        InvalidStateError: a value in the acknowledgement is not JSON.
     """
     if len(encode(ack)) <= MARKER_BYTES:
         return ack
@@ -244,7 +248,7 @@ def split(files: JobFiles, ack: AckDocument) -> AckDocument:
 
 
 def joined(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
-    """Stream what an acknowledgement holds, from its marker and its parts.
+    """Stream an acknowledgement's subtasks, from its marker and its parts.
 
     Raises:
         GoneError: a part is missing.
@@ -265,7 +269,7 @@ def _write_parts(files: JobFiles, ack: AckDocument) -> Iterator[DocumentRef]:
     for number, subtasks in enumerate(_chunks(ack.subtasks)):
         data = encode(AckPart(job=ack.job, token=ack.token, run=ack.run, subtasks=tuple(subtasks)))
         key = layout.ack_part(ack.checkpoint, ack.stage, ack.token, ack.run, number)
-        # The name holds the driver's own id, so one that is there already is this driver's, sent twice.
+        # The name holds the driver's own id, so an existing object is this driver's, sent twice.
         files.create_bytes(key, data)
         yield reference(key, data)
 
@@ -285,7 +289,7 @@ def _chunks(subtasks: Iterable[SubtaskAck]) -> Iterator[list[SubtaskAck]]:
 
 
 def _pieces(subtask: SubtaskAck) -> Iterator[tuple[SubtaskAck, int]]:
-    """Cut a subtask where its files alone would be too large for one part."""
+    """Cut a subtask whose files are too large for one part."""
     handles: list[StateHandle] = []
     size = _AROUND_SUBTASK
     for handle in subtask.handles:
@@ -304,3 +308,40 @@ def _texts(handle: StateHandle) -> tuple[str, ...]:
 
 def _json_bytes(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode())
+
+
+# Counts the stages that had acknowledged in an attempt that ends without completing (semantics O1, D2, S1, C2).
+#
+# Decisions often end an attempt without looking at its markers: at its timeout, when the DAG is paused, when another
+# attempt completes. So the process that swaps counts the markers, if the decision has not.
+
+
+log = logging.getLogger("airflow_cairn")
+
+
+def counted(files: JobFiles, old: Head, new: Head) -> Head:
+    """Add to `new` the number of stages that had acknowledged in each attempt that fails in it.
+
+    Costs a listing for each checkpoint that is the home of such an attempt's executions. The number is only shown to
+    users: if the markers cannot be listed, the end is recorded without it.
+    """
+    for entry in old.pending:
+        ended = new.ended_by_id(entry.id)
+        if ended is not None and ended.status is Status.FAILED and ended.acks == 0:
+            found = _acknowledged(files, entry)
+            new = history.with_ended(new, replace(ended, acks=found)) if found else new
+    return new
+
+
+def _acknowledged(files: JobFiles, entry: PendingEntry) -> int:
+    try:
+        document = attempt_documents.read(files, entry)
+        return len(marked(files, document.executions, "acks"))
+    except CairnError as error:
+        log.warning(
+            "the stages that had acknowledged in checkpoint %d of job %s cannot be counted: %s",
+            entry.id,
+            files.job,
+            error,
+        )
+        return 0

@@ -1,34 +1,37 @@
-"""The document of an attempt: in its entry in the head while it is pending and small, otherwise an object of its own.
+"""The document of an attempt: inside its entry in the head while it is pending and small, otherwise its own object.
 
-Held in the head it costs no request of its own, neither to write nor to read. It lies there only while the attempt is
-pending. Before a swap that ends the attempt without completing it, the process that swaps sets it aside: writes it as
-the object that a large one is from the start. So what ended attempts lend, and notices need, is always an object, and
-the head does not grow with its history.
+In the head the document costs no extra request, neither to write nor to read. Before a swap that ends the attempt
+without completing it, the swapping process writes the document as an object, which a large document is from the start.
+So documents of ended attempts, which later attempts and notices need, are always objects, and the head does not grow
+with its history.
 
-Order of an end: the object, then the swap. A crash between the two leaves the attempt pending, and an object that the
-cleaner keeps as long as it is pending, and takes once it has completed. The process that ends it then finds the same
-content.
+The object is written before the swap. A crash between the two leaves the attempt pending, and an object that the
+cleaner keeps while the attempt is pending, and deletes once it has completed. The process that ends the attempt later
+finds the same content.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable
 
 from ...storage.errors import DocumentError, GoneError
 from ..documents import codec, layout
-from ..documents.attempt import Execution, PendingDocument
+from ..documents.attempt import Execution, HookAnswer, HookAnswersDocument, HooksRef, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
+from ..documents.strict_json import Json
 from ..errors import InvalidConfigError
 from ..reasons import Status
 from .job_files import JobFiles, encode
 
 MAX_HELD_BYTES = 16 * 1024
-"""Of one document that the head holds, as JSON: about 100 stages."""
+"""Largest document that the head holds, as JSON: about 100 stages."""
 
 MAX_HELD = 4
-"""Documents that the head holds at once. With more pending, later ones are objects, so that no swap of the head carries
-more than 64 KiB of them."""
+"""Documents that the head holds at once. If more are pending, the others are objects, so that no swap of the head
+carries more than 64 KiB of documents."""
 
 LEVELS_ABOVE = 3
 """Levels of nesting above a document that the head holds: the head, its pending entries, the entry."""
@@ -39,23 +42,23 @@ class AttemptDocuments:
 
     Args:
         files: the job's files.
-        held: gives the document of an attempt by its token, where a head that this process knows holds it.
+        held: gives the document of an attempt by its token, if a head that this process knows holds it.
     """
 
     def __init__(self, files: JobFiles, held: Callable[[str], PendingDocument | None]) -> None:
         self._files = files
         self._held = held
         self._last: dict[str, PendingDocument] = {}
-        """The document read last, by its token: made once, it is not read twice. Which one counts, the head says."""
+        """The document read last, by its token: documents never change, so none is read twice in a row."""
 
     def of(self, entry: PendingEntry | EndedEntry) -> PendingDocument:
-        """Read what an attempt expects (or expected).
+        """Read the document of an attempt.
 
         Raises:
-            GoneError: the attempt is past and cleaned.
-            DocumentError: the document is broken, or another checkpoint's.
+            GoneError: the attempt has ended, and a cleaner has deleted its document.
+            DocumentError: the document is broken, or of another checkpoint.
         """
-        # One look: a driver's threads ask the same coordinator, and another may put its document there meanwhile.
+        # Read once: a driver's threads share the coordinator, and another thread may replace the document here.
         known = self._last.get(entry.token)
         if known is not None:
             return known
@@ -65,7 +68,7 @@ class AttemptDocuments:
         return document
 
     def readable(self, entry: PendingEntry | EndedEntry | None) -> PendingDocument | None:
-        """Read the document of an attempt; one that is gone or broken lends nothing to the next."""
+        """Read the document of an attempt; None where it is gone or broken."""
         try:
             return self.of(entry) if entry is not None else None
         except (GoneError, DocumentError):
@@ -99,10 +102,10 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
 
 
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:
-    """Give what the entry of a new attempt is to hold: its document, or None once that is an object of its own.
+    """Write the document of a new attempt as an object and return None; return a small one for the head's entry.
 
     Raises:
-        InvalidStateError: it is too large or nested too deeply to be read back.
+        InvalidStateError: the document is too large or nested too deeply to be read back.
     """
     data = encode(document)
     held = sum(entry.document is not None for entry in head.pending)
@@ -121,16 +124,16 @@ def _fits_below(data: bytes) -> bool:
 
 
 def read(files: JobFiles, entry: PendingEntry | EndedEntry, held: PendingDocument | None = None) -> PendingDocument:
-    """Give what an attempt expects (or expected): one read, where the head does not hold it.
+    """Read the document of an attempt: one request, unless the head holds it.
 
     Args:
         files: the job's files.
         entry: the attempt.
-        held: the document of an attempt that has ended, where the caller knows a head that held it.
+        held: the document of an ended attempt, if the caller knows a head that held it.
 
     Raises:
-        GoneError: the attempt is past and cleaned.
-        DocumentError: the document is broken, or another checkpoint's.
+        GoneError: the attempt has ended, and a cleaner has deleted its document.
+        DocumentError: the document is broken, or of another checkpoint.
     """
     key = layout.HEAD
     document = entry.document if isinstance(entry, PendingEntry) else held
@@ -149,14 +152,52 @@ def read(files: JobFiles, entry: PendingEntry | EndedEntry, held: PendingDocumen
 
 
 def set_aside(files: JobFiles, old: Head, new: Head) -> None:
-    """Write the documents that `old` holds of attempts that end in `new` without completing; then `new` may be swapped.
+    """Write, before the swap, the documents in `old` of attempts that end in `new` without completing.
 
-    The epoch's next attempt is made from it (semantics F2, D5), a notice needs it to find what was staged (D4), and
-    users ask what was missing (O1), until the cleaner takes it. Where `new` is not swapped in after all, the object
-    does no harm.
+    The epoch's next attempt is made from the document (semantics F2, D5), notices find staged committables by it (D4),
+    and users look up missing stages in it (O1), until the cleaner deletes it. If `new` is not swapped in after all, the
+    object does no harm.
     """
     for entry in old.pending:
         ended = new.ended_by_id(entry.id)
         if entry.document is not None and ended is not None and ended.status is not Status.COMPLETED:
-            # A failed condition means that another process has written it: the content is the same.
+            # A failed condition means that another process has written the same content.
             files.create(layout.pending(entry.id, entry.token), entry.document)
+
+
+# Answers of an attempt's master hooks, as a document that is created once (semantics T7).
+
+
+def hooks_missing(files: JobFiles, ref: HooksRef | None) -> tuple[str, ...]:
+    """Give the hooks that have not answered: all or none. Costs one request; none for a job without hooks."""
+    return () if ref is None or files.has(layout.hook_answers(ref.home, ref.token)) else ref.names
+
+
+def read_hook_answers(files: JobFiles, ref: HooksRef) -> tuple[HookAnswer, ...]:
+    """Read the answers of the hooks; hooks with nothing to keep have none.
+
+    Raises:
+        GoneError: the hooks have not answered.
+        DocumentError: the answers cannot be read, or are those of other hooks.
+    """
+    key = layout.hook_answers(ref.home, ref.token)
+    document, _ = files.read(HookAnswersDocument, key)
+    if document.token != ref.token or document.hooks != ref.names:
+        raise DocumentError("the document holds the answers of other hooks", key=files.full(key))
+    for answer in document.answers:
+        answered_state(answer, key=files.full(key))
+    return document.answers
+
+
+def answered_state(answer: HookAnswer, *, key: str) -> Json | bytes:
+    """Give a hook's answer as the hook gave it.
+
+    Raises:
+        DocumentError: its bytes are not base64.
+    """
+    if answer.data is None:
+        return answer.value
+    try:
+        return base64.b64decode(answer.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise DocumentError(f"the bytes of the hook {answer.name} are no base64: {error}", key=key) from error

@@ -1,4 +1,4 @@
-"""Keeps which epochs have completed when a head forgets them, so that none is ever folded in twice (semantics T9)."""
+"""Lists of completed epochs that the history has forgotten, so that no epoch is ever folded in twice (semantics T9)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import heapq
 import logging
 import re
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -13,25 +14,25 @@ from itertools import groupby
 from math import isqrt
 
 from ...storage.errors import DocumentError, GoneError
-from ..decisions import epoch as epochs
-from ..decisions.history import forgotten
 from ..documents import layout
 from ..documents.attempt import DocumentRef, EpochCompletedDocument
 from ..documents.head import CompletedNote, Head, Segment
 from ..errors import CompletedEpochsLostError
+from ..rules import history as epochs
+from ..rules.history import forgotten
 from . import jsonl, newer_documents
 from .job_files import JobFiles
 from .jsonl import Spool
 
 
 def keep(old: Head, new: Head) -> Head:
-    """Give `new` with what it would no longer remember in its list of completed epochs; pure.
+    """Add completed epochs that `new` would forget to its list of completed epochs; pure.
 
-    Called before a decision asks `new` whether an epoch has completed, and before it is written.
+    Called before a decision asks `new` whether an epoch has completed, and before `new` is written.
 
     Args:
         old: a version of the head as it was read.
-        new: what is to follow it.
+        new: the version after it.
     """
     return remembering(new, forgotten(old, new))
 
@@ -39,15 +40,15 @@ def keep(old: Head, new: Head) -> Head:
 log = logging.getLogger("airflow_cairn")
 
 MAX_NOTED = 100
-"""Epochs in the head's own list; one more makes a segment of the oldest of them."""
+"""Epochs in the head's own list; one more moves the oldest of them into a segment."""
 
 RECENT = 10_000
-"""Epochs in the recent segment, before it is joined with the old one."""
+"""Epochs in the recent segment; with more it is joined with the old one."""
 
 _LINE = re.compile(rb'\A\["([0-9a-f]{32})","([0-9]{12})","([0-9a-f]{8})"\]\Z')
 
 _LINE_BYTES = 63
-"""Of a line, its end included."""
+"""Bytes of a line, line break included."""
 
 _HASHES = 1 << 128
 
@@ -56,11 +57,11 @@ _Entry = tuple[str, int]
 
 
 def remembering(head: Head, forgotten: dict[str, int]) -> Head:
-    """Give a head with what its history no longer says in its list; pure.
+    """Add epochs to a head's list of completed epochs; pure.
 
     Args:
-        head: what is to be swapped in.
-        forgotten: epochs that it would forget, each with its checkpoint.
+        head: the version to be swapped in.
+        forgotten: epochs that its history forgets, each with its checkpoint.
     """
     if not forgotten:
         return head
@@ -69,20 +70,21 @@ def remembering(head: Head, forgotten: dict[str, int]) -> Head:
 
 
 def move_to_segment(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str]) -> Head:
-    """Give `new` with its list moved into a segment, if the list is full; the segment is written by then.
+    """Write a full list as a segment, and give `new` with the segment in place of the list.
 
-    A tenth of the list stays, the newest, so that the cleaners that follow still see in the head which epochs are done.
+    The newest tenth of the list stays, so that cleaners still find newly completed epochs in the head.
 
-    The first version that is written also says which notes of version 0.1 count: those of ids handed out by then.
+    The first version that this release writes also fixes which notes of version 0.1 count: those of ids handed out by
+    then.
 
     Args:
         files: the job's files.
-        old: the version that `new` is to follow; its next id's folder takes the segment.
-        new: what is to be swapped in.
+        old: the version before; the segment is written into its next id's folder.
+        new: the version to be swapped in.
         new_token: makes the token of this write.
 
     Raises:
-        OutcomeUnknownError: whether the segment was written is not known.
+        OutcomeUnknownError: the segment may or may not have been written.
     """
     if new.notes_below is None:
         new = replace(new, notes_below=old.next_id)
@@ -94,18 +96,18 @@ def move_to_segment(files: JobFiles, old: Head, new: Head, new_token: Callable[[
     try:
         written = _write(files, old, noted, joined, new_token)
     except CompletedEpochsLostError as error:
-        # What runs has to complete all the same, so the list gets a segment of its own.
+        # Running epochs have to complete all the same, so the list gets its own segment.
         log.warning("The list of completed epochs is not joined with the older ones. %s", error)
         kept, written = new.segments, _write(files, old, noted, (), new_token)
     return replace(new, noted=stay, segments=(*kept, written))
 
 
 def where_is(files: JobFiles, head: Head, epoch: str) -> epochs.EpochPlace:
-    """Say where an epoch is, however long ago it completed; see `decisions.epoch.where_is`.
+    """Find an epoch's place, however long ago it completed; see `history.where_is`.
 
     Raises:
-        CompletedEpochsLostError: it is not known, because a list of completed epochs is lost.
-        InvalidNameError: what is asked for is no name of an epoch (semantics W1).
+        CompletedEpochsLostError: a list of completed epochs is lost, so the answer is unknown.
+        InvalidNameError: `epoch` is not a valid name of an epoch (semantics W1).
     """
     return epochs.where_is(head, epoch, lambda: find(files, head, epoch))
 
@@ -126,7 +128,7 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
     lost: CompletedEpochsLostError | None = None
     for segment in reversed(head.segments):
         try:
-            found = _look_up(files, segment, name)
+            found = _look_up(files, head, segment, name)
         except CompletedEpochsLostError as error:
             lost = error
             continue
@@ -140,13 +142,13 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
         return None
     noted = _note(files, epoch)
     if noted is not None and noted >= bound:
-        newer_documents.log_that_it_runs_again(epoch, noted)
+        newer_documents.log_rerun(epoch, noted)
         return None
     return noted
 
 
 def _note(files: JobFiles, epoch: str) -> int | None:
-    """Read the note of version 0.1, one object for each completed epoch; it is written no longer (semantics C5)."""
+    """Read the note that version 0.1 wrote as an object for each completed epoch (semantics C5)."""
     try:
         return files.read(EpochCompletedDocument, layout.epoch_completed(epoch))[0].checkpoint
     except GoneError:
@@ -154,17 +156,17 @@ def _note(files: JobFiles, epoch: str) -> int | None:
 
 
 def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:
-    """Check the lists that the head names: there, of the right size and, if deep, unaltered (semantics W9).
+    """Check that the lists of the head exist, have the right size and, if deep, are unaltered (semantics W9).
 
     Returns:
-        The problem of each that is damaged, by its key.
+        The problem of each damaged list, by its key.
     """
     found: dict[str, str] = {}
     for segment in head.segments:
         ref = segment.document
         try:
             if deep:
-                for _ in _entries(files, segment):
+                for _ in _entries(files, head, segment):
                     pass
             elif files.stat(ref.key).size_bytes != ref.size_bytes:
                 found[ref.key] = "it is of another size"
@@ -182,8 +184,8 @@ def _write(
     joined: tuple[Segment, ...],
     new_token: Callable[[], str],
 ) -> Segment:
-    """Write a segment of what the head's list held, and of those that it is joined with."""
-    entries = [_sorted(noted), *(_entries(files, each) for each in joined)]
+    """Write a segment of the head's list, joined with older segments."""
+    entries = [_sorted(noted), *(_entries(files, old, each) for each in joined)]
     key = layout.completed_epochs(old.next_id, new_token())
     with Spool() as spool:
         epochs = 0
@@ -196,7 +198,7 @@ def _write(
 
 
 def _to_join(segments: tuple[Segment, ...], count: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-    """Say which segments stay, and which the list is joined with; two are left at most."""
+    """Choose the segments that stay, and those to join with the list; at most two are left."""
     if not segments:
         return (), ()
     if segments[-1].epochs + count <= RECENT:
@@ -230,25 +232,25 @@ def _entry(raw: bytes, *, key: str) -> _Entry:
     return match[1].decode(), int(match[2])
 
 
-def _entries(files: JobFiles, segment: Segment) -> Iterator[_Entry]:
+def _entries(files: JobFiles, head: Head, segment: Segment) -> Iterator[_Entry]:
     key = files.full(segment.document.key)
     try:
         for raw in jsonl.read(files, segment.document, "the list of completed epochs"):
             yield _entry(raw, key=key)
     except (GoneError, DocumentError) as error:
-        raise _lost(files, segment.document, error) from error
+        raise _lost(files, head, segment.document, error) from error
 
 
-def _look_up(files: JobFiles, segment: Segment, name: str) -> int | None:
-    """Read where the name must be: hashes are spread evenly, so the place is nearly known."""
+def _look_up(files: JobFiles, head: Head, segment: Segment, name: str) -> int | None:
+    """Look a name up by interpolation: hashes are spread evenly, so its place is nearly known."""
     ref, count = segment.document, segment.epochs
     if ref.size_bytes != count * _LINE_BYTES:
-        raise _lost(files, ref, DocumentError("its size does not fit its lines", key=files.full(ref.key)))
+        raise _lost(files, head, ref, DocumentError("its size does not fit its lines", key=files.full(ref.key)))
     place = int(name, 16) * count // _HASHES
     around = 2 * isqrt(count) + 32  # four times what hashes deviate by, so a second read is rare
     while True:
         first, last = max(0, place - around), min(count, place + around)
-        found = _range(files, ref, first, last)
+        found = _range(files, head, ref, first, last)
         begins = first == 0 or found[0][0] <= name
         ends = last == count or found[-1][0] >= name
         if begins and ends:
@@ -256,7 +258,7 @@ def _look_up(files: JobFiles, segment: Segment, name: str) -> int | None:
         around *= 8
 
 
-def _range(files: JobFiles, ref: DocumentRef, first: int, last: int) -> list[_Entry]:
+def _range(files: JobFiles, head: Head, ref: DocumentRef, first: int, last: int) -> list[_Entry]:
     key = files.full(ref.key)
     try:
         data = files.read_range(ref.key, first * _LINE_BYTES, (last - first) * _LINE_BYTES)
@@ -267,15 +269,18 @@ def _range(files: JobFiles, ref: DocumentRef, first: int, last: int) -> list[_En
             raise DocumentError("the list of completed epochs is out of order", key=key)
         return found
     except (GoneError, DocumentError) as error:
-        raise _lost(files, ref, error) from error
+        raise _lost(files, head, ref, error) from error
 
 
-def _lost(files: JobFiles, ref: DocumentRef, error: Exception) -> CompletedEpochsLostError:
+def _lost(files: JobFiles, head: Head, ref: DocumentRef, error: Exception) -> CompletedEpochsLostError:
+    dag_id = files.job if head.owner is None else head.owner.dag_id
+    again = shlex.join(("airflow", "dags", "trigger", dag_id, "--conf", '{"cairn": {"read_again": true}}'))
     return CompletedEpochsLostError(
         f"the list of completed epochs is missing or altered, so it is not known whether a run of long ago has "
-        f"completed: {error}. Put the object back from a backup or a bucket version. A run that has certainly not "
-        'completed may be triggered with the conf {"cairn": {"read_again": true}}. If the object cannot be had back, '
-        f"take a savepoint of {files.job} and start a job of another name from it by `cairn resume NEW --from FOLDER`: "
+        f"completed: {error}. Put the object back from a backup or a bucket version. Until then `{again}` makes a run "
+        "that goes on all the same, in place of one that has certainly not completed. If the object cannot be had "
+        f"back, take a savepoint of {files.job} and start a job of another name from it by `cairn resume NEW "
+        f"--from FOLDER {files.storage_option}`: "
         "that one knows of no runs of long ago, so do not clear them",
         job=files.job,
         key=files.full(ref.key),

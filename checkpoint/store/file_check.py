@@ -1,11 +1,11 @@
-"""Is a file that a checkpoint names still there, and unaltered (semantics R1, W9)?
+"""Checks that the files of a checkpoint exist and are unaltered (semantics R1, W9).
 
-The store's etag is the fast path: a listing shows it, a thousand files a request. A copy may have another etag, so one
-that differs proves nothing: the checksum that was recorded when the file was written decides. The store's own answer is
-taken first; where that differs too, or there is none, the file is read. So a file is called altered only after its
-bytes were looked at, except one of version 0.1, of which nothing but the etag is known.
+The store's etag is the fast path: a listing shows it, for a thousand files a request. A copy may have another etag, so
+a different one proves nothing: the checksum that was recorded when the file was written decides. The store's checksum
+is compared first; if that differs too, or the store has none, the file is read. So a file is called altered only after
+its bytes were read, except a file of version 0.1, of which only the etag is known.
 
-What has changed on the medium behind the store's back changes no etag. Only reading shows it: `deep`.
+A byte that flips on the medium changes no etag; only reading the file shows it (`deep`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from ..documents.acknowledgement import StateHandle
 from .job_files import JobFiles
 
 THREADS = 8
-"""Files that are asked for, or read, at once."""
+"""Files that are looked up, or read, at once."""
 
 FOLDERS = 8
-"""Folders that are listed one after the other; files in more are looked up by one listing over all that lies between.
-"""
+"""Folders that are listed one by one; for files in more folders one listing covers all keys from first to last."""
 
 PAGE = 1_000
 """Objects that one request lists."""
@@ -33,11 +32,11 @@ GONE = "it is gone"
 
 
 class FileCheck:
-    """Checks files of one job: those whose etag has changed, or deep, every one.
+    """Checks files of one job.
 
     Args:
         files: the job's.
-        deep: read each file.
+        deep: read every file, not only those whose etag has changed.
         on_checked: called with each file that has been checked.
     """
 
@@ -48,17 +47,17 @@ class FileCheck:
         self._deep = deep
         self._on_checked = on_checked
         self.unknown = 0
-        """Of a deep check, the files of which no checksum is known: a byte that flipped on the medium is not found."""
+        """Files of a deep check without a known checksum: a byte that flipped on the medium is not found in them."""
 
     def damaged(self, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
-        """Yield the files that are gone or altered, each with what is wrong.
+        """Yield the files that are gone or altered, each with its problem.
 
-        Files are looked up by listing the checkpoint folders that they lie in, or all folders of the job in one go
-        where a stage has files in many: one request a thousand objects. A file that the listing lacks is
-        asked for once more by name (semantics R1: a 404 that a listing confirms).
+        Files are looked up by listing their checkpoint folders, or all folders of the job in one go if the files are in
+        many: one request for a thousand objects. A file that the listing lacks is looked up once more by name
+        (semantics R1: a 404 that a listing confirms).
 
         Raises:
-            UnavailableError: the store could not be asked.
+            UnavailableError: the store did not answer.
             ForbiddenError: the store refused to answer.
         """
         by_folder: dict[str, list[StateHandle]] = {}
@@ -93,9 +92,9 @@ class FileCheck:
             yield from self._each(self._altered, doubtful)
 
     def _listed(self, folders: list[str]) -> Iterator[ObjectStat]:
-        """List one folder, or all that lies from the first of several to the last of them.
+        """List one folder, or all keys from the first of several folders to the last.
 
-        Where that is more than a request for each folder shows, the rest is listed folder by folder.
+        After as many pages as there are folders, the rest is listed folder by folder.
         """
         if len(folders) == 1:
             yield from self._files.listing(folders[0])
@@ -135,7 +134,7 @@ class FileCheck:
                 problem = _differs(handle, found)
                 if problem is not None:
                     return problem
-                # The etag says that it was not written anew, so the store's checksum is that of what was written.
+                # The etag shows that the file was not written again, so the store's checksum is the original one.
                 expected = found.checksum
             if expected is None:
                 self.unknown += 1
@@ -146,10 +145,10 @@ class FileCheck:
 
 
 def altered(files: JobFiles, handle: StateHandle) -> str | None:
-    """Say how a file differs from what was written, whatever its etag is now; None if it does not.
+    """Say how a file differs from its written content, whatever its etag is now; None if it does not.
 
     Raises:
-        UnavailableError: the store could not be asked.
+        UnavailableError: the store did not answer.
         ForbiddenError: the store refused to answer.
     """
     try:
@@ -157,14 +156,14 @@ def altered(files: JobFiles, handle: StateHandle) -> str | None:
         expected = known(handle)
         if expected is None or found.etag == handle.checksum or found.size_bytes != handle.size_bytes:
             return _differs(handle, found)
-        # A store may record a wrong checksum of a copy in parts (versitygw 1.8: measured), so its no is not enough.
+        # A store may have a wrong checksum of a multipart copy (versitygw 1.8: measured), so the file is read, too.
         return None if found.checksum == expected else _read(files, handle, expected)
     except GoneError:
         return GONE
 
 
 def known(handle: StateHandle) -> str | None:
-    """Give the checksum of a file's content; None where nothing but its etag is known (version 0.1)."""
+    """Give the checksum of a file's content; None where only its etag is known (version 0.1)."""
     return handle.content or (handle.checksum if is_checksum(handle.checksum) else None)
 
 

@@ -1,14 +1,14 @@
 """The head of a job, and the loop that changes it: read, decide, write if unchanged (semantics W2, T6, D3).
 
-A decision is computed on one version and lands only if that version is still the newest, so nothing slips in between.
+A decision is computed on one version and lands only if that version is still the newest, so no change slips in between.
 
-**Which version is fresh enough.** A version that this process knows may be outdated. A decision that changes something
-needs no other: the swap itself shows that the version was the newest. A decision that changes nothing counts only on a
-version that was read in this call, and one that fails only if that version is still the newest. Otherwise the newest is
-read, and the decision is made again.
+**Freshness.** The version that this process knows may be outdated. A decision that changes the head may use it: the
+swap shows whether it was the newest. A decision that changes nothing counts only on a version that was read during the
+call, and an error counts only if its version is still the newest. Otherwise the loop reads the newest version and
+decides again.
 
-A lost answer is settled by the head's own log of write ids: ours in it means that it landed, however many swaps came
-after. Where the log has moved past it, the decision is simply made again: every decision recognises its own outcome.
+**Lost answers.** The head keeps a log of write ids. If ours is in it, the swap has landed, however many swaps came
+after. If the log has moved past it, the decision is made again: every decision recognises its own outcome.
 """
 
 from __future__ import annotations
@@ -22,38 +22,42 @@ from ...storage.port import ConditionFailed
 from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head
+from ..documents.invariants import check_invariants
 from ..errors import HeadLostError, InvalidStateError, TooMuchContentionError
+from ..rules import savepoint_entries
+from ..rules.history import bounded
 from ..runtime import Runtime
+from . import acks, attempt_documents, completed_epochs
 from .job_files import JobFiles, encode
 
 R = TypeVar("R")
 
 BeforeSwap = Callable[[Head, Head, int], Head]
-"""Takes the version decided on, the decided one and the time in milliseconds; gives what is to be swapped in, once all
-that must be in the store before it is. Called again for each version."""
+"""Takes the version decided on, the decided one and the time in milliseconds; writes all objects that must be in the
+store before the swap, and returns the head to swap in. Called again for each version."""
 
 AfterSwap = Callable[[Head, Head], None]
-"""Takes the version decided on and the one that this process has put in its place. Called at most once for each version
-of the head, by the process whose swap it was; not at all where that process dies before, or never learns that its swap
-has landed. It must not raise: the swap cannot be taken back."""
+"""Takes the version decided on and the one that this process has swapped in. Called at most once for each version, by
+the process whose swap it was; not at all if that process dies before, or never learns that its swap has landed. Must
+not raise: the swap cannot be taken back."""
 
 MAX_TRIES = 64
-"""Versions of the head that one change may lose against before it gives up."""
+"""Versions of the head against which one change may lose before it raises."""
 
 RESENDS = 8
-"""How often one version may be sent while its answers are lost; the store has its own patience below each."""
+"""Times that one version is sent while its answers are lost; the store retries below each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[R]):
-    """What to answer and, where something is to change, the head that says so."""
+    """A decision's result and, if the head has to change, the new head."""
 
     result: R
     head: Head | None = None
 
 
 def changed(before: Head, after: Head) -> Head | None:
-    """Give `after` for a decision if it differs from what was decided on, and None where nothing is to change."""
+    """Give the head for a decision: `after` if it differs from `before`, else None."""
     return after if after != before else None
 
 
@@ -75,9 +79,9 @@ class HeadStore:
         self._before_swap = before_swap
         self._after_swap = after_swap
         self._last: _Version | None = None
-        """What this process has read or written last; it decides nothing by itself."""
+        """The version that this process has read or written last; it may be outdated."""
         self._own = False
-        """Whether `_last` is what this process wrote."""
+        """Whether this process wrote `_last`."""
 
     def load(self) -> Head:
         """Read the head; a job that never ran has an empty one.
@@ -90,16 +94,16 @@ class HeadStore:
 
     @property
     def revision(self) -> int:
-        """Of the version that this process knows; 0 if it knows none, or there is none."""
+        """Revision of the version that this process knows; 0 if it knows none, or there is none."""
         return self._last.head.revision if self._last is not None else 0
 
     @property
     def known(self) -> Head | None:
-        """The version that this process knows, where an outdated one does no harm; None: it knows none."""
+        """The version that this process knows, for uses where an outdated one does no harm; None: it knows none."""
         return self._last.head if self._last is not None else None
 
     def has_changed(self) -> bool:
-        """Tell whether there is another version than the one that this process knows; one request (semantics W2).
+        """Tell whether the head differs from the version that this process knows; one request (semantics W2).
 
         Raises:
             DocumentError: it is broken, foreign or of an unknown format.
@@ -109,14 +113,14 @@ class HeadStore:
         return before is None or self._load().etag != before.etag
 
     def ensure(self) -> None:
-        """Make the first head where the job has none; before that nothing else of the job is written."""
+        """Create the head of a job that has none; it is the first object of a job."""
         self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
 
     def held(self, token: str) -> PendingDocument | None:
-        """Give the document of an attempt that is pending in the version that this process knows, if that holds it.
+        """Give the document of an attempt if the version that this process knows has it pending and holds the document.
 
-        A process that ends an attempt and opens the next in one swap needs it in between. What a document says never
-        changes.
+        A process that ends an attempt and opens the next in one swap needs the document in between. Documents never
+        change.
         """
         known = self._last.head.pending if self._last is not None else ()
         return next((entry.document for entry in known if entry.token == token), None)
@@ -124,15 +128,15 @@ class HeadStore:
     def observe(
         self, look: Callable[[Head, int], R], doubt: Callable[[R], bool] = lambda _: False, *, own: bool = False
     ) -> R:
-        """Look at the head and at what it refers to, without changing anything.
+        """Look at the head and at the objects that it refers to, without changing anything.
 
         Args:
-            look: takes the head and the time in milliseconds; called again where it fails on an outdated head.
-            doubt: tells whether a result (damage found, say) only holds if the head has not changed meanwhile.
-            own: whether the version that this process has just written will do, for a look that is right on any.
+            look: takes the head and the time in milliseconds; called again if it fails on an outdated head.
+            doubt: tells whether a result (such as damage) only holds if the head has not changed during the look.
+            own: accept the version that this process has just written, for a look that is right on any version.
 
         Raises:
-            TooMuchContentionError: the head kept changing under a look that kept failing.
+            TooMuchContentionError: the look kept failing while the head kept changing.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[R]:
@@ -146,27 +150,33 @@ class HeadStore:
             return self._decide(decide, mine, fresh=True)[1]
         return self.update(decide)[1]
 
-    def update(self, decide: Callable[[Head, int], Decision[R]], *, known: bool = False) -> tuple[Head, R]:
+    def update(
+        self, decide: Callable[[Head, int], Decision[R]], *, known: bool = False, waits: bool = True
+    ) -> tuple[Head, R]:
         """Apply one decision, once.
 
         Args:
             decide: takes the head and the time in milliseconds; may read the store; may be called several times, each
-                time on a newer head, and must recognise what it has already achieved.
-            known: begin with the version that this process knows already, which saves a read where the decision lands.
+                time on a newer head, and must recognise its own earlier effect.
+            known: begin with the version that this process knows, which saves a read if the swap lands.
+            waits: wait for a store that refuses the swap, if this role waits at all. False for a role that may lack the
+                right to swap, and can do without.
 
         Returns:
-            The head that the decision left (or found, where it changes nothing), and the decision's result.
+            The head that the decision wrote (or found, if it changes nothing), and the decision's result.
 
         Raises:
             InvariantError: the decision would break the head; nothing was written.
-            TooMuchContentionError: others kept winning; nothing landed.
-            OutcomeUnknownError: the answers were lost; it may have landed.
+            TooMuchContentionError: other processes won each time; nothing landed.
+            OutcomeUnknownError: the answers were lost; the change may have landed.
         """
         if known and self._last is not None:
-            return self._decide(decide, self._last, fresh=False)
-        return self._decide(decide, self._load(), fresh=True)
+            return self._decide(decide, self._last, fresh=False, waits=waits)
+        return self._decide(decide, self._load(), fresh=True, waits=waits)
 
-    def _decide(self, decide: Callable[[Head, int], Decision[R]], version: _Version, *, fresh: bool) -> tuple[Head, R]:
+    def _decide(
+        self, decide: Callable[[Head, int], Decision[R]], version: _Version, *, fresh: bool, waits: bool = True
+    ) -> tuple[Head, R]:
         for _ in range(MAX_TRIES):
             now_ms = self._runtime.now_ms()
             try:
@@ -179,7 +189,7 @@ class HeadStore:
                 version, fresh = newer, True
                 continue
             if decision.head is not None:
-                written = self._swap(version, self._before_swap(version.head, decision.head, now_ms))
+                written = self._swap(version, self._before_swap(version.head, decision.head, now_ms), waits)
                 if written is not None:
                     if self._after_swap is not None:
                         self._after_swap(version.head, written)
@@ -191,31 +201,32 @@ class HeadStore:
             "the head kept changing; nothing was written, try again", job=self._files.job, tries=MAX_TRIES
         )
 
-    def _swap(self, version: _Version, wanted: Head) -> Head | None:
-        """Write `wanted` over `version`; None if another process's version came next."""
+    def _swap(self, version: _Version, wanted: Head, waits: bool) -> Head | None:
+        """Swap in `wanted` for `version`; None if another process's version came next."""
         write_id = self._runtime.new_token()
         head = replace(wanted, revision=version.head.revision + 1, writes=(*version.head.writes, write_id)[-WRITE_LOG:])
         data = self._encoded(head)
         key = self._files.full(layout.HEAD)
+        store = self._files.store if waits else self._files.store.at_once()
         for _ in range(RESENDS):
             try:
                 if version.etag is None:
-                    answer = self._files.store.create(key, data)
+                    answer = store.create(key, data)
                 else:
-                    answer = self._files.store.replace(key, data, expected_etag=version.etag)
+                    answer = store.replace(key, data, expected_etag=version.etag)
             except OutcomeUnknownError as error:
                 now = self._after(error)
                 if write_id in now.head.writes:
                     return head
                 if now.etag != version.etag:
                     return None
-                # No other version came next: ours may still be under way. Sending it again with the same write id is
-                # safe, because at most one of the two finds the old version.
+                # The head is still the old version: our swap may be under way. It is safe to send it again with the
+                # same write id, because at most one of the two finds the old version.
                 continue
             if not isinstance(answer, ConditionFailed):
                 self._last, self._own = _Version(head, answer.etag), True
                 return head
-            # "ConditionFailed" may mean that a client below us sent it twice and the first one won (semantics W2).
+            # "ConditionFailed" may mean that a client below us sent the swap twice and the first won (semantics W2).
             return head if write_id in self._load().head.writes else None
         raise OutcomeUnknownError(
             "the answers of a swap of the head were lost again and again; whether it landed is not known. Delete "
@@ -252,8 +263,8 @@ class HeadStore:
         except GoneError:
             if not self._has_run():
                 return _Version(Head(job=self._files.job), None)
-        # The head is made before anything else of the job. Where there is more, either it was made between our two
-        # looks, or a user removed it.
+        # The head is the first object of a job. If other objects exist, the head was created between our two looks, or
+        # a user removed it.
         try:
             return self._read()
         except GoneError as error:
@@ -265,7 +276,7 @@ class HeadStore:
             ) from error
 
     def _read(self) -> _Version:
-        # A tag belongs to one content, and every version has another revision: what still has the tag is that version.
+        # A tag belongs to one content, and each version has its own revision: an equal tag means the same version.
         known = self._last
         etag = known.etag if known is not None else None
         found = self._files.read_if_changed(Head, layout.HEAD, etag, max_bytes=codec.MAX_HEAD_BYTES)
@@ -282,3 +293,32 @@ class HeadStore:
             if found.key > layout.EPOCHS:
                 break
         return False
+
+
+# Preparation of each version of the head before it is swapped in (semantics O1, P2, T9, W2).
+#
+# First come changes that follow from the version before, then the invariants, and only then the objects that must be in
+# the store before the swap: lists of completed epochs, and documents of attempts that end. All of this may be repeated,
+# and does no harm if another version wins.
+
+
+def open_heads(files: JobFiles, runtime: Runtime, after_swap: AfterSwap | None = None) -> HeadStore:
+    """Open a job's head; each version goes through `prepare` before its swap, and to `after_swap` after it."""
+    return HeadStore(files, runtime, lambda old, new, now_ms: prepare(files, runtime, old, new, now_ms), after_swap)
+
+
+def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int) -> Head:
+    """Make the version that may follow `old`, and write the objects that must be in the store before it.
+
+    Raises:
+        InvariantError: `new` must not follow `old`; nothing was written.
+        OutcomeUnknownError: a list of completed epochs may or may not have been written.
+    """
+    # Savepoints are settled in the same swap as the end of their epoch, in whichever way it ends (semantics P2).
+    new = bounded(old, savepoint_entries.settle(new, now_ms))
+    new = acks.counted(files, old, new)
+    new = completed_epochs.keep(old, new)
+    check_invariants(old, new)
+    new = completed_epochs.move_to_segment(files, old, new, runtime.new_token)
+    attempt_documents.set_aside(files, old, new)
+    return new

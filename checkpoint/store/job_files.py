@@ -29,9 +29,9 @@ from ..documents.attempt import (
     PendingDocument,
 )
 from ..documents.head import Head
+from ..documents.server_record import ServersDocument
 from ..documents.strict_json import from_json, to_json
 from ..errors import InvalidStateError, StorageLostError
-from ..servers.record import ServersDocument
 
 T = TypeVar("T")
 
@@ -53,23 +53,23 @@ KINDS: dict[type, str] = {
 """The `kind` that each document carries."""
 
 REWRITTEN = frozenset({Head, Handover, ServersDocument})
-"""Documents that are written anew from what was read: a field that is unknown would be lost, and so is refused."""
+"""Documents that are read, changed and written again: unknown fields would be lost, and so are refused."""
 
 READ_BYTES = 1024 * 1024
-"""How much of a large object is read at once."""
+"""Bytes of a large object that one request reads."""
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""How much of a file of data is read by one request, and is in memory of each that is read at once."""
+"""Bytes of a data file that one request reads; so much of each file is in memory."""
 
 CREATE_TRIES = 8
-"""How often a create whose answer was lost is checked and, where no object is there, sent again."""
+"""Times that a create whose answer was lost is checked and, if no object is there, sent again."""
 
 
 def encode(document: object) -> bytes:
     """Write a document with its kind and format.
 
     Raises:
-        InvalidStateError: a value in it is no JSON, or nested so deeply that no reader would take it back.
+        InvalidStateError: a value is not JSON, or nested too deeply to be read back.
     """
     kind = KINDS[type(document)]
     data = codec.encode({"format": codec.FORMAT, "kind": kind, **to_json(document)})
@@ -84,7 +84,7 @@ def encode(document: object) -> bytes:
 
 
 def reference(key: str, data: bytes) -> DocumentRef:
-    """Describe a document so that a later reader knows it is the same."""
+    """Make a reference by which a later reader recognises the document."""
     return DocumentRef(key=key, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
@@ -100,12 +100,17 @@ class JobFiles:
         self.job = layout.check_job(job)
         self.prefix = f"{job}/"
 
+    @property
+    def storage_option(self) -> str:
+        """The command-line option that names the job's storage, for commands in messages."""
+        return f"--storage {self.store.uri}"
+
     def full(self, key: str) -> str:
-        """Give the key as the store knows it."""
+        """Give the store's key, with the job's prefix."""
         return self.prefix + key
 
     def bare(self, full_key: str) -> str:
-        """Give a key that the store listed, relative to the job's prefix."""
+        """Give a store's key relative to the job's prefix."""
         return full_key.removeprefix(self.prefix)
 
     def spark_url(self, key: str) -> str:
@@ -113,7 +118,7 @@ class JobFiles:
         return self.store.spark_url(self.full(key))
 
     def read(self, cls: type[T], key: str, *, max_bytes: int = codec.MAX_MARKER_BYTES) -> tuple[T, Blob]:
-        """Read one document and the blob that it was read from.
+        """Read one document, with its blob.
 
         Raises:
             GoneError: there is none.
@@ -136,7 +141,7 @@ class JobFiles:
     def read_if_changed(
         self, cls: type[T], key: str, etag: str | None, *, max_bytes: int = codec.MAX_MARKER_BYTES
     ) -> tuple[T, Blob] | None:
-        """Read one document unless it still has the tag `etag`; None where it has. Without a tag, as `read`.
+        """Read one document; None if it still has the tag `etag`. Without a tag, like `read`.
 
         Raises:
             GoneError: there is none.
@@ -173,11 +178,11 @@ class JobFiles:
         return document
 
     def create(self, key: str, document: object) -> Written | ConditionFailed:
-        """Write a document that is made once (semantics W4: what it means is judged by the head).
+        """Create a document that never changes (semantics W4: the head decides whether it counts).
 
         Raises:
-            InvalidStateError: it is larger than a reader would take.
-            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+            InvalidStateError: the document is too large to be read back.
+            OutcomeUnknownError: all answers were lost; delete nothing.
         """
         data = encode(document)
         if len(data) > codec.MAX_MARKER_BYTES:
@@ -186,24 +191,25 @@ class JobFiles:
                 key=self.full(key),
                 size_bytes=len(data),
                 limit_bytes=codec.MAX_MARKER_BYTES,
+                largest=codec.largest_in(to_json(document)),
             )
         return self.create_bytes(key, data)
 
     def replace(self, key: str, document: object, *, expected_etag: str) -> Written | ConditionFailed:
-        """Write a document anew, if it is still as it was read.
+        """Replace a document if it is still as it was read.
 
         Raises:
             ConflictError: the store refused until the tries ran out; nothing landed.
-            OutcomeUnknownError: the answer was lost; it may have landed.
+            OutcomeUnknownError: the answer was lost; the write may have landed.
         """
         with _standing_bucket():
             return self.store.replace(self.full(key), encode(document), expected_etag=expected_etag)
 
     def create_bytes(self, key: str, data: bytes) -> Written | ConditionFailed:
-        """Write bytes that are made once; after a lost answer, the same content standing there counts as written.
+        """Create an object; after a lost answer, an object with the same content counts as written.
 
         Raises:
-            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+            OutcomeUnknownError: all answers were lost; delete nothing.
         """
         unknown: OutcomeUnknownError | None = None
         for _ in range(CREATE_TRIES):
@@ -215,7 +221,7 @@ class JobFiles:
             else:
                 if unknown is None or isinstance(answer, Written):
                     return answer
-                # It may be ours: the create whose answer was lost may have landed after it was looked for.
+                # The object may be ours: the create whose answer was lost may have landed after our look.
             standing = self._settle(key, data, unknown)
             if standing is not None:
                 return standing
@@ -226,14 +232,14 @@ class JobFiles:
         )
 
     def create_from(self, ref: DocumentRef, source: IO[bytes]) -> bool:
-        """Write a file's content at `ref.key`, once; True if what `ref` describes is there now.
+        """Create an object from a file; True if the object at `ref.key` is now the one that `ref` describes.
 
         Args:
-            ref: the key, and what the content is.
+            ref: key, size and hash of the content.
             source: seekable; read piece by piece, so that it need not fit into memory.
 
         Raises:
-            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+            OutcomeUnknownError: all answers were lost; delete nothing.
         """
         for _ in range(CREATE_TRIES):
             try:
@@ -248,7 +254,7 @@ class JobFiles:
             try:
                 return self.stands(ref)
             except GoneError:
-                continue  # it never landed, or a cleaner took it
+                continue  # the create never landed, or a cleaner deleted the object
             except UnavailableError as error:
                 raise unknown or error from error
         raise OutcomeUnknownError(
@@ -258,7 +264,7 @@ class JobFiles:
         )
 
     def stands(self, ref: DocumentRef) -> bool:
-        """Tell whether the object at `ref.key` is what `ref` describes, reading it piece by piece.
+        """Tell whether the object at `ref.key` is the one that `ref` describes, reading it piece by piece.
 
         Raises:
             GoneError: there is none.
@@ -270,7 +276,7 @@ class JobFiles:
         return (size_bytes, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
 
     def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | ConditionFailed | None:
-        """Learn the outcome of a create whose answer was lost; None if no object is there (semantics W2)."""
+        """Find out the outcome of a create whose answer was lost; None if no object is there (semantics W2)."""
         try:
             found = self.get(key, max_bytes=len(data))
         except GoneError:
@@ -302,12 +308,12 @@ class JobFiles:
     def checksum(
         self, key: str, algorithm: str, seen: Callable[[bytes], None] = lambda _piece: None
     ) -> tuple[int, str]:
-        """Read an object, and give how many bytes it has and their checksum (`sha256` or `crc64nvme`).
+        """Read an object and give its size and checksum (`sha256` or `crc64nvme`).
 
         Args:
-            key: the object.
+            key: of the object.
             algorithm: of the checksum.
-            seen: is given each piece that was read.
+            seen: called with each piece that was read.
 
         Raises:
             GoneError: there is none.
@@ -332,7 +338,7 @@ class JobFiles:
             yield from self.store.uploads(self.prefix)
 
     def delete(self, keys: Iterable[str]) -> list[DeleteFailure]:
-        """Delete objects of the job; what could not be deleted comes back (semantics W7)."""
+        """Delete objects of the job; return those that could not be deleted (semantics W7)."""
         with _standing_bucket():
             return self.store.delete(self.full(key) for key in keys)
 
@@ -340,9 +346,9 @@ class JobFiles:
 def pieces(
     read_range: Callable[[str, int, int], bytes], key: str, at_once: int, size_bytes: int | None = None
 ) -> Iterator[bytes]:
-    """Read an object from its beginning to its end, which is where a piece is shorter than was asked for.
+    """Yield an object's bytes in pieces, until a piece is shorter than requested.
 
-    Where it should have `size_bytes`, one byte more is asked for at most, so that one that has grown is noticed.
+    With `size_bytes`, at most one byte more is requested, so that an object that has grown is noticed.
     """
     offset = 0
     while size_bytes is None or offset <= size_bytes:
@@ -356,7 +362,7 @@ def pieces(
 
 @contextmanager
 def _standing_bucket() -> Iterator[None]:
-    """Keep a bucket that is gone from being taken for an object that is gone (semantics W3)."""
+    """Raise another error for a missing bucket than for a missing object (semantics W3)."""
     try:
         yield
     except BucketGoneError as error:

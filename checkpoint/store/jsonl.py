@@ -1,4 +1,4 @@
-"""Large documents as lines, read as a stream and checked against their reference on the way (semantics W5)."""
+"""Large documents of JSON lines, read as a stream and checked against their reference on the way (semantics W5)."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ..errors import DocumentError
 from .job_files import READ_BYTES, JobFiles, pieces
 
 MAX_LINE_BYTES = 2 * codec.MAX_MARKER_BYTES
-"""A stage's line in the metadata holds what its marker held, and a little more."""
+"""Longest line: a stage's line in the metadata holds its marker's content, and a little more."""
 
 
 class Reference(Protocol):
-    """Another document, and how to know that it is still the same."""
+    """Key, size and hash of another document."""
 
     @property
     def key(self) -> str:
-        """Where it lies, relative to the job's prefix."""
+        """The document's key, relative to the job's prefix."""
 
     @property
     def size_bytes(self) -> int:
-        """Its length."""
+        """The document's length."""
 
     @property
     def sha256(self) -> str:
-        """Of its bytes, in hexadecimal."""
+        """SHA-256 of the document's bytes, in hexadecimal."""
 
 
 def read(files: JobFiles, ref: Reference, what: str) -> Iterator[bytes]:
-    """Stream the lines of the document that `ref` names, without their ends.
+    """Stream the lines of the document at `ref`, without line breaks.
 
     Args:
         files: the job's files.
-        ref: what it must be.
+        ref: of the document.
         what: the document's name in error texts, such as "the metadata".
 
     Raises:
         GoneError: there is no such object.
-        DocumentError: it differs from what `ref` says, or a line is too long. The content is certain only once the
+        DocumentError: the document differs from `ref`, or a line is too long. The content is certain only once the
             iteration has ended.
     """
     where = files.full(ref.key)
@@ -69,11 +69,11 @@ def read(files: JobFiles, ref: Reference, what: str) -> Iterator[bytes]:
 
 
 SPOOL_BYTES = 1024 * 1024
-"""What is kept in memory of one spool."""
+"""Bytes of one spool that are kept in memory."""
 
 
 class Spool:
-    """Takes bytes, counts and hashes them, and keeps at most `SPOOL_BYTES` of them in memory; use it in a `with`."""
+    """Collects, counts and hashes bytes, with at most `SPOOL_BYTES` of them in memory; use in a `with`."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115  (closed by `__exit__`)
@@ -99,20 +99,20 @@ class Spool:
         self.size_bytes += len(data)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield what was put so far, piece by piece; nothing may be put meanwhile."""
+        """Yield the bytes so far, piece by piece; do not call `put` during the iteration."""
         self._file.seek(0)
         while piece := self._file.read(SPOOL_BYTES):
             yield piece
         self._file.seek(0, os.SEEK_END)
 
     def reference(self, key: str) -> DocumentRef:
-        """Describe what was put so far, as a document at `key`."""
+        """Make a reference to the bytes so far, as a document at `key`."""
         return DocumentRef(key=key, size_bytes=self.size_bytes, sha256=self._digest.hexdigest())
 
     def create(self, files: JobFiles, key: str) -> bool:
-        """Write it at `key`, once; True if this very content is there now, by any writer (semantics W2).
+        """Create the object at `key`; True if it has this content now, by any writer (semantics W2).
 
         Raises:
-            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+            OutcomeUnknownError: all answers were lost; delete nothing.
         """
         return files.create_from(self.reference(key), self._file)

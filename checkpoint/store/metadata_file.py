@@ -1,6 +1,6 @@
-"""The metadata of a checkpoint as a file: written and read as a stream (semantics C5).
+"""The metadata of a checkpoint as a file, written and read as a stream (semantics C5).
 
-Of a table that grows it names a list; what that leads to is read here too (decision 0047).
+For a growing table the metadata names a list; this module also reads the list and its manifests (decision 0047).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .jsonl import read as read_lines
 
 
 def write(lines: Iterable[Line], put: Callable[[bytes], object]) -> None:
-    """Hand whole metadata to `put`, a line at a time; the trailer is added."""
+    """Pass metadata to `put` line by line, and add the trailer."""
     stages = handles = in_flight = hooks = 0
     for line in lines:
         hooks += isinstance(line, HookLine)
@@ -42,19 +42,19 @@ def write(lines: Iterable[Line], put: Callable[[bytes], object]) -> None:
 
 
 def encode(lines: Iterable[Line]) -> bytes:
-    """Give whole metadata as bytes, for what is known to be small."""
+    """Give metadata as bytes, if it is known to be small."""
     body = bytearray()
     write(lines, body.extend)
     return bytes(body)
 
 
 def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
-    """Stream the metadata that `ref` names, checked as it goes; the trailer is checked and not yielded.
+    """Stream the metadata at `ref`, checked on the way; the trailer is checked, but not yielded.
 
     Raises:
         GoneError: there is no such object.
-        DocumentError: it differs from what `ref` says, is truncated, or a line of it is broken, or it is of an unknown
-            newer format. The content is certain only once the iteration has ended.
+        DocumentError: it differs from `ref`, is truncated, has a broken line, or is of an unknown newer format. The
+            content is certain only once the iteration has ended.
     """
     where = files.full(ref.key)
     seen: dict[type, int] = {MetadataHeader: 0, HookLine: 0, StageLine: 0, InFlightLine: 0, HandleLine: 0}
@@ -78,7 +78,7 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """What the list of a table leads to."""
+    """Manifests and files of a growing table."""
 
     manifests: tuple[Manifest, ...]
     handles: tuple[StateHandle, ...]
@@ -100,7 +100,11 @@ def read_list(files: JobFiles, handle: StateHandle) -> TableDocument:
     blob = files.get(handle.path, max_bytes=TABLE_BYTES)
     if checksum_of(blob.data) != known(handle):
         raise DocumentError("the list of a table has been altered", key=files.full(handle.path))
-    return files.parse(TableDocument, handle.path, blob.data, max_bytes=TABLE_BYTES)
+    document = files.parse(TableDocument, handle.path, blob.data, max_bytes=TABLE_BYTES)
+    if len({each.document.key for each in document.manifests}) < len(document.manifests):
+        # Otherwise a few bytes could name a manifest's files a hundred thousand times.
+        raise DocumentError("the list of a table names a manifest twice", key=files.full(handle.path))
+    return document
 
 
 def read_manifest(files: JobFiles, manifest: Manifest) -> tuple[StateHandle, ...]:
@@ -118,7 +122,7 @@ def read_manifest(files: JobFiles, manifest: Manifest) -> tuple[StateHandle, ...
 
 
 def read_table(files: JobFiles, handle: StateHandle) -> TableFiles:
-    """Read the list of a table that grows, and all that it leads to.
+    """Read the list of a growing table, and all its manifests.
 
     Raises:
         GoneError: the list or a manifest is gone.
@@ -129,7 +133,7 @@ def read_table(files: JobFiles, handle: StateHandle) -> TableFiles:
 
 
 def flattened(files: JobFiles, lines: Iterable[Line]) -> Iterator[Line]:
-    """Hand lines on, with the files of each table that grows in place of its list and its newest files.
+    """Yield lines with the files of each growing table in place of its list and its newest files.
 
     Raises:
         GoneError: a list or a manifest is gone.
@@ -142,13 +146,14 @@ def flattened(files: JobFiles, lines: Iterable[Line]) -> Iterator[Line]:
         if not isinstance(line, HandleLine) or (line.handle.output not in listed and not is_list(line.handle)):
             yield line
         elif is_list(line.handle):
-            # It sorts before the files that lie beside it.
+            # The list sorts before the files beside it.
             listed.add(line.handle.output)
-            yield from (HandleLine(line.subtask, each) for each in read_table(files, line.handle).handles)
+            for manifest in read_list(files, line.handle).manifests:
+                yield from (HandleLine(line.subtask, each) for each in read_manifest(files, manifest))
 
 
 def led_to(files: JobFiles, handle: StateHandle) -> Iterator[str]:
-    """Yield the keys of what a list leads to, manifests included; of any other file, nothing.
+    """Yield the keys of all manifests and files of a table's list; nothing for any other file.
 
     Raises:
         GoneError: the list or a manifest is gone.

@@ -1,7 +1,7 @@
-"""What the metadata of a completed checkpoint refers to, as far as the cleaner has to leave it (semantics C3).
+"""References of a completed checkpoint's metadata, which the cleaner has to keep (semantics C3).
 
-A process that completes a checkpoint has just written all of it, and cleans next. It need not read it again: metadata
-is made once, and its reference names its content.
+A process that completes a checkpoint has just written its metadata, and cleans next. It need not read the metadata
+again: metadata never changes, and its reference identifies its content.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class References:
     epochs: set[str] = field(default_factory=set)
     """Epochs that a stage has still to read."""
     lists: list[StateHandle] = field(default_factory=list)
-    """Lists of tables that grow: what these lead to is referred to as well, and still to be read."""
+    """Lists of growing tables; their manifests and files are referred to as well, but have still to be read."""
 
     def through(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Hand lines on, and take note of what they refer to."""
+        """Yield lines, and record their references."""
         for line in lines:
             if isinstance(line, HandleLine):
                 self.keys.add(line.handle.path)
@@ -37,7 +37,7 @@ class References:
                 for unread in line.owes:
                     if unread.slice is not None:
                         self.epochs.add(unread.epoch)
-                        # Of an epoch of another job, which came with a savepoint, the lists lie elsewhere.
+                        # The lists of another job's epoch, which came with a savepoint, have other keys.
                         lists = list_reference.referred([unread.slice.sources, unread.slice.positions])
                         self.keys.update(each.key for each in lists)
             elif isinstance(line, MetadataHeader):
@@ -46,17 +46,17 @@ class References:
 
 
 class LastWritten:
-    """What the metadata refers to that this process has written last."""
+    """References of the metadata that this process has written last."""
 
     def __init__(self) -> None:
         self._last: tuple[DocumentRef, References] | None = None
 
     def note(self, ref: DocumentRef, referred: References) -> None:
-        """Take note of metadata that was written."""
+        """Remember the references of written metadata."""
         self._last = ref, referred
 
     def of(self, ref: DocumentRef) -> References | None:
-        """Give what metadata refers to, if it is what was written last."""
+        """Give the references of metadata, if it was written last."""
         return self._last[1] if self._last is not None and self._last[0] == ref else None
 
 

@@ -1,7 +1,7 @@
-"""What a newer `head.json` than this one has completed, as after a restore from a backup (semantics W9, T9).
+"""Checkpoints completed by a newer `head.json` than this one, as after a restore from a backup (semantics W9, T9).
 
-A head that is older than other documents wins over them, so what they say has completed runs again. Metadata in the
-folder of an id that this head has not handed out proves that there was a newer one.
+An older head wins over newer documents, so epochs that those have completed run again. Metadata in the folder of an id
+that this head has not handed out proves that there was a newer head.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ log = logging.getLogger("airflow_cairn")
 
 
 def completed_later(files: JobFiles, head: Head) -> dict[int, str | None]:
-    """Give the checkpoints that a newer head has completed, or was about to, each with its epoch.
+    """Give the checkpoints that a newer head has completed, or was about to complete, each with its epoch.
 
-    A listing behind the folders of this head's ids, and a read for each metadata found.
+    Costs a listing after the folders of this head's ids, and a read for each metadata found.
 
     Returns:
         By id, oldest first. The epoch is None where the metadata cannot be read.
@@ -29,22 +29,22 @@ def completed_later(files: JobFiles, head: Head) -> dict[int, str | None]:
     found: dict[int, str | None] = {}
     for each in files.listing("", start_after=layout.folder(head.next_id)):
         if each.key > layout.EPOCH_LISTS:
-            break  # the checkpoints' folders come before it, in the order of keys
+            break  # in the order of keys, all checkpoints' folders come before
         checkpoint = layout.metadata_of(each.key)
         if checkpoint is not None:
             found[checkpoint] = _epoch(files, each.key)
     return found
 
 
-def say_if_completed_later(files: JobFiles, head: Head, epoch: str) -> None:
-    """Log that an epoch runs again, although a newer head than this one has completed it."""
+def describe_newer_completion(files: JobFiles, head: Head, epoch: str) -> None:
+    """Warn that an epoch runs again although a newer head than this one has completed it."""
     for checkpoint, completed in completed_later(files, head).items():
         if completed == epoch:
-            log_that_it_runs_again(epoch, checkpoint)
+            log_rerun(epoch, checkpoint)
 
 
-def log_that_it_runs_again(epoch: str, checkpoint: int) -> None:
-    """Log that an epoch runs again, because this head does not know the checkpoint that completed it."""
+def log_rerun(epoch: str, checkpoint: int) -> None:
+    """Warn that an epoch runs again, because this head does not know the checkpoint that completed it."""
     log.warning(
         "%s completed in checkpoint %d, which this head.json never handed out: it is older than that checkpoint, as "
         "after a restore from a backup. That does not count, and the epoch runs again",

@@ -1,13 +1,13 @@
-"""What a source keeps outside of the documents: lists of files that are too long for one (semantics T8, C3).
+"""Side lists of sources: lists of files that are too long for a document (semantics T8, C3).
 
-There are two kinds. What an epoch reads lies under a name that only this epoch and source have, and is created once:
-who finds one standing, left by a trigger that died, takes it. So no list is ever an orphan, and an epoch's input is
-fixed from that write on. What has been read so far lies in the folder of the checkpoint that is being opened, under a
-token of its own, as the pending document does: the cleaner leaves that folder alone until the head has handed out the
-id, and then keeps what a position of a pending or a retained checkpoint names.
+There are two kinds. The list of an epoch's input has a name that only this epoch and source have, and is created once:
+a later trigger takes over the list of one that died. So no list is ever an orphan, and the write fixes the epoch's
+input. The list of files read so far is in the folder of the checkpoint that is being opened, under its own token, like
+the pending document: the cleaner leaves that folder alone until the head has handed out the id, and then keeps lists
+that a position of a pending or retained checkpoint names.
 
-A reference to either is a JSON object with the one key `cairn.shelved`, so that a process that has to keep or to verify
-what a position names finds it without knowing the source.
+A reference to either kind is a JSON object with the single key `cairn.shelved`, so that a process that has to keep or
+verify side lists finds them without knowing the source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .jsonl import Reference, Spool
 from .jsonl import read as read_lines
 
 INLINE_BYTES = 20 * 1024
-"""What stays in the document itself, as a small state does in its acknowledgement (semantics A4)."""
+"""Bytes of a list up to which it stays in the document, as a small state does in its acknowledgement (semantics A4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SideLists:
         files: the job's files.
         epoch: the epoch's name.
         checkpoint: the id that is being opened.
-        new_token: gives a token that no other has.
+        new_token: gives a unique token.
     """
 
     def __init__(self, files: JobFiles, epoch: str, checkpoint: int, new_token: Callable[[], str]) -> None:
@@ -60,16 +60,16 @@ class SideLists:
         self._new_token = new_token
 
     def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[SideList, Json]:
-        """Keep what the epoch reads, unless that was done before; give what is kept, and its note (semantics T8).
+        """Store the epoch's input as a list, unless an earlier trigger did; give the stored list and its note (T8).
 
         Args:
             source: the source's name.
-            values: what to keep; consumed whole, and as it goes.
-            note: a small value to keep with them, asked for when `values` has ended.
+            values: the input; consumed whole, as a stream.
+            note: a small value to store with them, asked for when `values` has ended.
 
         Raises:
-            DocumentError: the object that is there is not Cairn's.
-            OutcomeUnknownError: whether it was written is not known; delete nothing.
+            DocumentError: the existing object is not Cairn's.
+            OutcomeUnknownError: the list may or may not have been written; delete nothing.
         """
         key = layout.epoch_list(self._epoch, source)
         with Spool() as spool:
@@ -80,11 +80,11 @@ class SideLists:
         return self._standing(key)
 
     def put(self, source: str, values: Iterable[Json]) -> SideList:
-        """Keep a part of what has been read so far, consumed whole, and as it goes.
+        """Store a part of the input read so far as a list; `values` is consumed whole, as a stream.
 
         Raises:
-            DocumentError: another object is there.
-            OutcomeUnknownError: whether it was written is not known; delete nothing.
+            DocumentError: another object has the key.
+            OutcomeUnknownError: the list may or may not have been written; delete nothing.
         """
         key = layout.position_piece(self._checkpoint, source, self._new_token())
         with Spool() as spool:
@@ -115,7 +115,7 @@ class SideLists:
         return SideList(ref.key, ref.size_bytes, ref.sha256, etag, values)
 
     def _standing(self, key: str) -> tuple[SideList, Json]:
-        """Describe what another trigger of the epoch has kept."""
+        """Describe the list that another trigger of the epoch has stored."""
         digest, size = hashlib.sha256(), 0
         for piece in pieces(self._files.read_range, key, READ_BYTES):
             digest.update(piece)

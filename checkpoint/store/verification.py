@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole: every file it names is there and unaltered (semantics R1)."""
+"""Verifies that a checkpoint is whole: all its files exist and are unaltered (semantics R1)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from ...storage.errors import DocumentError, GoneError
 from ..answers import Damage
-from ..decisions.state_assignment import RestoredStage
 from ..documents import list_reference
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import BacklogEpoch, DocumentRef, RestorePointer, Slice
 from ..documents.entries import CompletedEntry
 from ..documents.metadata import CAIRNS_OWN, HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.read_windows import NOTHING_READ, ReadWindows
+from ..rules.state_assignment import RestoredStage
 from . import metadata_file
 from .file_check import FileCheck
 from .job_files import JobFiles
@@ -23,28 +23,28 @@ _CAIRNS_OWN = frozenset(f"value.{name}" for name in CAIRNS_OWN)
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What verifying one completed checkpoint found."""
+    """Findings of the verification of one completed checkpoint."""
 
     checkpoint: int
     files: int
     size_bytes: int
     damages: tuple[Damage, ...]
     stages: tuple[RestoredStage, ...] = ()
-    """What it holds of each stage, which has to be claimed and to fit (semantics R3, R4)."""
+    """State of each stage, which has to be claimed and to fit (semantics R3, R4)."""
     hooks: tuple[str, ...] = ()
-    """Names of the master hooks that it holds state of."""
+    """Names of the master hooks with state in the checkpoint."""
     slice: Slice | None = None
-    """The input of its epoch, with its sources' positions; None where it cannot be read."""
+    """The input of the checkpoint's epoch, with its sources' positions; None where it cannot be read."""
     backlogs: dict[str, tuple[BacklogEpoch, ...]] = field(default_factory=dict)
-    """By stage, its backlog: epochs still to be read, oldest first (semantics B3, F6)."""
+    """Backlog by stage: epochs still to be read, oldest first (semantics B3, F6)."""
     unknown: int = 0
-    """Of a deep check, the files whose content cannot be checked: nothing but the store's etag is known."""
+    """Files of a deep check whose content cannot be checked, because only the store's etag is known."""
     read: ReadWindows = NOTHING_READ
-    """The windows of time that its state has read (semantics T8)."""
+    """The windows of time that the state has read (semantics T8)."""
 
     @property
     def whole(self) -> bool:
-        """Whether it can be restored."""
+        """Whether the checkpoint can be restored."""
         return not self.damages
 
 
@@ -55,7 +55,7 @@ def verify(
     deep: bool = False,
     on_checked: Callable[[StateHandle], None] = lambda _: None,
 ) -> Verification:
-    """Check every file of one completed checkpoint: there, of the right size, and unaltered (semantics R1, W9).
+    """Check that every file of a completed checkpoint exists, has its size, and is unaltered (semantics R1, W9).
 
     Args:
         files: the job's files.
@@ -64,7 +64,7 @@ def verify(
         on_checked: called with each file that has been checked.
 
     Raises:
-        UnavailableError: the store could not be asked.
+        UnavailableError: the store did not answer.
         ForbiddenError: the store refused to answer.
     """
     pointer = RestorePointer(entry.id, entry.metadata)
@@ -82,7 +82,7 @@ def verify_pointer(
     """Check a completed checkpoint, whether or not it is still retained; see `verify`.
 
     Raises:
-        UnavailableError: the store could not be asked.
+        UnavailableError: the store did not answer.
         ForbiddenError: the store refused to answer.
     """
     damages: list[Damage] = []
@@ -111,7 +111,7 @@ def verify_pointer(
         handles.clear()
 
     try:
-        # Stage by stage: no more than one stage's files are in memory, and each folder is listed once all the same.
+        # Stage by stage, so that only one stage's files are in memory; each folder is still listed only once.
         for line in metadata_file.read(files, pointer.metadata):
             if isinstance(line, HandleLine):
                 handles.append(line.handle)
@@ -131,7 +131,7 @@ def verify_pointer(
                 slice_, read = line.slice, line.read
                 damages.extend(_damaged_positions(files, pointer.checkpoint, line.slice))
     except (GoneError, DocumentError) as error:
-        # What its lines said before is worth nothing, then.
+        # Lines that were read before the error are not trusted.
         return Verification(
             pointer.checkpoint, 0, 0, (Damage(pointer.checkpoint, pointer.metadata.key, _problem(error)),)
         )
@@ -151,9 +151,9 @@ def verify_pointer(
 
 
 def restored_stage(line: StageLine) -> RestoredStage:
-    """Give what a stage's line holds, by what has to be claimed and to fit (semantics R3, R4)."""
+    """Give the state of a stage's line that has to be claimed and to fit (semantics R3, R4)."""
     held = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
-    # A watermark comes to each stage that reads one, a note to one whose check failed: no author can drop them.
+    # Cairn itself adds watermarks, and notes of failed checks: no author can claim or drop them.
     state = tuple(each for each in held if each not in _CAIRNS_OWN)
     state += tuple(f"epoch.{unread.epoch}" for unread in line.owes)
     key_groups = dict.fromkeys(output.key_groups for output in line.outputs if output.key_groups is not None)
@@ -161,7 +161,7 @@ def restored_stage(line: StageLine) -> RestoredStage:
 
 
 def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Iterator[Damage]:
-    """Yield what is wrong with the lists that the sources' positions name; they are few."""
+    """Yield the damages of the lists that the sources' positions name; they are few."""
     for listed in list_reference.referred(slice_.positions):
         try:
             etag = files.stat(listed.key).etag
@@ -174,7 +174,7 @@ def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Itera
 
 
 def _key(files: JobFiles, listed: StateHandle, error: GoneError | DocumentError) -> str:
-    """Give the key of what is broken: a table's list, or a manifest that it names."""
+    """Give the key of the broken object: a table's list, or a manifest that it names."""
     found = error.fields.get("key")
     return files.bare(found) if isinstance(found, str) else listed.path
 

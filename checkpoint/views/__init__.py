@@ -1,4 +1,4 @@
-"""What there is to see of a job: rows, details and counts for the command line and the page.
+"""Views of a job: rows, details and counts for the command line and the page.
 
-Reads through the coordinator. Never writes.
+Views read through the coordinator, and never write.
 """

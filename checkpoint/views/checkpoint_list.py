@@ -1,4 +1,4 @@
-"""What there is to see of a storage and of a job, from the store alone (semantics O1, O2): plain values."""
+"""Lists of jobs and checkpoints, from the store alone, as plain values (semantics O1, O2)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,42 @@ from ..documents.entries import (
     WaitingRequest,
 )
 from ..documents.head import Head
+from ..documents.layout import run_id_of
 from ..documents.read_windows import WindowText
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
-from ..open_job import heads_of
 from ..reasons import RequestKind, Status
 from ..store import acks
+from ..store.open_job import heads_of
+from . import wording
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
+
+_MARKERS = ("acks", "declines", "handover")
+"""Of a stage that has acknowledged, has declined, has begun: none of them changes the head."""
 
 DURATIONS = 20
 """Completed checkpoints whose durations a job's row has, the newest."""
 
 
+class Shown(StrEnum):
+    """What has become of a checkpoint, as a person reads it: Flink's words, and apart from them what a pause ended."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    PAUSED = "PAUSED"
+
+    @classmethod
+    def of(cls, status: Status, *, paused: bool = False) -> Shown:
+        """Give the word for what the head says."""
+        if paused:
+            return cls.PAUSED
+        return cls.IN_PROGRESS if status is Status.PENDING else cls(status.value)
+
+
 class JobState(StrEnum):
-    """How a job is, the most urgent first."""
+    """Condition of a job, the most urgent first."""
 
     BROKEN = "broken"
     """Its head cannot be read."""
@@ -50,7 +71,7 @@ class JobState(StrEnum):
     RUNNING = "in progress"
     IDLE = "idle"
     NEW = "new"
-    """It has had no checkpoint."""
+    """The job has had no checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,9 @@ class JobRow:
     state: JobState = JobState.BROKEN
     failed_since: int = 0
     """Attempts that have failed since the newest completed checkpoint, as far as the history remembers them."""
+    failed_checkpoint: int | None = None
+    """The newest of these attempts, and why it failed; None: there is none."""
+    failure: str | None = None
     running_attempt: int | None = None
     """Which attempt of its epoch the newest pending checkpoint is; None, as the next: none is pending."""
     running_since_ms: int | None = None
@@ -103,7 +127,7 @@ class CheckpointRow:
     run_id: str
     """The DAG run whose epoch it is."""
     kind: RequestKind | None
-    """Who asked for it; None where the head no longer knows."""
+    """Kind of the request; None where the head no longer knows."""
     attempt: int
     status: Status
     reason: str | None
@@ -154,9 +178,15 @@ class CheckpointRow:
     """Whether a pause of the DAG has ended it, so that its run goes on when the DAG is no longer paused (S1)."""
 
     @property
-    def said(self) -> str:
+    def said(self) -> Shown:
         """Its status, as a person reads it."""
-        return "PAUSED" if self.paused else self.status
+        return Shown.of(self.status, paused=self.paused)
+
+    @property
+    def cause(self) -> str:
+        """Its detail, with what happened before why no restart followed."""
+        cause, verdict = wording.cause_and_verdict(self.detail)
+        return f"{cause} ({verdict})" if verdict else cause
 
     @property
     def failed(self) -> bool:
@@ -194,7 +224,7 @@ class Listing:
     waiting: tuple[WaitingRequest, ...]
     """The next to be admitted first (semantics T2)."""
     stopped: Stopped | None
-    """What the job refuses; None: nothing (semantics S1)."""
+    """Why the job refuses requests; None: it takes all (semantics S1)."""
     declined: tuple[DeclinedRequest, ...] = ()
     """The last requests that were declined, newest first (semantics T1)."""
     stopping: SavepointEntry | None = None
@@ -260,7 +290,7 @@ def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
 def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
     """Give what differs whenever there is something new to see of a job's checkpoints, at less cost than looking.
 
-    That is the head's revision, and who acknowledged or declined in a pending one: markers change no head.
+    That is the head's revision, and which stages began, acknowledged or declined in a pending one.
 
     Args:
         coordinator: of the job.
@@ -272,19 +302,23 @@ def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
         for entry in head.pending:
             document = coordinator.pending_document(entry) if checkpoint in (None, entry.id) else None
             if document is not None:
-                marked += [acks.marked(coordinator.files, document.executions, kind) for kind in ("acks", "declines")]
+                marked += [acks.marked(coordinator.files, document.executions, kind) for kind in _MARKERS]
         return (head.revision, *marked)
 
     return coordinator.observe(look)
 
 
-def entry_of(head: Head, checkpoint: int) -> Entry:
-    """Find a checkpoint in the head.
+def entry_of(head: Head, checkpoint: int | None) -> Entry:
+    """Find a checkpoint in the head; None for the newest.
 
     Raises:
-        NoCheckpointError: the head does not know that id.
+        NoCheckpointError: the head does not know that id, or has no checkpoint yet.
     """
     known = _known(head)
+    if checkpoint is None:
+        if not known:
+            raise NoCheckpointError("the job has no checkpoint yet", job=head.job)
+        return known[max(known)]
     if checkpoint not in known:
         raise NoCheckpointError(
             "the job has no such checkpoint, or has forgotten it",
@@ -368,6 +402,7 @@ def job_row(head: Head) -> JobRow:
     latest = head.latest_completed()
     running = max(head.pending, key=lambda entry: entry.id, default=None)
     saved = [entry.ended_at_ms for entry in head.savepoints if entry.status is Status.COMPLETED]
+    failed = _failed_since(head)
     done = [entry for entry in head.history if entry.status is Status.COMPLETED and head.rewind_of(entry.id) is None]
     return JobRow(
         job=head.job,
@@ -382,7 +417,9 @@ def job_row(head: Head) -> JobRow:
         restored=head.counters.restored,
         owner=head.owner,
         state=_state(head),
-        failed_since=len(_failed_since(head)),
+        failed_since=len(failed),
+        failed_checkpoint=failed[-1].id if failed else None,
+        failure=(wording.cause_and_verdict(failed[-1].detail)[0] or failed[-1].reason) if failed else None,
         running_attempt=running.attempt if running else None,
         running_since_ms=running.triggered_at_ms if running else None,
         due_at_ms=_due_at_ms(head),
@@ -391,14 +428,19 @@ def job_row(head: Head) -> JobRow:
     )
 
 
-def _failed_since(head: Head) -> list[EndedEntry]:
-    """Give the attempts that failed after the newest completed checkpoint; one that a pause has ended did not fail."""
+def _ended_since(head: Head) -> list[EndedEntry]:
+    """Give the attempts that ended after the newest completed checkpoint: what failed, and what a pause has ended."""
     latest = head.latest_id() or 0
     return [
         entry
         for entry in head.history
-        if entry.status is Status.FAILED and entry.id > latest and not entry.paused and head.rewind_of(entry.id) is None
+        if entry.status is Status.FAILED and entry.id > latest and head.rewind_of(entry.id) is None
     ]
+
+
+def _failed_since(head: Head) -> list[EndedEntry]:
+    """Return those of them that no pause has ended."""
+    return [entry for entry in _ended_since(head) if not entry.paused]
 
 
 def _state(head: Head) -> JobState:
@@ -421,8 +463,31 @@ def _due_at_ms(head: Head) -> int | None:
 
     That is the end of its window, or the moment when it was asked for, if that came first or it reads no window.
     """
-    begun: list[EndedEntry | PendingEntry] = [*_failed_since(head), *head.pending]
+    begun: list[EndedEntry | PendingEntry] = [*_ended_since(head), *head.pending]
     asked = [(entry.window, entry.triggered_at_ms) for entry in begun]
     asked += [(entry.window, entry.requested_at_ms) for entry in head.waiting]
     ends = (round(window.window.end.timestamp() * 1000) for window, _ in asked if window is not None)
     return min((*ends, *(at_ms for _, at_ms in asked)), default=None)
+
+
+# The savepoints that a job remembers, for programs (semantics P3).
+
+
+def savepoint_json(entry: SavepointEntry) -> dict[str, Json]:
+    """Give a savepoint as plain JSON values."""
+    return {
+        "savepoint": entry.uri,
+        "id": entry.id,
+        "request": entry.request,
+        "status": entry.status,
+        "checkpoint": entry.source.checkpoint if entry.source else None,
+        "run_id": run_id_of(entry.epoch),
+        "input": window_json(entry.window),
+        "requested_at_ms": entry.requested_at_ms,
+        "ended_at_ms": entry.ended_at_ms or None,
+        "files": entry.files,
+        "size_bytes": entry.size_bytes,
+        "reason": entry.reason,
+        "detail": entry.detail,
+        "owing": list(entry.owing),
+    }

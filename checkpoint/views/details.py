@@ -14,22 +14,23 @@ from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckMetrics
 from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice
-from ..documents.entries import CompletedEntry, Slowest
-from ..documents.head import Head
-from ..documents.metadata import CHECKS, EXAMPLES, HandleLine, InFlightLine, MetadataHeader, StageLine
-from ..documents.read_windows import WindowText
+from ..documents.entries import CompletedEntry, EndedEntry, Slowest
+from ..documents.head import MAX_RECORDED, Head
+from ..documents.metadata import CHECKS, EXAMPLES, HandedOn, HandleLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.read_windows import Overlap, WindowText
 from ..documents.run_window import run_text
 from ..documents.strict_json import Json
-from ..reasons import Status
+from ..reasons import Reason, Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from . import lineage
 from .checkpoint_list import CheckpointRow, entry_of, newest_of, row_of
-from .next_step import failure_text, next_step
-from .tally import OutputRow, SubtaskRow, Tally
+from .drawn_stages import DrawnStage, drawn
+from .next_step import ReadBy, failure_text, next_step
+from .stats import OutputRow, SubtaskRow, Tally
 
 SUBTASKS = 3
-"""Subtasks of each stage that are described unless asked otherwise."""
+"""Default number of subtasks that are described of each stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,13 @@ class StageRow:
 
     stage: str
     execution: str
-    """The token that fences it."""
+    """Token of the stage's execution."""
     home: int
-    """The checkpoint in whose folder it writes; an older one if it was carried over."""
+    """The checkpoint in whose folder the stage writes; an older one if its execution was carried over."""
     attempt: int
     acknowledged: bool
+    begun: bool = False
+    """Whether a try of its task has claimed it; not known, so False, of what a completed checkpoint left out."""
     carried: bool = False
     """Whether it was taken over from an earlier attempt, and not run in this one (semantics F2)."""
     owes: tuple[str, ...] = ()
@@ -54,9 +57,9 @@ class StageRow:
     late: bool = False
     """Whether it acknowledged after the checkpoint had failed; its metrics say when, what it wrote is gone."""
     declined: str | None = None
-    """Why it will not acknowledge."""
+    """Reason why the stage declined."""
     problem: str | None = None
-    """Why its acknowledgement cannot be read."""
+    """Reason why the acknowledgement cannot be read."""
     parallelism: int | None = None
     """Its subtasks; None while it has not acknowledged and the job does not fix it."""
     acked_subtasks: int = 0
@@ -65,6 +68,8 @@ class StageRow:
     new_bytes: int = 0
     """Those of its files that this execution wrote; the rest is referred to (incremental size)."""
     outputs: tuple[OutputRow, ...] = ()
+    handed_on: HandedOn | None = None
+    """Exchanges of the stage in a completed checkpoint; before that they are in `outputs`."""
     values: tuple[str, ...] = ()
     """Names of its small JSON state."""
     failed_checks: tuple[str, ...] = ()
@@ -109,27 +114,35 @@ class CheckpointDetails:
     row: CheckpointRow
     job: str
     stages: tuple[StageRow, ...] = ()
-    """What has not acknowledged first, then slowest first, what was carried over last. Empty for a past checkpoint
-    whose files are gone."""
+    """Stages that have not acknowledged first, then the slowest first, carried-over stages last. Empty for a past
+    checkpoint whose files are gone."""
     slowest: Slowest | None = None
-    """None where nothing has acknowledged in this checkpoint."""
+    """None where no stage has acknowledged in this checkpoint."""
     slice: Slice | None = None
     replay: tuple[str, ...] = ()
     """Run ids of older epochs whose input is read again."""
     cause: str = ""
     """Why the attempt was opened, if it is not the first."""
     tables: tuple[str, ...] = ()
-    """Names of the tables it published."""
+    """Names of the published tables."""
     inputs: Mapping[str, WindowText] = field(default_factory=dict)
     """By run id, the windows of time that the runs in `replay` and in a stage's `owes` read, as far as known."""
     followed_by: int | None = None
     """The newest later checkpoint of the same DAG run; None: there is none that the job remembers."""
+    read_by: ReadBy | None = None
+    """The checkpoint of another DAG run that has read all of its window since it failed (semantics T8); None also where
+    its run asked to read that again."""
+    lost: bool = False
+    """Whether it has failed, and only a trigger could open its epoch's next attempt, although its reason does not say
+    so: the record of its stages is gone or broken, or the job was rewound since."""
     damages: tuple[str, ...] = ()
-    """What restores have found wrong with it, so that they took an older one (semantics R1)."""
+    """Damages that restores have found in it, so that they took an older checkpoint (semantics R1)."""
+    drawn: tuple[DrawnStage, ...] = ()
+    """Its stages as its DAG drew them when it was triggered; empty where only its files are left, or not even those."""
 
     @property
     def files_read(self) -> list[str]:
-        """What each source of files gave the epoch to read, as text."""
+        """Input from each file source, as text."""
         return lineage.files_read(self.slice) if self.slice else []
 
     @property
@@ -156,8 +169,33 @@ class CheckpointDetails:
         if self.row.status is not Status.FAILED:
             return frozenset()
         causes = (self.row.detail, *self.row.others)
+        # Where no restart follows, the text says so first: "NoRestart allows no restart: routes: ValueError".
+        said = tuple(part for cause in causes for part in (cause, cause.partition(": ")[2]))
         names = (stage.stage for stage in self.stages if not stage.acknowledged)
-        return frozenset(name for name in names if any(cause.startswith(f"{name}: ") for cause in causes))
+        return frozenset(name for name in names if any(part.startswith(f"{name}: ") for part in said))
+
+    @property
+    def why_no_stages(self) -> str:
+        """Say why the checkpoint's stages are not known."""
+        if self.row.status is Status.FAILED:
+            return (
+                f"The store no longer has the record of its stages: it keeps those of the last {MAX_RECORDED} failures."
+            )
+        return "Its files have left the store: newer checkpoints are kept in its place."
+
+    def how_far(self, stage: StageRow) -> str:
+        """Give the state of a stage in a word or two, as far as the store tells."""
+        if stage.problem or stage.declined:
+            return "broken" if stage.problem else "declined"
+        if stage.stage in self.failed_stages:
+            return "failed"
+        if stage.skipped or stage.late:
+            return "skipped" if stage.skipped else "late"
+        if stage.acknowledged:
+            return f"{stage.acked_subtasks}/{stage.parallelism}"
+        if self.row.status is Status.COMPLETED:
+            return "left out"
+        return "begun" if stage.begun else "not begun"
 
     def without_examples(self) -> CheckpointDetails:
         """Give it without the rows that break checks of data, for a person who may not see what a state holds."""
@@ -169,19 +207,19 @@ class CheckpointDetails:
 
     @property
     def why(self) -> str:
-        """Why it failed, as a person says it; empty unless it did."""
+        """Why the checkpoint failed, in plain words; empty unless it did."""
         return failure_text(self.row)
 
     def next_step(self, storage: str) -> str:
-        """Say what a person does next about it, with the exact command."""
-        return next_step(self.row, self.job, storage, self.followed_by)
+        """Say a person's next step about the checkpoint, with the exact command."""
+        return next_step(self.row, self.job, storage, self.followed_by, self.read_by, lost=self.lost)
 
     def as_json(self, *, storage: str, stages: int | None = None) -> dict[str, Json]:
         """Give it as plain JSON values; every field is there, None where nothing is known.
 
         Args:
             storage: the job's, for the command to type.
-            stages: how many stages to give, from the first; all by default.
+            stages: number of stages to give, from the first; all by default.
         """
         shown = self.stages[:stages]
         described = [
@@ -210,16 +248,16 @@ class CheckpointDetails:
         }
 
 
-def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTASKS) -> CheckpointDetails:
+def details(coordinator: Coordinator, checkpoint: int | None = None, *, subtasks: int = SUBTASKS) -> CheckpointDetails:
     """Describe a pending, retained or past checkpoint (semantics O2).
 
     Args:
         coordinator: of the job.
-        checkpoint: its id.
+        checkpoint: its id; None for the newest.
         subtasks: of how many subtasks of each stage to give a row, at least 1.
 
     Raises:
-        NoCheckpointError: the head does not know that id.
+        NoCheckpointError: the head does not know that id, or has no checkpoint yet.
         GoneError: the metadata of a retained checkpoint is gone.
         DocumentError: it is broken, or the head is.
     """
@@ -229,15 +267,21 @@ def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTAS
         found = CheckpointDetails(
             row_of(coordinator, head, entry),
             head.job,
-            followed_by=newest_of(head, entry.epoch, after=checkpoint),
-            damages=_damages(head, checkpoint),
+            followed_by=newest_of(head, entry.epoch, after=entry.id),
+            damages=_damages(head, entry.id),
         )
-        retained = head.completed_by_id(checkpoint)
+        retained = head.completed_by_id(entry.id)
         if retained is not None:
             return _in_order(_with_inputs(_of_metadata(coordinator.files, found, retained, subtasks), head))
         document = None if isinstance(entry, CompletedEntry) else coordinator.pending_document(entry)
+        if isinstance(entry, EndedEntry) and entry.status is Status.FAILED:
+            taken_up = head.unfinished(entry.epoch) if document is not None else None
+            stopped = entry.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and not entry.paused
+            found = replace(found, lost=taken_up is None and not stopped)
         if document is None:
             return found
+        if not document.slice.again:
+            found = replace(found, read_by=_read_by(head, found.row))
         return _in_order(_with_inputs(_of_document(coordinator.files, found, document, subtasks), head))
 
     return coordinator.observe(look)
@@ -247,6 +291,18 @@ def _with_inputs(found: CheckpointDetails, head: Head) -> CheckpointDetails:
     runs = {*found.replay, *(run for stage in found.stages for run in stage.owes)}
     windows = {run: head.window_of(layout.epoch_name(run)) for run in runs}
     return replace(found, inputs={run: window for run, window in windows.items() if window is not None})
+
+
+def _read_by(head: Head, row: CheckpointRow) -> ReadBy | None:
+    """Find the oldest retained checkpoint whose state holds all of a failed checkpoint's window."""
+    latest = head.latest_completed()
+    if row.status is not Status.FAILED or row.input is None or latest is None:
+        return None
+    window = row.input.window
+    if latest.read.overlap(window) is not Overlap.ALL:
+        return None
+    held = next(each for each in head.completed if each.read.overlap(window) is Overlap.ALL)
+    return ReadBy(held.id, layout.run_id_of(held.epoch))
 
 
 def _damages(head: Head, checkpoint: int) -> tuple[str, ...]:
@@ -275,9 +331,9 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
         if line_of is not None and tally is not None:
             row = _row(found, line_of.stage, line_of.execution)
             row = _filled(_with_values(row, line_of.values), tally, line_of.parallelism)
-            row = replace(row, owes=_runs(line_of.owes), skipped=line_of.skipped)
+            row = replace(row, owes=_runs(line_of.owes), skipped=line_of.skipped, handed_on=line_of.handed_on)
             if line_of.left_out:
-                yield replace(row, acknowledged=False, acked_subtasks=0, failed_checks=())
+                yield replace(row, acknowledged=False, begun=False, acked_subtasks=0, failed_checks=())
             else:
                 yield replace(row, metrics=line_of.metrics)
 
@@ -305,12 +361,14 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
 def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDocument, keep: int) -> CheckpointDetails:
     acknowledged = acks.marked(files, document.executions, "acks")
     declined = acks.marked(files, document.executions, "declines")
+    begun = acks.marked(files, document.executions, "handover") | acknowledged
     late = {each.stage: each.metrics for each in found.row.late}
     stages = []
     for spec in document.stages:
         execution = document.executions[spec.uid]
         row = _row(found, spec.uid, execution, acknowledged=spec.uid in acknowledged)
         row = replace(row, parallelism=spec.parallelism, owes=_runs(document.backlogs.get(spec.uid, ())))
+        row = replace(row, begun=spec.uid in begun)
         if spec.uid in acknowledged:
             row = _of_ack(files, row, execution, keep)
         elif spec.uid in declined:
@@ -325,6 +383,7 @@ def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDoc
         slice=document.slice,
         replay=tuple(layout.run_id_of(each.epoch) for each in document.replay),
         cause=document.cause,
+        drawn=drawn(document.stages, {}),
     )
 
 
@@ -354,7 +413,7 @@ def _with_values(row: StageRow, values: Mapping[str, Json]) -> StageRow:
 
 def _row(found: CheckpointDetails, stage: str, execution: Execution, *, acknowledged: bool = True) -> StageRow:
     carried = execution.home != found.row.id
-    return StageRow(stage, execution.token, execution.home, execution.attempt, acknowledged, carried)
+    return StageRow(stage, execution.token, execution.home, execution.attempt, acknowledged, acknowledged, carried)
 
 
 def _runs(unread: Iterable[BacklogEpoch]) -> tuple[str, ...]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import timedelta
 
+from ..config import CheckpointConfig
 from ..documents.attempt import StageSpec
+from ..documents.strict_json import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,29 @@ class DrawnStage:
     """Of whom it reads, by uid."""
     pipelined: tuple[str, ...]
     """Those of `reads` with which it runs again (semantics F1)."""
+
+
+def specs_of(stages: Iterable[DrawnStage]) -> tuple[StageSpec, ...]:
+    """Give what is drawn as the protocol has it, a mapped task as one stage."""
+    return tuple(StageSpec(each.uid, each.reads, pipelined=each.pipelined) for each in stages)
+
+
+def box_of(stages: Iterable[DrawnStage], stage: str) -> tuple[DrawnStage, int | None] | None:
+    """Find what is drawn for a stage of a checkpoint; None where it is no part of what is drawn.
+
+    Args:
+        stages: what is drawn.
+        stage: the stage's uid; of an instance of a mapped task with its index.
+
+    Returns:
+        The stage, or the mapped task, and its instance's index.
+    """
+    by_uid = {each.uid: each for each in stages}
+    if stage in by_uid:
+        return by_uid[stage], None
+    name, _, index = stage.rpartition("-")
+    found = by_uid.get(name)
+    return (found, int(index)) if found and index.isdecimal() and int(index) < found.instances else None
 
 
 def drawn(specs: Sequence[StageSpec], tasks: Mapping[str, str]) -> tuple[DrawnStage, ...]:
@@ -51,3 +77,25 @@ def drawn(specs: Sequence[StageSpec], tasks: Mapping[str, str]) -> tuple[DrawnSt
         )
         for name, of_name in members.items()
     )
+
+
+# A job's options as plain JSON values, as the DAG declares them (semantics S3).
+
+
+def config_json(config: CheckpointConfig) -> dict[str, Json]:
+    """Give each option by its name; one of time in seconds, with `_s` behind its name."""
+    return dict(_fields(config))
+
+
+def _fields(value: object) -> list[tuple[str, Json]]:
+    assert is_dataclass(value)  # only those come here
+    return [_field(each.name, getattr(value, each.name)) for each in fields(value)]
+
+
+def _field(name: str, value: object) -> tuple[str, Json]:
+    if isinstance(value, timedelta):
+        return f"{name}_s", value.total_seconds()
+    if is_dataclass(value):
+        return name, {"type": type(value).__name__, **dict(_fields(value))}
+    assert value is None or isinstance(value, str | int | float)  # CheckpointConfig checks what it is given
+    return name, value

@@ -1,4 +1,4 @@
-"""What an epoch reads and writes, as data sets with names that stay the same from epoch to epoch.
+"""Inputs and outputs of an epoch, as data sets whose names stay the same from epoch to epoch.
 
 Found by what the stages acknowledged. Which of its upstreams' outputs an application has really read is not recorded:
 all that it may read counts. Of a checkpoint's metadata, and of upstreams, no more is read than what is named; each
@@ -23,7 +23,7 @@ from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from . import wording
 from .state_list import StateRow, row_of
-from .tally import Tally
+from .stats import Tally
 
 TABLE = "table"
 """The kind of outputs that a completed checkpoint publishes."""
@@ -31,7 +31,7 @@ TABLE = "table"
 
 @dataclass(frozen=True, slots=True)
 class SourceSlice:
-    """What an epoch reads of one source."""
+    """An epoch's input from one source."""
 
     name: str
     uri: str = ""
@@ -45,15 +45,15 @@ class SourceSlice:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What went in and out."""
+    """Inputs and outputs."""
 
     sources: tuple[SourceSlice, ...] = ()
     restored: tuple[StateRow, ...] = ()
     """States and tables of the stage as the restored checkpoint has them."""
     upstream: tuple[StateRow, ...] = ()
-    """What the stages before have written in this epoch."""
+    """Outputs of the upstream stages in this epoch."""
     written: tuple[StateRow, ...] = ()
-    """What was written now, with the files and bytes of that; what was taken over unchanged is not among it."""
+    """Outputs written now, with their files and bytes; outputs taken over unchanged are left out."""
     published: tuple[StateRow, ...] = ()
     """Tables that readers see, without their files: also those that the epoch did not touch."""
     rows: Mapping[StateRow, int] = field(default_factory=dict)

@@ -1,23 +1,44 @@
-"""What a person does next about a checkpoint, with the exact command; pure (semantics O1)."""
+"""A person's next step about a checkpoint, with the exact command; pure (semantics O1)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..reasons import Reason, Status
-from ..ways_out import LEFT_BEHIND, WAYS_OUT
+from ..remedies import LEFT_BEHIND, NOTHING_LEFT, REMEDIES
 from .checkpoint_list import CheckpointRow
 
+
+@dataclass(frozen=True, slots=True)
+class ReadBy:
+    """The checkpoint of another DAG run that has read a failed one's input."""
+
+    id: int
+    run_id: str
+
+
 NOTHING = "Nothing"
-"""How a step begins that asks nothing of anybody."""
+"""Beginning of a step that needs no action."""
 
 
-def next_step(row: CheckpointRow, job: str, storage: str, followed_by: int | None = None) -> str:
-    """Say what to do about a checkpoint; what is to be typed stands between back quotes.
+def next_step(
+    row: CheckpointRow,
+    job: str,
+    storage: str,
+    followed_by: int | None = None,
+    read_by: ReadBy | None = None,
+    *,
+    lost: bool = False,
+) -> str:
+    """Say what to do about a checkpoint, with commands between back quotes.
 
     Args:
         row: the checkpoint.
         job: the job's name.
-        storage: where it lies, for the commands.
+        storage: of the job, for the commands.
         followed_by: the newest later checkpoint of the same DAG run; None: there is none.
+        read_by: the checkpoint that holds all of its window, of another DAG run; None: none does.
+        lost: it has failed, and no stage could take it up.
     """
     if followed_by is not None:
         return (
@@ -25,13 +46,28 @@ def next_step(row: CheckpointRow, job: str, storage: str, followed_by: int | Non
             f"`cairn show {job} {followed_by} --storage {storage}` shows it."
         )
     if row.status is Status.PENDING:
-        return f"It is in progress. `cairn show {job} {row.id} --watch --storage {storage}` shows how far it is."
+        return (
+            f"It is in progress. `cairn show {job} {row.id} --watch --storage {storage}` shows how far it is. If its "
+            "DAG run has failed, mend the cause, then clear the stages that have not acknowledged, with Downstream."
+        )
+    if lost and read_by is None and not row.left_behind:
+        return NOTHING_LEFT
     if row.paused:
         return f"{NOTHING}: its run goes on, with another attempt, when the DAG is no longer paused."
+    if row.status is Status.FAILED and read_by is not None:
+        return (
+            f"{NOTHING}: checkpoint {read_by.id} of the run {read_by.run_id} has read its window, and a clear would "
+            f"end skipped. `cairn show {job} {read_by.id} --storage {storage}` shows it."
+        )
     if row.status is Status.FAILED:
         return remedy_of(row, job, storage) or f"`cairn show {job} {row.id} --storage {storage}` shows what failed."
     if row.rewound_to is not None:
         return f"Clear its DAG run to read its input again: the job was rewound to checkpoint {row.rewound_to}."
+    if row.left_out:
+        return (
+            f"{NOTHING}: it completed without {', '.join(row.left_out)}. What was to be read there is kept, and the "
+            "next run reads it first; a clear would end skipped."
+        )
     if not row.retained:
         return f"{NOTHING}: it completed, and newer ones are kept in its place."
     return (
@@ -44,7 +80,7 @@ def failure_text(row: CheckpointRow) -> str:
     if not row.failed or row.reason is None:
         return ""
     known = row.reason in Reason.__members__
-    return row.detail or (WAYS_OUT[Reason(row.reason)].meaning if known else row.reason)
+    return row.cause or (REMEDIES[Reason(row.reason)].meaning if known else row.reason)
 
 
 def remedy_of(row: CheckpointRow, job: str, storage: str) -> str:
@@ -53,4 +89,4 @@ def remedy_of(row: CheckpointRow, job: str, storage: str) -> str:
         return LEFT_BEHIND
     if row.reason is None or row.reason not in Reason.__members__:
         return ""
-    return WAYS_OUT[Reason(row.reason)].remedy_of(job, storage, row.id)
+    return REMEDIES[Reason(row.reason)].action_for(job, storage, row.id)

@@ -1,4 +1,4 @@
-"""A job at a glance: what runs, what it waits for, what came last, and what needs a person (semantics O1, O2)."""
+"""Overview of a job: pending checkpoints, their waits, the latest outcomes, and alarms (semantics O1, O2)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from ..errors import NoCheckpointError
 from ..reasons import Status
 from ..sources.already_read import backfill_of
 from . import wording
-from .checkpoint_list import CheckpointRow, Listing, listing
+from .checkpoint_list import CheckpointRow, Listing, listing, savepoint_json
 from .details import CheckpointDetails, StageRow, details
 from .next_step import NOTHING, failure_text, remedy_of
-from .savepoint_list import savepoint_json
 from .stats import JobStats, stats
 
 PENDING = 5
@@ -29,12 +28,12 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class PendingCheckpoint:
-    """A checkpoint that is being made."""
+    """A pending checkpoint."""
 
     found: CheckpointDetails
     expires_at_ms: int
     restart_at_ms: int = 0
-    """When the restart strategy wants the next try to begin (semantics F4); 0: it does not say."""
+    """Time at which the restart strategy wants the next try to begin (semantics F4); 0: at once."""
 
     @property
     def waits_for(self) -> tuple[StageRow, ...]:
@@ -44,19 +43,21 @@ class PendingCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something that a person should know."""
+    """An alarm or note for a person."""
 
     level: str
-    """`error`: nothing goes on without a person. `warning`: something failed, or soon will. `note`: as it should be."""
+    """`error`: the job needs a person to go on. `warning`: something failed, or soon will. `note`: all is well."""
     text: str
     way_out: str = ""
-    """What to do; empty: nothing."""
+    """Remedy; empty: no action is needed."""
     run_id: str | None = None
-    """The DAG run that it is about; None: no single one."""
+    """The DAG run that the text is about; None: no single one."""
     stages: tuple[str, ...] = ()
-    """The stages of that run that it is about."""
+    """The stages of that run that the text is about."""
     at_ms: int | None = None
-    """The moment that the text names, in UTC; None: it names none."""
+    """The time that the text names, in UTC; None: it names none."""
+    checkpoint: int | None = None
+    """The ended checkpoint that the text is about; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,12 @@ class Overview:
 
     job: str
     revision: int
-    """Of its head; 0: it has never run."""
+    """Revision of the head; 0: the job has never run."""
     owner: JobOwner | None
     stats: JobStats
     listing: Listing
     pending: tuple[PendingCheckpoint, ...]
-    """Newest first; `PENDING` at most."""
+    """Newest first; at most `PENDING`."""
     latest_savepoint: SavepointEntry | None
     gaps: tuple[ReadWindow, ...] = ()
     """Between the windows that the newest completed checkpoint has read, oldest first (semantics T8)."""
@@ -83,7 +84,7 @@ class Overview:
 
     @property
     def latest_failed(self) -> CheckpointRow | None:
-        """The newest one that failed."""
+        """The newest failed checkpoint."""
         return next((row for row in self.listing.checkpoints if row.failed and row.rewound_to is None), None)
 
     @property
@@ -131,11 +132,11 @@ def overview(coordinator: Coordinator) -> Overview:
 
 
 def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
-    """Say what a person should know, the most urgent first; pure.
+    """List alarms and notes for a person, the most urgent first; pure.
 
     Args:
         found: the job.
-        storage: where it lies, for the commands to type.
+        storage: of the job, for the commands to type.
         now_ms: the time, milliseconds since 1970 UTC.
     """
     said = [*_of_job(found, storage), *_of_failed(found, storage), *_of_gaps(found)]
@@ -171,22 +172,28 @@ def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:
 
 
 def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
-    """Say what failed last, unless its epoch goes on or has completed."""
+    """Report the last failure, unless its epoch goes on or has completed."""
     row = next((each for each in found.listing.checkpoints if each.rewound_to is None), None)
     if row is None or not row.failed or row.reason is None:
         return
     remedy = remedy_of(row, found.job, storage)
     why = failure_text(row).rstrip(".")
     level = "note" if remedy.startswith(NOTHING) else "error"
-    yield Alarm(level, f"Checkpoint {row.id} of {row.run_id} failed: {why} ({row.reason}).", remedy, row.run_id)
+    yield Alarm(
+        level,
+        f"Checkpoint {row.id} of {row.run_id} failed: {why} ({row.reason}).",
+        remedy,
+        row.run_id,
+        checkpoint=row.id,
+    )
 
 
 def _of_gaps(found: Overview) -> Iterator[Alarm]:
-    """Say which windows of time no run has read, the newest of them with the command that reads it (semantics T8)."""
+    """Report windows of time that no run has read, the newest with the command that reads it (semantics T8)."""
     if not found.gaps:
         return
     older = {1: "", 2: " and an older gap"}.get(len(found.gaps), f" and {len(found.gaps) - 1} older gaps")
-    text = f"No run has read {found.gaps[-1].short}{older}."
+    text = f"No run has read {found.gaps[-1].short} UTC{older}."
     dag_id = found.owner.dag_id if found.owner else found.job
     yield Alarm("warning", text, f"To read it, type `{backfill_of(found.gaps[-1], dag_id)}`.")
 

@@ -9,8 +9,8 @@ from ..coordinator import Coordinator
 from ..documents.head import Head
 from ..documents.layout import run_id_of
 from ..documents.read_windows import WindowText
+from ..documents.server_record import ANYWHERE, KEY, ServerEntry, ServersDocument
 from ..documents.strict_json import Json
-from ..servers.record import ANYWHERE, KEY, ServerEntry, ServersDocument
 from .checkpoint_list import window_json
 
 GONE = "gone"
@@ -39,7 +39,7 @@ class ServerRow:
     started_at_ms: int
     lease_until_ms: int
     input: WindowText | None
-    """What the DAG run reads; None where it reads no window, or the job's head cannot be read."""
+    """The DAG run's window; None where it reads none, or the job's head cannot be read."""
 
     def as_json(self) -> dict[str, Json]:
         """Give it as plain JSON values."""

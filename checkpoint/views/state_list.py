@@ -1,12 +1,14 @@
-"""What a completed checkpoint holds: states and tables by stage, with columns and sizes (semantics O1, O2)."""
+"""Lists the states and tables of a completed checkpoint by stage, with columns and sizes (semantics O1, O2)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any
 
 from ..coordinator import Coordinator
-from ..documents.acknowledgement import Output
+from ..documents.acknowledgement import Output, StateHandle
 from ..documents.entries import CompletedEntry
 from ..documents.head import Head
 from ..documents.metadata import CHECKS, HandleLine, InFlightLine, StageLine
@@ -14,6 +16,7 @@ from ..documents.schemas import plain_schema
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..store import metadata_file
+from ..store.file_check import FileCheck
 from ..store.job_files import JobFiles
 
 NESTED = 60
@@ -50,14 +53,14 @@ class StateRow:
     partition_by: tuple[str, ...] = ()
     """Columns by which the rows of a table are kept apart."""
     partitions: int = 0
-    """How many different values of them there are."""
+    """Number of different values."""
     folder: str = ""
     """Relative to the job's prefix; an older checkpoint's if the stage left it unchanged. Empty where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStates:
-    """What one completed checkpoint holds."""
+    """Content of one completed checkpoint."""
 
     checkpoint: int
     states: tuple[StateRow, ...]
@@ -156,3 +159,81 @@ def _nested(found: str | dict[str, Any]) -> str:
         return f"map<{_nested(found['keyType'])}, {_nested(found['valueType'])}>"
     fields = (f"{each['name']}: {_nested(each['type'])}" for each in found["fields"])
     return f"struct<{', '.join(fields)}>"
+
+
+# The files that a retained checkpoint names, some at a time, and which of them are damaged (semantics R1, O2).
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """One file."""
+
+    stage: str
+    """The stage that keeps it; of what is in flight, the one that wrote it."""
+    output: str
+    subtask: int
+    path: str
+    """Relative to the job's prefix."""
+    size_bytes: int
+    problem: str | None
+    """Damage of the file; None: it exists, as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePage:
+    """Some of the files of a checkpoint, in the order of its metadata."""
+
+    checkpoint: int
+    first: int
+    """Where they begin, from 0."""
+    files: int
+    """All that the checkpoint names of what was asked for."""
+    rows: tuple[FileRow, ...]
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values."""
+        rows: list[Json] = [asdict(each) for each in self.rows]
+        return {"checkpoint": self.checkpoint, "first": self.first, "files_in_all": self.files, "files": rows}
+
+
+def checkpoint_files(
+    coordinator: Coordinator, checkpoint: int, *, stage: str | None = None, first: int = 0, limit: int = 100
+) -> FilePage:
+    """Give some files of a checkpoint, each checked as a restore checks it: those, and no others.
+
+    Args:
+        coordinator: of the job.
+        checkpoint: its id.
+        stage: whose files to give; None for all.
+        first: where to begin, from 0.
+        limit: how many to give.
+
+    Raises:
+        NoCheckpointError: it is not retained.
+        GoneError: its metadata is gone.
+        DocumentError: it is broken, or the head is.
+        UnavailableError: the store did not answer.
+    """
+
+    def look(head: Head) -> FilePage:
+        named = _named(coordinator.files, head.retained(checkpoint), stage)
+        passed = sum(1 for _ in islice(named, first))
+        shown = list(islice(named, limit))
+        damaged = FileCheck(coordinator.files).damaged(handle for _, _, handle in shown)
+        problems = {handle.path: problem for handle, problem in damaged}
+        rows = tuple(
+            FileRow(of, handle.output, subtask, handle.path, handle.size_bytes, problems.get(handle.path))
+            for of, subtask, handle in shown
+        )
+        return FilePage(checkpoint, first, passed + len(shown) + sum(1 for _ in named), rows)
+
+    return coordinator.observe(look)
+
+
+def _named(job: JobFiles, entry: CompletedEntry, stage: str | None) -> Iterator[tuple[str, int, StateHandle]]:
+    of = ""
+    for line in metadata_file.flattened(job, metadata_file.read(job, entry.metadata)):
+        if isinstance(line, StageLine | InFlightLine):
+            of = line.stage
+        elif isinstance(line, HandleLine) and stage in (None, of):
+            yield of, line.subtask, line.handle

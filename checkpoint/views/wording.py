@@ -1,11 +1,13 @@
-"""How moments, durations, sizes and counts are written, wherever a person reads them."""
+"""Formats times, durations, sizes and counts for people."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
 _KIBI = 1024
+_RULED = re.compile(r"no retry cures |\w+Restart allows ")
 
 
 def moment(at_ms: int | None) -> str:
@@ -14,7 +16,7 @@ def moment(at_ms: int | None) -> str:
 
 
 def duration(took_ms: int | None) -> str:
-    """Write how long something took, in two units at most."""
+    """Write a duration, in at most two units."""
     if took_ms is None:
         return "-"
     if took_ms < 99_950:
@@ -37,13 +39,19 @@ def size(count: int) -> str:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Write the first of some names, and how many more there are."""
+    """Write the first names, and the number of the others."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
+def cause_and_verdict(detail: str) -> tuple[str, str]:
+    """Take apart why a checkpoint failed: what happened, and why no restart followed; empty: one did (semantics F4)."""
+    ruled, apart, cause = detail.partition(": ")
+    return (cause, ruled) if apart and _RULED.match(ruled) else (detail, "")
+
+
 def how_stopped(stopped: str) -> str:
-    """Say in what way a job is stopped, so that it reads well behind "is"."""
+    """Say how a job is stopped, in words that follow "is"."""
     return "shut down" if stopped == "shutdown" else stopped
 
 
@@ -52,7 +60,7 @@ def restart(count: int, left: int | None) -> str:
 
     Args:
         count: restarts in a row so far.
-        left: how many more failed tries would be answered by a restart; None: any number.
+        left: number of further failed tries that would lead to a restart; None: any number.
     """
     said = "no restart yet" if count == 0 else "1 restart" if count == 1 else f"{count} restarts"
     return said if left is None else f"{said}, {left} left"

@@ -1,4 +1,4 @@
-"""What the command takes: its verbs, their options, and what runs each.
+"""The command line: its verbs, their options, and the function that runs each.
 
 Imports the commands. Never runs one.
 """

@@ -1,26 +1,27 @@
-"""What several commands take, and how a value is read."""
+"""Options that several commands share, and the parsing of values."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 INTERVAL_S = 2
-"""How often `--watch` looks, unless asked otherwise."""
+"""Default interval of `--watch`."""
 
 Command = argparse.ArgumentParser
 Verbs: TypeAlias = "argparse._SubParsersAction[Command]"
 
 
 def described(verbs: Verbs, name: str, text: str, more: str = "") -> Command:
-    """Add a command; its own help says more than the list of all."""
+    """Add a command; its own help says more than the list of all commands."""
     return verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.{more}")
 
 
 def job_command(verbs: Verbs, name: str, text: str) -> Command:
-    """Add a command that reads a storage, about one of its jobs."""
+    """Add a command about one job of a storage."""
     verb = command(verbs, name, text)
     verb.add_argument("job", metavar="JOB")
     return verb
@@ -43,12 +44,12 @@ def command(verbs: Verbs, name: str, text: str) -> Command:
 
 
 def as_json(verb: Command) -> None:
-    """Let a command print JSON."""
+    """Add the option for JSON output."""
     verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def airflow(verb: Command) -> None:
-    """Let a command ask Airflow's API about a DAG."""
+    """Add the options for questions to Airflow's API about a DAG."""
     verb.add_argument(
         "--dag",
         metavar="DAG_ID",
@@ -63,7 +64,7 @@ def airflow(verb: Command) -> None:
 
 
 def watchable(verb: Command) -> None:
-    """Let a command show again what it found."""
+    """Add the options for watching a command's output."""
     verb.add_argument("--watch", action="store_true", help="show it again each time it changes, until Ctrl-C")
     verb.add_argument(
         "--interval",
@@ -74,14 +75,14 @@ def watchable(verb: Command) -> None:
 
 
 def number(verb: Command, option: str, what: str, most: int, default: int) -> None:
-    """Let a command be told how many of something to show."""
+    """Add an option for the number of things to show."""
     verb.add_argument(
         option, metavar="N", type=between(1, most), default=default, help=f"{what}, from 1 to {most} ({default})"
     )
 
 
 def between(low: int, high: int) -> Callable[[str], int]:
-    """Give what reads a number within bounds."""
+    """Return a parser for a number within bounds."""
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
@@ -91,11 +92,26 @@ def between(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def checkpoint_id(text: str) -> int:
-    """Read the id of a checkpoint, as it is shown or as its folder has it.
+def moment(text: str) -> datetime:
+    """Parse a moment in ISO 8601; UTC if it has no time zone.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: the text is no moment.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected a moment such as 2026-01-02T06:00:00+00:00, found {text!r}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def checkpoint_id(text: str) -> int:
+    """Parse the id of a checkpoint, as shown or as in its folder's name.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is no id.
     """
     digits = text.removeprefix("chk-")
     if not digits.isascii() or not digits.isdigit() or int(digits) < 1:

@@ -1,4 +1,4 @@
-"""The commands that look: they change nothing."""
+"""The commands that only read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .options import Command, Verbs, as_json, checkpoint_id, command, described,
 
 
 def add(verbs: Verbs) -> None:
-    """Add them in the order in which `cairn --help` lists them."""
+    """Add these commands in the order in which `cairn --help` lists them."""
     for each in (
         _jobs,
         _checkpoints,
@@ -42,7 +42,7 @@ def _checkpoints(verbs: Verbs) -> None:
 
 def _show(verbs: Verbs) -> None:
     verb = job_command(verbs, "show", "show one checkpoint by stage and subtask, slowest first, and what it wrote")
-    verb.add_argument("checkpoint", metavar="ID", type=checkpoint_id)
+    verb.add_argument("checkpoint", metavar="ID", type=checkpoint_id, nargs="?", help="by default the newest")
     number(verb, "--limit", "how many stages to show", 10_000, 20)
     number(verb, "--subtasks", "how many subtasks of each stage to show", 100_000, SUBTASKS)
     verb.set_defaults(run=commands.show, pulse=commands.show_pulse)

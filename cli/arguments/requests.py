@@ -1,16 +1,16 @@
-"""The commands that ask for something or change something."""
+"""The commands that request or change something."""
 
 from __future__ import annotations
 
 from .. import commands, manual_checkpoint
 from ..airflow_api import TOKEN
-from .options import Command, Verbs, airflow, as_json, between, checkpoint_id, command, described, job_command
+from .options import Command, Verbs, airflow, as_json, between, checkpoint_id, command, described, job_command, moment
 
 _TARGET = "where the savepoint gets a folder of its own"
 
 
 def add(verbs: Verbs) -> None:
-    """Add them in the order in which `cairn --help` lists them."""
+    """Add these commands in the order in which `cairn --help` lists them."""
     for each in (
         _checkpoint,
         _savepoint,
@@ -32,6 +32,16 @@ def _checkpoint(verbs: Verbs) -> None:
     verb = described(verbs, "checkpoint", text, needs)
     verb.add_argument("job", metavar="JOB")
     airflow(verb)
+    verb.add_argument(
+        "--window",
+        nargs=2,
+        metavar=("START", "END"),
+        type=moment,
+        help="the run's data interval, for a part of time that no run has read; by default the timetable's",
+    )
+    verb.add_argument(
+        "--read-again", action="store_true", help="have the run read its data interval although the job has read it"
+    )
     _request_id(verb, "gives the same run")
     as_json(verb)
     verb.set_defaults(run=manual_checkpoint.checkpoint, on_store=False)

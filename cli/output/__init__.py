@@ -1,4 +1,4 @@
-"""What the command prints and asks: tables, figures, texts as wide as the terminal, and what to type next.
+"""Output and questions of the command: tables, figures, texts as wide as the terminal, the next command to type.
 
 Imports checkpoint and storage. Never writes a store.
 """

@@ -1,4 +1,4 @@
-"""`cairn compact`: base and runs of states that grow merged into new bases, by a Spark that this command starts."""
+"""`cairn compact`: merges bases and deltas of growing states into new bases, with a Spark that this command starts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SAID = {
 def compact(
     store: ObjectStore, options: argparse.Namespace, say: Callable[[str], None]
 ) -> tuple[Iterable[str], dict[str, Any]]:
-    """Compact, and say what became of each state: as lines one by one; with `--json` in a document when all are done.
+    """Compact states, and report each: as lines one by one; with `--json` in one document when all are done.
 
     Args:
         store: the storage root.
-        options: the command's words.
-        say: is told which state is merged next, which may take hours.
+        options: the command's arguments.
+        say: receives the name of the next state, whose merge may take hours.
 
     Raises:
         InvalidConfigError: PySpark is not installed here.

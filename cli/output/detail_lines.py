@@ -1,4 +1,4 @@
-"""One checkpoint as text: what it is, a bar for each stage, its largest subtasks, its outputs."""
+"""One checkpoint as text: its facts, a bar for each stage, its largest subtasks, its outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails, StageRow
-from ...checkpoint.views.tally import SubtaskRow
+from ...checkpoint.views.stats import SubtaskRow
 from . import text
 
 _WAITED, _RAN, _WROTE, _SUBTASK = ".", "=", "#", "-"
@@ -21,13 +21,13 @@ _UNKNOWN = "-"
 
 
 def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
-    """Say what there is to say of a checkpoint, and of its stages up to the limit."""
+    """Return the lines about a checkpoint, and about its stages up to the limit."""
     columns = text.width()
     written = list(_head(files.job, files.store.uri, found, columns))
     if not found.stages:
-        return [*written, "", "its files have left the store"]
+        return [*written, "", *text.paragraph(found.why_no_stages, columns)]
     shown, left_out = found.stages[:limit], len(found.stages) - limit
-    written += ["", *_stage_table(shown, columns)]
+    written += ["", *_stage_table(found, shown, columns)]
     if left_out > 0:
         written.append(f"… {left_out:,} more stages; raise --limit to see them")
     written += ["", LEGEND]
@@ -44,6 +44,12 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
                 "",
                 *text.paragraph(f"{stage.stage} {did}: {', '.join(map(found.run_text, stage.owes))}", columns),
             ]
+        if stage.handed_on is not None:
+            it = stage.handed_on
+            rows = "" if it.rows is None else f", {it.rows:,} rows"
+            what = "file" if it.files == 1 else "files"
+            said = f"{stage.stage} handed on {it.files:,} {what}, {wording.size(it.size_bytes)}{rows}, deleted since"
+            written += ["", *text.paragraph(said, columns)]
         for check in stage.failed_checks:
             written += ["", *text.paragraph(f"{stage.stage} went on although {check}", columns)]
         if stage.problem or stage.declined:
@@ -122,15 +128,15 @@ def _subtasks(found: CheckpointDetails) -> str:
     return f", {found.acked_subtasks:,} of {found.expected_subtasks:,} subtasks"
 
 
-def _stage_table(stages: Sequence[StageRow], columns: int) -> list[str]:
+def _stage_table(found: CheckpointDetails, stages: Sequence[StageRow], columns: int) -> list[str]:
     longest = max((stage.took_ms or 0 for stage in stages if not stage.carried), default=0)
     largest = max((subtask.new_bytes for stage in stages for subtask in stage.subtasks), default=0)
-    measured = [_cells(stage, "") for stage in stages]
+    measured = [_cells(found, stage, "") for stage in stages]
     measured += [_subtask_cells(subtask, "") for stage in stages for subtask in _several(stage)]
     named = max(len(cells[0]) for cells in measured)
     headings: Sequence[str] = _HEADINGS
     room = _room(headings, measured, columns)
-    # Rows are often not known over S3; and where it is narrow, the bars say more.
+    # Rows are often unknown over S3; and in a narrow terminal the bars say more.
     if all(stage.rows is None for stage in stages) or room - named < 2 * _BAR:
         headings = _HEADINGS[:-1]
         room = _room(headings, measured, columns)
@@ -138,7 +144,7 @@ def _stage_table(stages: Sequence[StageRow], columns: int) -> list[str]:
     wide = room - name
     rows = []
     for stage in stages:
-        rows.append(_cells(stage, _stage_bar(stage, longest, wide)))
+        rows.append(_cells(found, stage, _stage_bar(stage, longest, wide)))
         several = _several(stage)
         rows += [_subtask_cells(each, text.bar([(_SUBTASK, each.new_bytes)], largest, wide)) for each in several]
         if several and stage.subtasks_left_out:
@@ -148,7 +154,7 @@ def _stage_table(stages: Sequence[StageRow], columns: int) -> list[str]:
 
 
 def _room(headings: Sequence[str], measured: Sequence[tuple[str, ...]], columns: int) -> int:
-    """Give what is left for names and bars."""
+    """Return the columns that remain for names and bars."""
     fixed = sum(
         2 + max(len(heading), *(len(cells[number]) for cells in measured))
         for number, heading in enumerate(headings)
@@ -158,7 +164,7 @@ def _room(headings: Sequence[str], measured: Sequence[tuple[str, ...]], columns:
 
 
 def _several(stage: StageRow) -> tuple[SubtaskRow, ...]:
-    """Give the rows of a stage's subtasks; a single one would only repeat the stage's."""
+    """Return the rows of a stage's subtasks; a single one would only repeat the stage's."""
     return stage.subtasks if stage.acked_subtasks > 1 else ()
 
 
@@ -172,15 +178,12 @@ def _stage_bar(stage: StageRow, longest: int, columns: int) -> str:
     return text.bar([(_WAITED, waited), (_RAN, stage.took_ms - waited - wrote), (_WROTE, wrote)], longest, columns)
 
 
-def _cells(stage: StageRow, bar: str) -> tuple[str, ...]:
-    acks = f"{stage.acked_subtasks}/{stage.parallelism or '?'}"
-    acks = "declined" if stage.declined else "BROKEN" if stage.problem else "skipped" if stage.skipped else acks
-    acks = "late" if stage.late else acks
+def _cells(found: CheckpointDetails, stage: StageRow, bar: str) -> tuple[str, ...]:
     known = stage.metrics is not None or bool(stage.outputs)
     took = wording.duration(stage.took_ms) if not stage.carried else "-"
     return (
         stage.stage,
-        acks,
+        found.how_far(stage),
         bar,
         took,
         *(wording.size(n) if known else "-" for n in (stage.new_bytes, stage.size_bytes)),

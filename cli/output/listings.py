@@ -1,15 +1,23 @@
-"""Jobs, and a job's checkpoints, as text: a row for each, and below what does not fit into one."""
+"""Jobs, and a job's checkpoints, as text: a row for each, and below it the facts that do not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.run_window import run_text
+from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow, JobRow, Listing
+from ...checkpoint.views.servers import ServerRow
+from ...checkpoint.views.servers import servers as servers_of
+from ...checkpoint.views.wording import moment
+from ...storage.errors import CairnError, ErrorKind
+from ...storage.port import ObjectStore
 from . import text
 
 _HEADINGS = (
@@ -19,13 +27,13 @@ _HEADINGS = (
 _JOB_HEADINGS = ("job", "state", "completed", "DAG run", "input (UTC)", "at", "pending", "succeeded", "owner")
 _NUMBERS = frozenset({"try", "acks", "subtasks", "took", "new", "size", "from"})
 _SPARE = ("triggered", "subtasks", "from", "kind", "new", "took")
-"""What is left out first where the terminal is narrow."""
+"""Columns that are dropped first in a narrow terminal."""
 _RUN = 24
-"""Columns for a DAG run's id, where there is no room for all of it."""
+"""Columns for a DAG run's id, if there is no room for all of it."""
 
 
 def job_lines(found: Sequence[JobRow]) -> list[str]:
-    """Say what there is to say of a storage's jobs; there is at least one."""
+    """Return the lines about a storage's jobs; there is at least one."""
     columns = text.width()
     rows = [_job_cells(row, columns) for row in found]
     if text.table_width(_JOB_HEADINGS, rows) > columns:
@@ -61,7 +69,7 @@ def _owner(owner: JobOwner) -> str:
 
 
 def lines(found: Listing, limit: int) -> list[str]:
-    """Say what there is to say of a job's checkpoints."""
+    """Return the lines about a job's checkpoints."""
     columns = text.width()
     shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
     written = [f"{found.job} is {wording.how_stopped(found.stopped)}", ""] if found.stopped else []
@@ -111,7 +119,7 @@ def lines(found: Listing, limit: int) -> list[str]:
 
 
 def _last_run(found: Listing, stopping: SavepointEntry) -> str:
-    """Name the run after which a job stops, with what it reads where an attempt of it is known."""
+    """Name the run after which a job stops, with its input if an attempt of it is known."""
     run_id = run_id_of(stopping.epoch)
     reads = (row.input for row in found.checkpoints if row.run_id == run_id)
     return run_text(run_id, stopping.window or next(reads, None))
@@ -150,3 +158,51 @@ def _waiting(found: Listing, limit: int) -> Iterator[str]:
         yield f"  {run}, {request.kind}, since {wording.moment(request.requested_at_ms)}"
     if len(found.waiting) > limit:
         yield f"  … {len(found.waiting) - limit:,} more"
+
+
+# `cairn servers`: the Spark servers that the stages of jobs share.
+
+
+_SERVER_HEADINGS = ("job", "server", "state", "for", "input (UTC)", "where", "started", "lease until")
+"""Columns for a DAG run's id."""
+
+
+def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[str], dict[str, Any]]:
+    """List the servers of some jobs. A job whose record cannot be read is named, and the others are listed.
+
+    Args:
+        store: the storage.
+        jobs: the jobs' names.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Raises:
+        CairnError: the store could not be asked.
+    """
+    rows: list[ServerRow] = []
+    problems: dict[str, str] = {}
+    for job in jobs:
+        try:
+            rows += servers_of(Coordinator(store, job), now_ms)
+        except CairnError as error:
+            # As for heads: a broken document, or a folder that is not a job's.
+            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
+                raise
+            problems[job] = masked(str(error))
+    lines = text.table(_SERVER_HEADINGS, [_server_cells(row) for row in rows]) if rows else ["no Spark servers"]
+    for name, problem in problems.items():
+        lines += text.paragraph(f"{name}: its record of servers cannot be read: {problem}", text.width())
+    found = [{"job": name, "problem": problem} for name, problem in problems.items()]
+    return lines, {"servers": [row.as_json() for row in rows], "problems": found}
+
+
+def _server_cells(row: ServerRow) -> tuple[str, ...]:
+    return (
+        row.job,
+        row.server,
+        row.state,
+        text.run_name(row.run_id, _RUN) if row.run_id is not None else "the job",
+        text.window(row.input),
+        row.where or "-",
+        moment(row.started_at_ms),
+        moment(row.lease_until_ms),
+    )

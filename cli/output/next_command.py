@@ -1,4 +1,4 @@
-"""The command to type after a failure: exact, with the user's own storage and options."""
+"""The command to type after a failure, exactly, with the user's own storage and options."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _KNOWN_SCHEMES = ("file:", "s3:", "s3a:")
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What the user has typed.
+    """The user's command line.
 
     Args:
-        words: the command line behind `cairn`.
-        options: what it was read as.
+        words: the words after `cairn`.
+        options: the parsed arguments.
     """
 
     words: Sequence[str]
@@ -36,31 +36,31 @@ class Typed:
 
     @property
     def job(self) -> str | None:
-        """The job, where one is named; the folder of a savepoint is none."""
+        """The job, if one is named; a savepoint's folder is not a job."""
         found = getattr(self.options, "job", None)
         return None if found is None or "/" in found or ":" in found else str(found)
 
     def again(self, *more: str) -> str:
-        """The same command, with more options, and with the request's id where it was made up: then it goes on."""
+        """Return the same command, with more options, and with a generated request id, so that it continues."""
         made_up = getattr(self.options, "made_up_id", None)
         request = () if made_up is None else ("--request-id", made_up)
         return shlex.join(("cairn", *self.words, *request, *more))
 
     def help(self) -> str:
-        """What the command takes."""
+        """Return the command that shows this command's help."""
         return f"cairn {self.verb} --help"
 
     def on_storage(self, *words: str) -> str:
-        """Another command on the same storage."""
+        """Return another command on the same storage."""
         return shlex.join(("cairn", *words, *self._where()))
 
     def on_job(self, verb: str, job: object = None) -> str:
-        """Another command about a job; where none is known, `cairn jobs` finds it."""
+        """Return another command about a job; if none is known, `cairn jobs` finds it."""
         named = job or self.job
         return self.on_storage("jobs") if named is None else self.on_storage(verb, str(named))
 
     def doctor(self) -> str:
-        """Have the storage, and the job if one is named, examined."""
+        """Return the command that examines the storage, and the job if one is named."""
         if self.verb == "doctor":
             return self.again()
         return self.on_storage("doctor", *(() if self.job is None else (self.job,)))
@@ -75,21 +75,21 @@ class Typed:
 
 
 def after(error: CairnError, typed: Typed) -> str:
-    """Give what to type after an error."""
+    """Return the command to type after an error."""
     failed = _Failed(error, typed)
     found = next((_BY_CLASS[cls] for cls in type(error).__mro__ if cls in _BY_CLASS), _BY_KIND[error.kind])
     return found(failed)
 
 
 def after_damage(typed: Typed) -> str | None:
-    """Give what to type where a command has found damage or could not do all; None where its output says so."""
+    """Return the command to type after damage or an incomplete result; None if the output already names it."""
     found = _DAMAGED.get(typed.verb)
     return None if found is None else found(typed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A command that was not carried out."""
+    """A command that failed."""
 
     error: CairnError
     typed: Typed
@@ -113,7 +113,7 @@ class _Failed:
         return f"read -rs {TOKEN} && export {TOKEN}"
 
     def root(self) -> str:
-        """Show what there is, where the root is not."""
+        """Return the command that lists the root, or for a missing local root its nearest existing parent."""
         if not self._storage().startswith("file:"):
             endpoint = getattr(self.typed.options, "endpoint_url", None)
             return shlex.join(("aws", "s3", "ls", *(("--endpoint-url", endpoint) if endpoint else ())))
@@ -123,7 +123,7 @@ class _Failed:
         return shlex.join(("ls", str(there)))
 
     def checkpoints(self) -> str:
-        # With the field, it is the job that there is not.
+        # With this field, the error means that the job does not exist.
         return self.typed.on_storage("jobs") if "jobs" in self.error.fields else self.typed.on_job("checkpoints")
 
     def savepoints(self) -> str:
@@ -184,4 +184,4 @@ _DAMAGED: Mapping[str, Callable[[Typed], str]] = {
     "savepoint": Typed.again,
     "stop": Typed.again,
 }
-"""What fails without an error, by the command's name; `doctor` says itself what mends each finding."""
+"""Failures without an error, by the command's name; `doctor` itself names the fix for each finding."""

@@ -10,11 +10,11 @@ from ...checkpoint.views.stats import Distribution, Failover, JobStats
 from . import text
 
 _FAILOVERS = 10
-"""Failovers to show."""
+"""Number of failovers to show."""
 
 
 def lines(found: JobStats) -> list[str]:
-    """Say what there is to say of a job."""
+    """Return the lines about a job."""
     columns = text.width()
     written = [
         f"job {found.job}{f' is {wording.how_stopped(found.stopped)}' if found.stopped else ''}",

@@ -1,6 +1,6 @@
-"""`cairn diff`: which rows of a state two checkpoints have differently. Read by pyarrow; neither Spark nor Java runs.
+"""`cairn diff`: rows of a state that differ between two checkpoints. Read by pyarrow; neither Spark nor Java runs.
 
-A file that both checkpoints name holds the same rows in both, so it is not read, unless the state has runs (semantics
+A file that both checkpoints name holds the same rows in both, so it is not read, unless the state has deltas (semantics
 K1), which replace rows of older files.
 """
 
@@ -24,24 +24,24 @@ from . import text
 
 Row = dict[str, Any]
 Rows = Callable[[], Iterator[Row]]
-"""Reads rows, each time it is called."""
+"""Reads rows, anew on each call."""
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 _CELL = 40
-"""Columns of the terminal that a value may take."""
+"""Terminal columns for a value."""
 
 
 @dataclass(slots=True)
 class _Difference:
     counts: Counter[str] = field(default_factory=Counter)
     shown: list[tuple[str, Row | None, Row | None]] = field(default_factory=list)
-    """What happened, the row before and the row after; as many as were asked for."""
+    """Kind of difference, the row before and the row after; up to the requested number."""
 
 
 def diff(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
     """Compare a state in two checkpoints.
 
     Args:
-        coordinator: of the job.
+        coordinator: the job's coordinator.
         options: with `stage`, `name`, `old` and `new` (checkpoint ids) and `head`.
 
     Raises:
@@ -58,7 +58,7 @@ def diff(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         ]
         return sides[1], _compare(parquet, coordinator, sides[0], sides[1], options.head)
 
-    # A newer checkpoint may complete meanwhile, and one that is read be cleaned: then it looks again.
+    # A newer checkpoint may complete in between, and cleaning may delete one that is read: then it looks again.
     state, found = coordinator.observe(look)
     counts = {what: found.counts[what] for what in _SIGNS}
     document = {
@@ -87,7 +87,7 @@ def _compare(parquet: Any, coordinator: Coordinator, old: StoredState, new: Stor
         )
     both = {handle.path for _, handle in old.files} & {handle.path for _, handle in new.files}
     if any(handle.run for _, handle in (*old.files, *new.files)):
-        both = set()  # a run beside a file decides which of its rows count
+        both = set()  # a delta beside a file decides which of its rows count
 
     def rows(state: StoredState) -> Iterator[Row]:
         files = [(subtask, handle) for subtask, handle in state.files if handle.path not in both]
@@ -99,7 +99,7 @@ def _compare(parquet: Any, coordinator: Coordinator, old: StoredState, new: Stor
 
 
 def _by_key(key: tuple[str, ...], old: Rows, new: Rows, limit: int) -> _Difference:
-    """Compare rows with the same key. Of the old ones only digests are kept; those to show are read once more."""
+    """Compare rows with the same key. Only digests of the old rows are kept; rows to show are read once more."""
     before = {_key(row, key): _values(row, key) for row in old()}
     found = _Difference()
     wanted: dict[bytes, int] = {}
@@ -123,7 +123,7 @@ def _by_key(key: tuple[str, ...], old: Rows, new: Rows, limit: int) -> _Differen
 
 
 def _as_bag(old: Rows, new: Rows, limit: int) -> _Difference:
-    """Compare rows without a key: a row that changed is one removed and one added."""
+    """Compare rows without a key: a changed row counts as one removed and one added."""
     left = Counter(_digest(row) for row in old())
     found = _Difference()
     for row in new():
@@ -141,7 +141,7 @@ def _as_bag(old: Rows, new: Rows, limit: int) -> _Difference:
 
 
 def _note(found: _Difference, what: str, before: Row | None, after: Row | None, limit: int) -> bool:
-    """Count a difference; True if it is to be shown."""
+    """Count a difference; True if it should be shown."""
     found.counts[what] += 1
     if len(found.shown) >= limit:
         return False
@@ -158,7 +158,7 @@ def _values(row: Row, key: tuple[str, ...]) -> bytes:
 
 
 def _digest(value: Any) -> bytes:
-    """Digest a row or a part of it; those that Spark holds equal have one digest."""
+    """Digest a row or a part of it; values that are equal in Spark have one digest."""
     return hashlib.blake2b(json.dumps(same(value)).encode(), digest_size=16).digest()
 
 

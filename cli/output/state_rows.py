@@ -17,20 +17,20 @@ from ...checkpoint.rows.values import readable
 from . import text
 
 HEAD = 20
-"""How many rows are shown, unless asked otherwise."""
+"""Default number of rows shown."""
 _CELL = 40
-"""Columns of the terminal that a value may take."""
+"""Terminal columns for a value."""
 
 
 def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
-    """Give the first rows of a state.
+    """Return the first rows of a state.
 
     Args:
-        coordinator: of the job.
+        coordinator: the job's coordinator.
         options: with `stage`, `name`, `checkpoint` (None: the newest) and `head`.
 
     Raises:
-        NoCheckpointError: none has completed, or the one asked for is not retained or holds no such state.
+        NoCheckpointError: none has completed, or the requested one is not retained or holds no such state.
         InvalidConfigError: pyarrow is not installed.
         DocumentError: the metadata or a file is broken.
     """
@@ -42,7 +42,7 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         count = options.head + 1
         return entry.id, found, list(islice(rows_of(parquet, coordinator.files, found, count), count))
 
-    # A newer checkpoint may complete meanwhile, and the one that is read be cleaned: then it looks again.
+    # A newer checkpoint may complete in between, and cleaning may delete the one that is read: then it looks again.
     checkpoint, found, there = coordinator.observe(look)
     shown, more = readable(there[: options.head]), len(there) > options.head
     output, names = found.output, [*columns_of(found.output)]

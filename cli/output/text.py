@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import sys
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TextIO
 
+from ...checkpoint.answers import FilesProgress
 from ...checkpoint.documents.read_windows import WindowText
+from ...checkpoint.errors import CheckpointError
+from ...checkpoint.views import wording
+from ...storage.printable import printable
 
 _LABEL = 17
 
 
 def width() -> int:
-    """Give how many columns to fill: the terminal's, or those of `COLUMNS`, between 80 and 120; 100 without either."""
+    """Return the number of columns to fill: the terminal's, or `COLUMNS`, between 80 and 120; 100 without either."""
     return min(120, max(80, shutil.get_terminal_size((100, 24)).columns))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> list[str]:
-    """Lay out rows below headings, columns as wide as their widest cell, those of some headings flush right."""
+    """Lay out rows below headings, columns as wide as their widest cell, the columns in `right` flush right."""
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
     ruled = ["-" * width for width in widths]
 
@@ -31,7 +39,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Coll
 
 
 def fit(text: str, columns: int) -> str:
-    """Shorten a name in its middle, where it is longer than there is room."""
+    """Shorten a name in its middle if it is too long."""
     if len(text) <= columns:
         return text
     tail = (columns - 1) // 2
@@ -39,7 +47,7 @@ def fit(text: str, columns: int) -> str:
 
 
 def table_width(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Give how wide a table would become."""
+    """Return the width of a table."""
     return sum(2 + max(len(row[number]) for row in (headings, *rows)) for number in range(len(headings))) - 2
 
 
@@ -49,10 +57,10 @@ def columns_that_fit(
     """Choose which columns of a table to show.
 
     Args:
-        headings: of all columns.
+        headings: the headings of all columns.
         rows: their cells.
-        columns: how wide the table may become.
-        spare: headings of what may be left out, the first to go first.
+        columns: maximum width of the table.
+        spare: headings of columns that may be dropped, the first to drop first.
 
     Returns:
         The positions of the columns to show.
@@ -65,14 +73,14 @@ def columns_that_fit(
 
 
 def run_name(run_id: str, columns: int) -> str:
-    """Shorten a DAG run's id to what tells it from others: the moment in it, where it has one."""
+    """Shorten a DAG run's id to its distinguishing part: the moment in it, if it has one."""
     if len(run_id) <= columns:
         return run_id
     return fit(run_id.rpartition("__")[2].removesuffix("+00:00"), columns)
 
 
 def window(found: WindowText | None) -> str:
-    """Write the input of a run, in UTC; the end is the first moment after it."""
+    """Return a run's input as text, in UTC; the end is exclusive."""
     return "-" if found is None else found.window.short
 
 
@@ -81,8 +89,8 @@ def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
 
     Args:
         parts: the character and the amount of each.
-        whole: the amount that fills all columns; an amount of which the whole is none draws nothing.
-        columns: how wide the bar may become.
+        whole: the amount that fills all columns. A sum of 0 draws nothing, any other at least one character.
+        columns: maximum width of the bar.
     """
     drawn, before = "", 0
     for character, amount in parts:
@@ -93,12 +101,121 @@ def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
 
 
 def labelled(label: str, text: str, columns: int) -> list[str]:
-    """Write a label and a text beside it, as many lines as it takes."""
+    """Write a label and a text beside it, on as many lines as needed."""
     first, *others = textwrap.wrap(text, columns - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
     return [f"  {label}".ljust(_LABEL) + first, *(" " * _LABEL + line for line in others)]
 
 
 def paragraph(text: str, columns: int) -> list[str]:
-    """Write a text in as many lines as it takes, all but the first indented further; words are not broken."""
+    """Write a text on as many lines as needed, all but the first indented further; words are not broken."""
     indent = text[: len(text) - len(text.lstrip())]
     return textwrap.wrap(text, columns, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False)
+
+
+# Asks the user at the terminal before data is lost.
+
+
+def ask(
+    lost: Iterable[str], question: str, refused: type[CheckpointError], nothing: str = "changed", **facts: object
+) -> None:
+    """Print the data that would be lost, and ask for a yes.
+
+    Raises:
+        CheckpointError: of the class `refused`: there is no terminal, or the answer is not yes.
+    """
+    if not sys.stdin.isatty():
+        raise refused(f"there is no terminal to ask at; say --yes. Nothing was {nothing}", **facts, option="--yes")
+    # The question is no part of the output, which may go to a file.
+    print("\n".join(printable(line) for line in lost), file=sys.stderr)
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise refused(f"not agreed to; nothing was {nothing}", **facts)
+
+
+# Colours states and errors: only on a terminal, and not if the user has set `NO_COLOR` (no-color.org).
+
+
+_RED, _GREEN, _YELLOW = 31, 32, 33
+_COLOURS = {
+    "COMPLETED": _GREEN,
+    "IN_PROGRESS": _YELLOW,
+    "WARNING": _YELLOW,
+    "FAILED": _RED,
+    "DAMAGED": _RED,
+    "BROKEN": _RED,
+    "ERROR": _RED,
+}
+_WORD = re.compile(rf"(?<![\w-])(?:{'|'.join(_COLOURS)})(?![\w-])")
+
+
+def are_wanted(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal whose user wants colours."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def painted(line: str, stream: TextIO) -> str:
+    """Return a line with its states in colours, if the stream supports them. Do not shorten it afterwards."""
+    if not are_wanted(stream):
+        return line
+    return _WORD.sub(lambda found: _in(_COLOURS[found[0]], found[0]), line)
+
+
+def alarming(word: str, stream: TextIO) -> str:
+    """Return a word in the colour of an error, if the stream supports colours."""
+    return _in(_RED, word) if are_wanted(stream) else word
+
+
+def _in(colour: int, word: str) -> str:
+    return f"\x1b[{colour}m{word}\x1b[0m"
+
+
+# Shows the progress of work on many files, on a terminal.
+
+
+_COLUMNS = 24
+
+
+class ProgressLine:
+    """One line on a terminal's standard error that is overwritten; nothing without a terminal. Use in `with`.
+
+    Args:
+        doing: the work, such as "copied".
+    """
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._drawn = False
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            print(file=sys.stderr)
+
+    def show(self, progress: FilesProgress) -> None:
+        """Draw it again."""
+        if not sys.stderr.isatty():
+            return
+        share = progress.bytes_done / progress.size_bytes if progress.size_bytes else 1.0
+        full = min(_COLUMNS, round(share * _COLUMNS))
+        of = f" of {progress.files:,}" if progress.files else ""
+        done = f"{progress.files_done:,}{of} files, {wording.size(progress.bytes_done)}"
+        print(
+            f"\r[{'#' * full}{'.' * (_COLUMNS - full)}] {self._doing} {done} of {wording.size(progress.size_bytes)}",
+            end="\x1b[K",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._drawn = True
+
+
+# Suggests the intended name for a mistyped one.
+
+
+def meant(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a remark in brackets with the known word most like this one, after its prefix; empty if none is close."""
+    from difflib import get_close_matches  # needed only after a mistake
+
+    found = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {prefix}{found[0]}?)" if found else ""

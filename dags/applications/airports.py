@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from airflow_cairn.spark import Epoch
+from airflow_cairn import Epoch
 
 KEY = ["airport"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from airflow_cairn.spark import Epoch
+from airflow_cairn import Epoch
 
 
 def league(routes: DataFrame, airports: DataFrame) -> DataFrame:
@@ -29,5 +29,6 @@ def league(routes: DataFrame, airports: DataFrame) -> DataFrame:
 if __name__ == "__main__":
     with Epoch.current() as epoch:
         standing = league(epoch.read("routes", "totals"), epoch.read("airports", "traffic"))
-        epoch.append("league", standing.withColumn("day", F.lit(epoch.slice.start).cast("date")))
+        day, _ = epoch.slice.dates("UTC")  # the time zone of the DAG's schedule
+        epoch.append("league", standing.withColumn("day", F.lit(day).cast("date")))
         epoch.put("days", epoch.get("days", 0) + 1)

@@ -12,7 +12,7 @@ import sys
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from airflow_cairn.spark import Epoch
+from airflow_cairn import Epoch
 
 KEY = ["origin", "destination"]
 MERGE = {"flights": "sum", "delay_sum": "sum", "delay_histogram": "each(sum)"}

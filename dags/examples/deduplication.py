@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
-from airflow_cairn.operators import CheckpointedTaskGroup
+from airflow_cairn import CheckpointedTaskGroup
 
 
 @task.spark_epoch
@@ -16,7 +16,7 @@ def orders(epoch, lake):
     """Read what arrived: `id`, `at` (when it was ordered), `amount` and `arrived`."""
     from datetime import timedelta
 
-    from airflow_cairn.spark import StateTtl
+    from airflow_cairn import StateTtl
 
     new = (
         epoch.spark.read.parquet(f"{lake}/orders")
@@ -34,11 +34,7 @@ def orders(epoch, lake):
     once = once.cache()
     epoch.append("orders", once)
 
-    ids = once.select("id", "at")
-    if seen is None:  # the first epoch says how long an id is kept
-        epoch.snapshot("seen", ids, key="id", ttl=StateTtl(timedelta(days=7), "at"))
-    else:  # all others write what is new
-        epoch.update("seen", ids, key="id")
+    epoch.update("seen", once.select("id", "at"), key="id", ttl=StateTtl(timedelta(days=7), "at"))
 
 
 with DAG(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
-from airflow_cairn.operators import CheckpointedTaskGroup
+from airflow_cairn import CheckpointedTaskGroup
 
 
 @task.spark_epoch

@@ -1,1 +1,1 @@
-"""What differs between the versions of Airflow, asked in one place. Imports nothing else of this package."""
+"""The differences between versions of Airflow, in one place. Imports nothing else of this package."""

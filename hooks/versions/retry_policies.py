@@ -1,4 +1,4 @@
-"""Airflow's retry policies, and what stands in for them where Airflow has none."""
+"""Airflow's retry policies, and substitutes for an Airflow without them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if features.HAS_RETRY_POLICIES:
 else:
 
     class RetryPolicy:  # type: ignore[no-redef]
-        """Stands in for Airflow's; no task is given one."""
+        """Substitute for Airflow's class; no task gets one."""
 
     class RetryDecision:  # type: ignore[no-redef]
-        """Stands in for Airflow's; none is made."""
+        """Substitute for Airflow's class; none is created."""
 
 
 def policy_option(policy: RetryPolicy | None) -> dict[str, Any]:
-    """Give the argument of an operator that sets its retry policy; none where Airflow takes none."""
+    """Return the operator's argument that sets its retry policy; empty if Airflow takes none."""
     return {"retry_policy": policy} if features.HAS_RETRY_POLICIES else {}

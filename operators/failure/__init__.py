@@ -1,4 +1,4 @@
-"""What follows a failed task: the report, the failover, the retry.
+"""Handles a failed task: the report, the failover, the retry.
 
 Imports stage and graph.
 """

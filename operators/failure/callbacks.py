@@ -1,11 +1,11 @@
-"""`restore_latest_checkpoint`: what a failed stage's callback does. It may come twice, late, or from another process.
+"""`restore_latest_checkpoint`: the callback of a failed stage. Airflow may call it twice, late, or in another process.
 
-It records first and clears second: what dies in between leaves a store that says who must run again, and the task that
-comes next finds it there.
+The callback records the failure first and clears tasks second. If it dies in between, the store says which tasks must
+run again, and the next task finds that.
 
-Airflow calls it in the task's process, or in the dag processor when the task's process was killed; as on_retry_callback
-or as on_failure_callback, and sometimes as the one although the other is meant. So it decides nothing by itself: it
-reports the failed try to the job's head, where the same failure counts once (semantics F5). It never raises.
+Airflow calls it in the task's process, or in the dag processor when the task's process was killed, as on_retry_callback
+or on_failure_callback, and sometimes as the wrong one of the two. So the callback decides nothing itself: it reports
+the failed try to the job's head, which counts the same failure once (semantics F5). It never raises.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Restarted
 from ...checkpoint.documents.run_window import run_of_slice
-from ...checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
+from ...checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ...hooks.clear_body import TaskRef
 from ...tasks.clearing import note_of
+from ...tasks.entry_points import tell_listeners_if_possible
 from ...tasks.job_settings import scope_of
-from ...tasks.listeners import tell_if_possible
 from ...tasks.reports import notes
 from ..graph.run_tasks import where_of
 from ..graph.stages import StageTask, stage_task
-from ..stage.others_again import let_others_run_again
+from ..stage.overtaken_epoch import clear_restarted_stages
 from .report import detail_of, is_final, report, settings_of
 
 if TYPE_CHECKING:
@@ -38,19 +38,25 @@ log = logging.getLogger("airflow_cairn")
 def restore_latest_checkpoint(context: Context) -> None:
     """Abort the failed stage's checkpoint and open the epoch's next attempt from the latest completed one.
 
-    For `on_retry_callback` and `on_failure_callback`. Does nothing for a task that is no stage. Idempotent (semantics
-    F5): a second call for the same try finds the failure settled. Never raises; what goes wrong is logged, and the next
-    try of the stage settles it at its start.
+    For `on_retry_callback` and `on_failure_callback`. Does nothing for a task that is not a stage. Idempotent
+    (semantics F5): a second call for the same try finds the failure settled. Never raises: errors are logged, and the
+    stage's next try settles the failure at its start.
 
     Args:
-        context: Airflow's; only `task`, `ti` and, where there is one, `exception` are used.
+        context: Airflow's task context; only `task`, `ti` and, if present, `exception` are used.
     """
     try:
         ti = context["ti"]
-        # The log of the dag processor, where callbacks run, is that of all DAGs of a file.
+        # Callbacks run in the dag processor, whose log covers all DAGs of a file: name the task.
         log.info("%s.%s: %s", ti.dag_id, ti.task_id, _report(context))
     except Exception:
-        log.exception("the checkpoint was not restored by this callback; the stage's next try will do it")
+        if "ti" in context and is_final(context):
+            log.exception(
+                "the checkpoint was not restored by this callback, and no other try follows: mend the cause, which "
+                "follows, then clear the task"
+            )
+        else:
+            log.exception("the checkpoint was not restored by this callback; the stage's next try will do it")
 
 
 def _report(context: Context) -> str:
@@ -64,7 +70,7 @@ def _report(context: Context) -> str:
         return _failed_over(context, stage, coordinator, settings.storage)
     finally:
         scope = scope_of(stage.operator.task_group)
-        tell_if_possible(coordinator, scope.listeners if scope else ())
+        tell_listeners_if_possible(coordinator, scope.listeners if scope else ())
 
 
 def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, storage: StorageUri) -> str:
@@ -75,13 +81,14 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
     if isinstance(answer, AbandonedRegion):
         return (
             f"stage {uid} failed, and no other try follows; checkpoint {answer.checkpoint} goes on without "
-            f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
+            f"{', '.join(answer.stages)}, whose input is kept for the next epoch. Mend the cause, and leave the run as "
+            "it is: the next run reads what is kept first, and a clear would end skipped"
         )
     if isinstance(answer, Failed):
-        way = WAYS_OUT[answer.reason]
-        way_out = LEFT_BEHIND if answer.left_behind else way.said(coordinator.job, storage, answer.checkpoint)
+        way = REMEDIES[answer.reason]
+        way_out = LEFT_BEHIND if answer.left_behind else way.text(coordinator.job, storage, answer.checkpoint)
         why = f"{answer.reason}: {answer.detail}"
-        return f"stage {uid} failed, and checkpoint {answer.checkpoint} with it: {why}. {way_out}"
+        return f"stage {uid} failed, and checkpoint {answer.checkpoint} has failed: {why}. {way_out}"
     if not isinstance(answer, FailedOver):
         return f"stage {uid} · try {ti.try_number}: {answer.why}"
     pending = answer.pending
@@ -102,11 +109,11 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
 
 
 def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, coordinator: Coordinator) -> None:
-    """Clear the other tasks that the failover restarts. What goes wrong is logged: the stage's next try does it too."""
+    """Clear the other tasks that the failover restarts. Errors are only logged: the stage's next try clears them."""
     ti, pending, task = context["ti"], answer.pending, stage.operator
     named = ", ".join(each.stage for each in answer.restarted)
     if is_final(context):
-        # Nothing would read what they wrote anew. A person who clears this task has its next try clear them.
+        # Nothing would read their new output yet. If a user clears this task, its next try clears the others.
         then = "must run again too, once this task does: clear it, and they are cleared with it"
         log.info("%s %s (%s)", named, then, task.task_id)
         return
@@ -116,4 +123,4 @@ def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, co
     def to_run_again() -> tuple[Restarted, ...]:
         return coordinator.to_run_again(pending.epoch)
 
-    let_others_run_again(answer.restarted, stage.uid, where, task.airflow_api_conn_id, note, to_run_again)
+    clear_restarted_stages(answer.restarted, stage.uid, where, task.airflow_api_conn_id, note, to_run_again)

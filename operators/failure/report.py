@@ -1,7 +1,7 @@
-"""Reports a failed try of a stage to the job's head, from wherever Airflow says so (semantics F4, F5).
+"""Reports a failed try of a stage to the job's head, from the retry policy or from a callback (semantics F4, F5).
 
-A retry policy is asked in the worker before Airflow stores the outcome, a callback comes afterwards or from another
-process, and both may come. They report in the same words, and the head counts the failed try once.
+Airflow asks the retry policy in the worker before it stores the outcome. A callback runs later or in another process.
+Both may report: they use the same words, and the head counts the failed try once.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # re-imported there, but public
 
 from ...checkpoint.documents import layout
 from ...checkpoint.errors import CheckpointError
-from ...spark.execution.error_text import one_line
+from ...spark.execution.failure_kinds import causes, is_of_store, one_line
 from ...storage.uris import parse_storage_uri
 from ...tasks.job_settings import JobSettings, is_rendered_later
 from ..stage.drivers import DriverUnknownError
@@ -30,12 +30,12 @@ KILLED = "the task's process ended without a result: it was killed, or its machi
 
 
 def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
-    """Say that a try failed; reporting it again changes nothing (semantics F5).
+    """Report a failed try; a second report of the same try changes nothing (semantics F5).
 
     Args:
-        context: Airflow's; only `ti` and, where there is one, `exception` are used.
-        uid: the stage's.
-        coordinator: of its job.
+        context: Airflow's task context; only `ti` and, if present, `exception` are used.
+        uid: the stage's uid.
+        coordinator: the job's coordinator.
     """
     ti = context["ti"]
     return coordinator.fail(
@@ -48,21 +48,22 @@ def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
         unknown=_is_unknown(context),
         try_number=ti.try_number,
         server=_lost_server(context),
+        of_store=_is_of_store(context),
     )
 
 
 def is_final(context: Context) -> bool:
-    """Tell whether no other try follows by itself; one that does all the same opens the epoch's next attempt.
+    """Return whether Airflow will start no other try by itself; a try that comes anyway opens the epoch's next attempt.
 
     Args:
-        context: Airflow's; only `ti` and, where there is one, `exception` are used.
+        context: Airflow's task context; only `ti` and, if present, `exception` are used.
     """
     ti = context["ti"]
     return ti.try_number > ti.max_tries or _failed_permanently(context)
 
 
 def settings_of(context: Context, task: StageOperator) -> JobSettings:
-    """Read a stage's settings; in the dag processor the task comes as it was parsed, its templates not rendered."""
+    """Read a stage's settings; in the dag processor the task is the parsed one, with templates not rendered."""
     storage, job = str(task.storage), str(task.job)
     if is_rendered_later(storage) or is_rendered_later(job):
         environment = task.dag.get_template_env()
@@ -76,25 +77,35 @@ def _failed_permanently(context: Context) -> bool:
 
 
 def _is_unknown(context: Context) -> bool:
-    """Tell whether it is unknown what became of the application: its task was killed, or lost sight of its driver."""
+    """Return whether the application's fate is unknown: its task was killed, or lost contact with its driver."""
     error = context.get("exception")
-    # A task whose process still runs says why it fails. In the dag processor there is at most a line of text.
+    # A task whose process still runs passes its exception. The dag processor passes a line of text at most.
     return isinstance(error, DriverUnknownError) or not isinstance(error, BaseException)
 
 
 def _lost_server(context: Context) -> str:
-    """Give the nonce of the job's Spark server, where the try failed because that is gone (semantics V4)."""
+    """Return the nonce of the job's Spark server, if the try failed because that server is gone (semantics V4)."""
     error = context.get("exception")
     return str(error.fields.get("server", "")) if isinstance(error, StageFailedError) else ""
 
 
+def _is_of_store(context: Context) -> bool:
+    """Return whether the store refused the try or its driver, or did not answer (semantics F4)."""
+    error = context.get("exception")
+    if not isinstance(error, BaseException):
+        return False
+    return is_of_store(error) or any(
+        isinstance(each, StageFailedError) and "of_store" in each.fields for each in causes(error)
+    )
+
+
 def detail_of(context: Context, uid: str) -> str:
-    """Say in one line why a try failed, as far as it is known here."""
+    """Return one line that says why a try failed, as far as this process knows."""
     error = context.get("exception")
     if isinstance(error, AirflowFailException) and isinstance(error.__cause__, CheckpointError):
         error = error.__cause__
     if isinstance(error, CheckpointError):
-        # Ours say themselves what happened; the class's name adds nothing for a reader of the history.
+        # Cairn's own errors explain themselves: the class's name adds nothing for a reader of the history.
         return str(redact(error.message.removeprefix(failed_prefix(uid))))
     if isinstance(error, BaseException):
         return str(redact(one_line(error)))

@@ -1,7 +1,7 @@
-"""What Airflow does with a failed try of a stage whose job has a restart strategy: the head decides (semantics F4).
+"""The retry policy of a stage whose job has a restart strategy: the head decides what follows (semantics F4).
 
-Airflow asks a retry policy in the worker, before it stores the outcome, and not at all where the process was killed.
-Then Airflow retries by its own `retries` and `retry_delay`, and the next try finds at its start what the head decides.
+Airflow asks a retry policy in the worker, before it stores the outcome. If the process was killed, Airflow does not
+ask, and retries by its own `retries` and `retry_delay`; the next try then finds the head's decision at its start.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from ...checkpoint import Coordinator
-    from ...checkpoint.restart_strategies import RestartStrategy
+    from ...checkpoint.config import RestartStrategy
 
 UNCOUNTED = 10
-"""So many tries at least are left for those that the strategy does not count: a try that fails before the stage has
-begun, for example because the storage cannot be reached, and a try that another attempt has replaced."""
+"""Minimum number of tries for failures that the strategy does not count: the try failed before the stage began, for
+example because the storage could not be reached, or another attempt replaced the try."""
 
 UNLIMITED = 1_000_000
-"""`retries` of a strategy that names no number for one epoch. Airflow adds to it, and its column holds 2**31 - 1."""
+"""`retries` for a strategy without a limit for one epoch. Airflow adds to it, and its column holds 2**31 - 1."""
 
 
 class CheckpointRetryPolicy(RetryPolicy):
     """Records the failed try in the job's head, and follows the job's restart strategy.
 
-    A `CheckpointedTaskGroup` whose config has a `restart_strategy` gives it to its stages. For a stage without a group
-    it is an option: `SparkEpochOperator(retry_policy=CheckpointRetryPolicy(), retries=…)`. `retries` must then be no
-    less than what the strategy allows, because Airflow never retries beyond it.
+    A `CheckpointedTaskGroup` whose config has a `restart_strategy` sets this policy on its stages. A stage without a
+    group takes it as an option: `SparkEpochOperator(retry_policy=CheckpointRetryPolicy(), retries=…)`. `retries` must
+    then be at least what the strategy allows, because Airflow never retries beyond it.
 
     Raises:
-        InvalidConfigError: this Airflow has no retry policies.
+        InvalidConfigError: this version of Airflow has no retry policies.
     """
 
     def __init__(self) -> None:
@@ -62,20 +62,20 @@ class CheckpointRetryPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002 - likewise
         context: Context | None = None,
     ) -> RetryDecision:
-        """Record the failure first (semantics F5), then say what follows.
+        """Record the failure first (semantics F5), then decide what follows.
 
         Args:
-            exception: what failed the task.
+            exception: the error that failed the task.
             try_number: 1-based, over all clears; not used.
-            max_tries: the highest `try_number` that is followed by another; not used.
-            context: Airflow's.
+            max_tries: the highest `try_number` that another try may follow; not used.
+            context: Airflow's task context.
 
         Returns:
-            RETRY after what is left of the strategy's delay; FAIL where the strategy is exhausted, no retry would cure
-            it, or the checkpoint goes on without the stage; DEFAULT, Airflow's own retries, where nothing was counted.
+            RETRY after the rest of the strategy's delay. FAIL if the strategy is exhausted, no retry cures the error,
+            or the checkpoint goes on without the stage. DEFAULT, Airflow's own retries, if the head counted nothing.
 
         Raises:
-            CairnError: the store could not be asked. Airflow logs it and does what it does without a policy; the next
+            CairnError: the store could not be asked. Airflow logs the error and decides as without a policy; the next
                 try asks again.
         """
         stage = None if context is None else stage_task(context["task"], context["ti"].map_index)
@@ -95,27 +95,29 @@ class CheckpointRetryPolicy(RetryPolicy):
 
 def _after_restart(coordinator: Coordinator, epoch: str) -> RetryDecision:
     entry = coordinator.head().pending_of_epoch(epoch)
-    if entry is None or not entry.restarts:
+    if entry is None or not (entry.restarts or entry.restart_at_ms):
         return RetryDecision.default()
     now_ms = round(timezone.utcnow().timestamp() * 1000)
+    counted = f"restart {entry.restarts}" if entry.restarts else "no restart counted"
     remaining = "" if entry.restarts_left is None else f", {entry.restarts_left} left"
     return RetryDecision.retry(
-        timedelta(milliseconds=max(0, entry.restart_at_ms - now_ms)),
-        f"checkpoint {entry.id}, attempt {entry.attempt}: restart {entry.restarts}{remaining}",
+        # Never more than the whole delay, even if the clock of the process that opened the attempt was ahead.
+        timedelta(milliseconds=max(0, entry.restart_at_ms - max(now_ms, entry.triggered_at_ms))),
+        f"checkpoint {entry.id}, attempt {entry.attempt}: {counted}{remaining}",
     )
 
 
 def restart_by(strategy: RestartStrategy | None, task: Any, *, group: str) -> None:
-    """Let a stage's task be retried as the job's restart strategy says; without one nothing changes.
+    """Apply the job's restart strategy to a stage's task; without a strategy nothing changes.
 
     Args:
-        strategy: of the job.
+        strategy: the job's restart strategy.
         task: the stage, or a mapped task whose instances are stages; gets the retry policy, and at least as many
             `retries` as the strategy allows.
-        group: its group, for the error.
+        group: the task group's id, for the error message.
 
     Raises:
-        InvalidConfigError: the stage has a retry policy of its own.
+        InvalidConfigError: the stage has its own retry policy.
     """
     if strategy is None:
         return

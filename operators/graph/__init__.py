@@ -1,4 +1,4 @@
-"""The DAG as stages: which there are, which reads from which and how.
+"""The DAG as a graph of stages: which stages it has, which reads from which, and how.
 
 Imports hooks and tasks. Never runs or submits anything.
 """

@@ -1,4 +1,4 @@
-"""What other tasks ask of a stage's task, whatever it does when it runs."""
+"""The declared side of stages and triggers: what other tasks need to know of them without running them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from airflow.sdk import BaseOperator
 
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.views.config_fields import config_json
-from ...checkpoint.views.drawn_stages import DrawnStage
+from ...checkpoint.views.drawn_stages import DrawnStage, config_json
 from ...storage.names import shorten
 from .exchange import Exchange
 
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 Push = Callable[[str, Any], None]
-"""Keeps a value as an XCom of a task: its key, and the value."""
+"""Stores a value as an XCom of a task: key, value."""
 
 
 class StageOperator(SparkSubmitOperator):
-    """The declared side of a stage: `SparkEpochOperator` fills it in and runs it.
+    """The declared side of a stage; `SparkEpochOperator` fills these attributes in and runs the stage.
 
-    The DAG's topology is read off these attributes, and the stage that runs asks the topology for its siblings.
+    The DAG's topology is read from these attributes. A running stage finds its siblings through the topology.
     """
 
     storage: str | None
@@ -52,30 +51,30 @@ class TriggerOperator(BaseOperator):
 
     @property
     def cairn_job(self) -> str:
-        """What the page in Airflow knows of the job beside its storage and name, which are template fields: JSON."""
+        """JSON for the page in Airflow: facts about the job besides its storage and name, which are template fields."""
         stages = [asdict(stage) for stage in self.drawn_stages()]
         return json.dumps({"aws_conn_id": self.aws_conn_id, "config": config_json(self.config), "stages": stages})
 
     @classmethod
     def get_serialized_fields(cls) -> frozenset[str]:
-        """Let the serialised DAG hold `cairn_job`; by it the page finds the tasks that trigger, subclasses too."""
+        """Add `cairn_job` to the serialised DAG: the page finds the triggers, subclasses too, by this field."""
         return frozenset({*super().get_serialized_fields(), "cairn_job"})
 
     @abstractmethod
     def drawn_stages(self) -> Sequence[DrawnStage]:
-        """Give the stages as the whole DAG file declares them, to be drawn.
+        """Return the stages as the whole DAG file declares them, for drawing.
 
         Raises:
-            InvalidConfigError: an exchange contradicts another, or joins no two stages.
+            InvalidConfigError: an exchange contradicts another, or does not join two stages.
         """
 
     @abstractmethod
     def trigger(self, context: Context, push: Push) -> dict[str, Any]:
-        """Make the checkpoint of a run's epoch pending, in whichever task's process (semantics T9).
+        """Make the checkpoint of a run's epoch pending; runs in the process of whichever task triggers (semantics T9).
 
         Args:
-            context: Airflow's, of the task that does it; the templates are rendered.
-            push: keeps a value under a key, as an XCom of the task that triggers.
+            context: Airflow's context of the calling task, with templates rendered.
+            push: stores a value under a key, as an XCom of the task that triggers.
 
         Returns:
             The task's result.
@@ -83,10 +82,10 @@ class TriggerOperator(BaseOperator):
 
     @abstractmethod
     def check_turn(self, event: Mapping[str, Any]) -> None:
-        """Check how the wait for a place has ended; the request is to be asked again.
+        """Check how the wait for a place in the queue ended; the caller asks again afterwards.
 
         Args:
-            event: what the trigger of a deferred task yielded.
+            event: the event of the deferred task's trigger.
 
         Raises:
             CheckpointError: the trigger could not go on.
@@ -94,26 +93,26 @@ class TriggerOperator(BaseOperator):
 
 
 def stage_uid(uid: str, map_index: int | None) -> str:
-    """Give the uid of the stage that a task instance runs.
+    """Return the uid of the stage that a task instance runs.
 
     Args:
-        uid: the task's.
-        map_index: the instance's; None or -1 where the task is not mapped.
+        uid: the task's uid.
+        map_index: the task instance's map index; None or -1 if the task is not mapped.
     """
     return uid if map_index is None or map_index < 0 else f"{uid}-{map_index}"
 
 
 def checked_reads(reads: object, uid: str, task: str, *, in_group: bool) -> tuple[str, ...]:
-    """Give what a stage was given as its `reads`.
+    """Check and return the `reads` of a stage.
 
     Args:
-        reads: by the author.
-        uid: the stage's own.
-        task: the task's id, for messages.
+        reads: the author's value.
+        uid: the stage's uid.
+        task: the task's id, for error messages.
         in_group: whether the stage is in a `CheckpointedTaskGroup`.
 
     Raises:
-        InvalidConfigError: they are no list of uids, the stage names itself, or it is in no group.
+        InvalidConfigError: `reads` is not a list of uids, the stage names itself, or the stage is in no group.
     """
     if not isinstance(reads, list | tuple) or not all(isinstance(each, str) for each in reads):
         raise InvalidConfigError(

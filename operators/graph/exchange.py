@@ -1,4 +1,4 @@
-"""`Pipelined`: an edge whose exchange is pipelined, so that the stages it joins run again together (semantics F1)."""
+"""`Pipelined`: marks an edge as pipelined, so that the stages that it joins run again together (semantics F1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...checkpoint.validation import check_choice
 from ...tasks.job_settings import naming, scope_of
 
 Exchange = Literal["blocking", "pipelined"]
-"""How a stage gets what another wrote; see `docs/how-to/regions.md`."""
+"""How a stage receives the output of another; see `docs/how-to/regions.md`."""
 
 PIPELINED: Exchange = "pipelined"
 EXCHANGES: tuple[Exchange, ...] = ("blocking", PIPELINED)
@@ -22,24 +22,25 @@ EXCHANGES: tuple[Exchange, ...] = ("blocking", PIPELINED)
 class Pipelined(EdgeModifier):
     """Marks edges between stages of one `CheckpointedTaskGroup` as pipelined: `clean >> Pipelined() >> routes`.
 
-    The edges are those that would be there without it, also from and to lists and task groups. The graph view shows
-    them with the label `pipelined`.
+    The marked edges are those that Airflow would draw without it, also from and to lists and task groups. The graph
+    view labels them `pipelined`.
     """
 
     def __init__(self) -> None:
         super().__init__(label=PIPELINED)
 
-    # Airflow's own labels turn a task of another group into that whole group. An exchange joins the tasks it names.
+    # Airflow's own labels turn a task of another group into that whole group. An exchange joins exactly the named
+    # tasks.
 
     def set_upstream(
         self,
         other: DependencyMixin | Sequence[DependencyMixin],
         edge_modifier: EdgeModifier | None = None,  # noqa: ARG002 - Airflow's signature
     ) -> None:
-        """Draw edges from `other` to what was named on the other side, as soon as there is something.
+        """Draw edges from `other` to the nodes named on the other side, as soon as there are any.
 
         Raises:
-            InvalidConfigError: an edge does not lie in one `CheckpointedTaskGroup`.
+            InvalidConfigError: an edge is not inside one `CheckpointedTaskGroup`.
         """
         self._save_nodes(other, self._upstream)
         for node in self._downstream:
@@ -51,10 +52,10 @@ class Pipelined(EdgeModifier):
         other: DependencyMixin | Sequence[DependencyMixin],
         edge_modifier: EdgeModifier | None = None,  # noqa: ARG002 - Airflow's signature
     ) -> None:
-        """Draw edges to `other` from what was named on the other side, as soon as there is something.
+        """Draw edges to `other` from the nodes named on the other side, as soon as there are any.
 
         Raises:
-            InvalidConfigError: an edge does not lie in one `CheckpointedTaskGroup`.
+            InvalidConfigError: an edge is not inside one `CheckpointedTaskGroup`.
         """
         self._save_nodes(other, self._downstream)
         for node in self._upstream:
@@ -63,7 +64,7 @@ class Pipelined(EdgeModifier):
 
 
 def label_edge(dag: DAG, upstream: str, downstream: str) -> None:
-    """Show a pipelined edge as such in the graph view; a label of the author's own stays in front."""
+    """Label a pipelined edge in the graph view; the author's own label stays in front."""
     label = dag.get_edge_info(upstream, downstream).get("label") or ""
     if PIPELINED not in label:
         dag.set_edge_info(upstream, downstream, {"label": " · ".join(filter(None, [label, PIPELINED]))})
@@ -82,7 +83,7 @@ def _record(upstream: Sequence[DependencyMixin], downstream: Sequence[Dependency
 
 
 def _pairs(upstream: Sequence[DependencyMixin], downstream: Sequence[DependencyMixin]) -> Iterator[tuple[Any, Any]]:
-    """Give the edges that Airflow draws between two lists of tasks, results and groups."""
+    """Return the edges that Airflow draws between two lists of tasks, results and groups."""
     for up in _ends(node.leaves for node in upstream):
         for down in _ends(node.roots for node in downstream):
             yield up, down
@@ -97,15 +98,15 @@ def _listed(nodes: DependencyMixin | Sequence[DependencyMixin]) -> Sequence[Depe
 
 
 def checked_exchange(exchange: Exchange | None, task: str, *, in_group: bool) -> Exchange | None:
-    """Give what a stage was given as its `exchange`.
+    """Check and return the `exchange` of a stage.
 
     Args:
-        exchange: by the author; None as the edges say.
-        task: the task's id, for messages.
+        exchange: the author's value; None: the edges decide.
+        task: the task's id, for error messages.
         in_group: whether the stage is in a `CheckpointedTaskGroup`.
 
     Raises:
-        InvalidConfigError: it is none, or the stage is in no group.
+        InvalidConfigError: `exchange` has another value, or the stage is in no group.
     """
     if exchange is None:
         return None

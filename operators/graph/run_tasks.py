@@ -1,4 +1,4 @@
-"""Which task of the DAG is which stage of the job, and which tasks run again with it."""
+"""Finds the task of each stage of a job, and the tasks that run again with a stage."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from ...hooks.clear_body import TaskRef
 from ...tasks.clearing import Where
 from ...tasks.job_settings import is_same_job, scope_of
 from .declaration import TriggerOperator
-from .first_stage import task_that_triggers
 from .stages import StageTask, instances_of, is_stage
-from .topology import plain_tasks_after, upstreams_that_may_be_skipped
+from .topology import plain_tasks_after, skippable_upstreams, trigger_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ...checkpoint.config import CheckpointConfig
     from .declaration import StageOperator
 
 
 def where_of(task: StageOperator, dag_id: str, run_id: str) -> Where:
-    """Find the tasks of all stages of a stage's job, and the plain tasks that follow each.
+    """Return the tasks of all stages of a stage's job, and the plain tasks that follow each stage.
 
     Args:
-        task: one stage's task. The stages of its job are those of its group; outside of one, all that the DAG has of
-            the same storage and job. Each instance of a mapped task is one.
+        task: the task of one stage. The stages of its job are those of its group; outside a group, all stages in the
+            DAG with the same storage and job. Each instance of a mapped task is a stage.
         dag_id: the DAG's id.
-        run_id: the run in which they are to run again.
+        run_id: the id of the DAG run in which the tasks are to run again.
 
     Raises:
-        InvalidConfigError: the DAG file has changed, and a mapped task of it is no stage any more.
+        InvalidConfigError: the DAG file has changed, and one of its mapped tasks no longer makes stages.
     """
     stages = _stages_of_job(task)
     plain = plain_tasks_after(stages)
@@ -42,11 +42,22 @@ def where_of(task: StageOperator, dag_id: str, run_id: str) -> Where:
 
 
 def trigger_of(task: StageOperator) -> TaskRef | None:
-    """Give the task that triggers the checkpoints of a stage's job, if the DAG has exactly one.
+    """Return the task that triggers the checkpoints of a stage's job; None if the DAG does not have exactly one.
 
     Args:
-        task: the stage's task. Inside of a group it is the group's; outside, the one of the same storage and job.
+        task: the stage's task. In a group its trigger is the group's; outside, the one with the same storage and job.
     """
+    found = _operator_that_triggers(task)
+    return trigger_task(found) if found is not None else None
+
+
+def config_of(task: StageOperator) -> CheckpointConfig | None:
+    """Return the config of a stage's job, as the DAG file has it now; None unless the DAG has exactly one trigger."""
+    found = _operator_that_triggers(task) if task.has_dag() else None
+    return found.config if found is not None else None
+
+
+def _operator_that_triggers(task: StageOperator) -> TriggerOperator | None:
     scope = scope_of(task.task_group)
     own = _stages_of_job(task)[0].operator
     found = [
@@ -56,18 +67,18 @@ def trigger_of(task: StageOperator) -> TaskRef | None:
         and scope_of(each.task_group) is scope
         and (scope is not None or is_same_job(each, own))
     ]
-    return task_that_triggers(found[0]) if len(found) == 1 else None
+    return found[0] if len(found) == 1 else None
 
 
 def upstreams_to_look_at(task: StageOperator) -> dict[str, TaskRef]:
-    """Give the tasks of those upstreams of a stage that may have been skipped although the stage runs, by uid.
+    """Return the tasks of those upstreams of a stage that may be skipped although the stage runs, by uid.
 
     Args:
-        task: the stage's task; outside of a group nothing is known of its upstreams.
+        task: the stage's task; outside a group its upstreams are not known.
     """
     if scope_of(task.task_group) is None:
         return {}
-    return _refs(upstreams_that_may_be_skipped(_stages_of_job(task), task.task_id))
+    return _refs(skippable_upstreams(_stages_of_job(task), task.task_id))
 
 
 def _refs(stages: Iterable[StageTask]) -> dict[str, TaskRef]:
@@ -75,7 +86,7 @@ def _refs(stages: Iterable[StageTask]) -> dict[str, TaskRef]:
 
 
 def _stages_of_job(task: StageOperator) -> list[StageTask]:
-    # The task that runs is a rendered copy; in the DAG it stands as it was parsed, and so do the others.
+    # The running task is a rendered copy. The DAG holds the parsed task, like all others.
     scope = scope_of(task.task_group)
     found = [
         stage

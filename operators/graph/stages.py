@@ -1,11 +1,13 @@
-"""Tasks as stages: a task is one stage, each instance of a mapped one is a stage of its own (semantics F1).
+"""Maps tasks to stages: a task is one stage, each instance of a mapped task is a stage of its own (semantics F1).
 
-How many there are must be known where the DAG is parsed: who has to acknowledge is fixed when a checkpoint begins.
+The number of stages must be known when the DAG is parsed: a checkpoint fixes at its start which stages must
+acknowledge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeGuard
@@ -22,11 +24,11 @@ from .declaration import StageOperator, stage_uid
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """One stage and the task, or the instance of a mapped task, that runs it."""
+    """A stage, and the task or the instance of a mapped task that runs it."""
 
     operator: StageOperator
     map_index: int = -1
-    """-1 where the task is not mapped, as Airflow has it."""
+    """-1 if the task is not mapped, as in Airflow."""
 
     @property
     def task_id(self) -> str:
@@ -40,31 +42,31 @@ class StageTask:
 
     @property
     def member_of(self) -> str | None:
-        """What all instances of its task are called together; None where the task is not mapped."""
+        """The common name of all instances of its task; None if the task is not mapped."""
         return self.operator.uid if self.map_index >= 0 else None
 
 
 def is_stage(task: Any) -> bool:
-    """Tell whether a task is a stage, or its instances are."""
+    """Return whether a task is a stage, or each of its instances is."""
     return issubclass(kind_of(task), StageOperator)
 
 
 def is_mapped(task: Any) -> bool:
-    """Tell whether each instance of a task is a stage of its own."""
+    """Return whether each instance of a task is a stage of its own."""
     return isinstance(task, MappedOperator)
 
 
 def kind_of(task: Any) -> type:
-    """Give the class of a task, of a mapped one that of its instances."""
+    """Return the class of a task; for a mapped task, the class of its instances."""
     return task.operator_class if isinstance(task, MappedOperator) else type(task)
 
 
 def instances_of(task: Any) -> tuple[StageTask, ...]:
-    """Give the stages that a task of a DAG is.
+    """Return the stages that a task of a DAG makes.
 
     Raises:
-        InvalidConfigError: it is mapped over what is known only at run time, over nothing, over `uid`, or in a mapped
-            task group; or an instance is no valid SparkEpochOperator.
+        InvalidConfigError: the task is mapped over values known only at run time, over nothing, over `uid`, or in a
+            mapped task group; or an instance is no valid SparkEpochOperator.
         InvalidNameError: the uid becomes too long with an index (semantics W1).
     """
     if task.get_closest_mapped_task_group() is not None:
@@ -94,14 +96,14 @@ def instances_of(task: Any) -> tuple[StageTask, ...]:
 
 
 def stage_task(task: Any, map_index: int | None) -> StageTask | None:
-    """Give the stage that a task instance runs; None if it is none.
+    """Return the stage that a task instance runs; None if it runs none.
 
     Args:
-        task: as Airflow hands it to a callback: the task as it was parsed, or the unmapped one that ran.
-        map_index: the task instance's.
+        task: as Airflow passes it to a callback: the parsed task, or the unmapped one that ran.
+        map_index: the task instance's map index.
 
     Raises:
-        InvalidConfigError: the DAG file has changed, and the task has no such instance any more.
+        InvalidConfigError: the DAG file has changed, and the task no longer has this instance.
     """
     if not is_stage(task):
         return None
@@ -119,12 +121,12 @@ def stage_task(task: Any, map_index: int | None) -> StageTask | None:
 def _instance(task: MappedOperator, index: int, arguments: Mapping[str, Any]) -> StageTask:
     with naming(task=task.task_id, map_index=str(index)):
         operator = task.unmap({"op_kwargs": arguments} if _is_function(task) else arguments)
-    assert isinstance(operator, StageOperator)  # its class was looked at before
+    assert isinstance(operator, StageOperator)  # the caller has checked the class
     return StageTask(operator, index)
 
 
 def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
-    """Give each instance's own arguments, in the order of Airflow's indexes: the last one varies fastest."""
+    """Yield each instance's own arguments, in the order of Airflow's indexes: the last argument varies fastest."""
     value: Any = (task.op_kwargs_expand_input if _is_function(task) else task.expand_input).value
     if isinstance(value, Mapping):
         if not all(_is_known(each) for each in value.values()):
@@ -138,7 +140,7 @@ def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_function(task: MappedOperator) -> TypeGuard[DecoratedMappedOperator]:
-    """Tell a mapped `@task.spark_epoch`: it is mapped over the function's arguments, and not over the operator's."""
+    """Return whether a task is a mapped `@task.spark_epoch`: that maps the function's arguments, not the operator's."""
     return isinstance(task, DecoratedMappedOperator)
 
 
@@ -152,3 +154,51 @@ def _known_too_late(task: MappedOperator) -> InvalidConfigError:
         "checkpoint begins: map over a list that stands in the DAG file, or read the list in the application",
         task=task.task_id,
     )
+
+
+# Plain tasks in a group that start Spark by themselves: no checkpoint covers them.
+#
+# A plain task may do anything, so it is not refused. But its output is not part of the checkpoint: a failover neither
+# takes the output back nor restores its input, and a retry writes the output once more.
+
+
+WITHOUT_ITS_NAME = frozenset(
+    {
+        "LivyOperator",
+        "GlueJobOperator",
+        "EmrAddStepsOperator",
+        "EmrContainerOperator",
+        "EmrServerlessStartJobOperator",
+        "DataprocSubmitJobOperator",
+        "DataprocCreateBatchOperator",
+        "DatabricksRunNowOperator",
+        "DatabricksSubmitRunOperator",
+        "DatabricksNotebookOperator",
+        "DatabricksTaskOperator",
+    }
+)
+"""Operators of Airflow's providers that run Spark without saying so in their names."""
+
+
+class UncoveredSparkWarning(UserWarning):
+    """A task in a `CheckpointedTaskGroup` runs Spark, and no checkpoint covers its output."""
+
+
+def warn_of_uncovered_spark(tasks: Iterable[Any], group: str) -> None:
+    """Warn about the plain tasks of a group that run Spark."""
+    for task in tasks:
+        kind = kind_of(task)
+        if not is_stage(task) and runs_spark(kind):
+            warnings.warn(
+                f"{task.task_id}, in the group {group}, is of type {kind.__name__}: it runs Spark, and no checkpoint "
+                "covers what it reads and writes. Make it a SparkEpochOperator, or move it before or after the group. "
+                "To keep it there, ignore UncoveredSparkWarning",
+                UncoveredSparkWarning,
+                stacklevel=2,
+            )
+
+
+def runs_spark(kind: type) -> bool:
+    """Return whether an operator runs Spark, judging by its name and those of its base classes."""
+    names = {each.__name__ for each in kind.__mro__}
+    return any("spark" in name.lower() for name in names) or not names.isdisjoint(WITHOUT_ITS_NAME)

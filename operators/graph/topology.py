@@ -1,32 +1,39 @@
-"""Which stage reads from which, and how: read off the DAG's edges (semantics B1, F1).
+"""Which stage reads from which, and how: read from the DAG's edges (semantics B1, F1).
 
-An edge between two stages may lead over plain tasks, which are no stages: an `EmptyOperator`, a branch, a check. It is
-pipelined if all of one way is. Computed whenever it is asked for, because edges may be drawn after the group's block.
+An edge between two stages may lead over plain tasks, which are not stages: an `EmptyOperator`, a branch, a check. It
+is pipelined if every hop of one path is. The topology is computed on each call, because edges may be drawn after the
+group's block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TriggerRule
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
+from ...hooks.clear_body import TaskRef
 from ...tasks.job_settings import scope_of
+from .declaration import TriggerOperator
 from .exchange import PIPELINED, label_edge
-from .stages import StageTask
+from .stages import StageTask, is_mapped, is_stage
+
+if TYPE_CHECKING:
+    from .declaration import StageOperator
+
 
 Hop = tuple[str, str]
 """One edge of the DAG, by the ids of its tasks."""
 
 
 def stages_of(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> tuple[StageSpec, ...]:
-    """Give the stages as the whole DAG file declares them.
+    """Return the stages as the whole DAG file declares them.
 
     Raises:
-        InvalidConfigError: an edge is marked although no marked way over it joins two stages, or although it leads to a
-            stage that says `exchange="blocking"`.
+        InvalidConfigError: an edge is marked as pipelined, but no marked path over it joins two stages, or it leads to
+            a stage with `exchange="blocking"`.
     """
     ways = _Ways(tasks, pipelined)
     ways.check()
@@ -40,27 +47,27 @@ def show_exchanges(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> None:
 
 
 def plain_tasks_after(tasks: Sequence[StageTask]) -> dict[str, tuple[str, ...]]:
-    """Give, by stage, the ids of the plain tasks that look at what it writes, so that they run again when it does.
+    """Return, by stage, the ids of the plain tasks that read its output, so that they run again when it does.
 
-    Those are the tasks behind it, up to the next stage or the end of their `CheckpointedTaskGroup`. A stage without
-    any is left out.
+    These are the tasks behind it, up to the next stage or the end of their `CheckpointedTaskGroup`. A stage without
+    such tasks has no entry.
     """
     ways = _Ways(tasks, frozenset())
     found = {task.uid: tuple(sorted(ways.plain_after(task.task_id))) for task in tasks}
     return {uid: plain for uid, plain in found.items() if plain}
 
 
-def upstreams_that_may_be_skipped(tasks: Sequence[StageTask], task_id: str) -> tuple[StageTask, ...]:
-    """Give the stages that a stage reads from, if it may run although one of them was skipped.
+def skippable_upstreams(tasks: Sequence[StageTask], task_id: str) -> tuple[StageTask, ...]:
+    """Return the stages that a stage reads from, if it may run although one of them was skipped.
 
-    By Airflow's own trigger rule what follows a skipped task is skipped too; so none is given where nothing on the way
-    has another.
+    By Airflow's default trigger rule, tasks after a skipped task are skipped too. So the result is empty unless a task
+    on the path has another rule.
     """
     return _Ways(tasks, frozenset()).may_be_skipped(task_id)
 
 
 class _Ways:
-    """The ways between stages: edges of the DAG, with any number of plain tasks in between."""
+    """The paths between stages: edges of the DAG, with any number of plain tasks in between."""
 
     def __init__(self, tasks: Sequence[StageTask], pipelined: Set[Hop]) -> None:
         self._tasks: Mapping[str, Any] = tasks[0].operator.dag.task_dict
@@ -125,7 +132,7 @@ class _Ways:
         return {stage.uid for each in task_ids for stage in self._stages.get(each, ())}
 
     def _hops_to(self, stage: str) -> Set[Hop]:
-        """Give the edges of which the ways from other stages to this one consist."""
+        """Return the edges that make up the paths from other stages to this one."""
         passed = {stage, *(self._before(stage) - self._stages.keys())}
         hops = {(up, at) for at in passed for up in self._tasks[at].upstream_task_ids}
         return {
@@ -133,11 +140,11 @@ class _Ways:
         }
 
     def _before(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
-        """Give the nearest stages before a task, and the plain tasks on the way; by these edges only, if given."""
+        """Return the nearest stages before a task, and the plain tasks in between; `only`: over these edges."""
         return self._walk(task_id, lambda at: {up: (up, at) for up in self._tasks[at].upstream_task_ids}, only)
 
     def _after(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
-        """Give the nearest stages after a task, and the plain tasks on the way; by these edges only, if given."""
+        """Return the nearest stages after a task, and the plain tasks in between; `only`: over these edges."""
         return self._walk(task_id, lambda at: {down: (at, down) for down in self._tasks[at].downstream_task_ids}, only)
 
     def _walk(self, start: str, hops: Callable[[str], Mapping[str, Hop]], only: Set[Hop] | None) -> Set[str]:
@@ -149,3 +156,67 @@ class _Ways:
                     seen.add(task_id)
                     todo += [] if task_id in self._stages else [task_id]
         return seen
+
+
+# A job's first stages trigger its checkpoint, so that an epoch needs no separate task to start it.
+#
+# Airflow passes over the trigger task, as over an `EmptyOperator`. A first stage's task does its work as soon as it
+# finds that its epoch has no attempt (semantics T9); of several first stages, the earliest does it (T10).
+
+
+def first_stages_of(trigger: TriggerOperator) -> tuple[TaskRef, ...]:
+    """Return the tasks that may do the trigger task's work, one of them; empty if the trigger task does it itself.
+
+    The result is not empty only if all tasks after the trigger are stages of the same `CheckpointedTaskGroup`, mapped
+    or not, that follow no other task. A plain task might read the trigger's result, and the task that waits for the
+    checkpoint needs a task to wait for.
+
+    Args:
+        trigger: a task of a DAG file that is parsed completely.
+
+    Returns:
+        The tasks in the order of their ids; for a mapped task its first instance.
+    """
+    scope = scope_of(trigger.task_group)
+    if scope is None:
+        return ()
+    found = [trigger.dag.get_task(task_id) for task_id in sorted(trigger.downstream_task_ids)]
+    if not all(
+        is_stage(task) and scope_of(task.task_group) is scope and task.upstream_task_ids == {trigger.task_id}
+        for task in found
+    ):
+        return ()
+    return tuple(TaskRef(task.task_id, 0 if is_mapped(task) else -1) for task in found)
+
+
+def trigger_before(stage: StageOperator) -> TriggerOperator | None:
+    """Return the trigger whose work a stage's task may do; None if the trigger task does it itself.
+
+    Args:
+        stage: the stage's task, or an instance of a mapped task.
+    """
+    for task_id in stage.upstream_task_ids:
+        trigger = stage.dag.get_task(task_id)
+        if isinstance(trigger, TriggerOperator) and first_stages_of(trigger):
+            return trigger
+    return None
+
+
+def triggers_alone(trigger: TriggerOperator) -> bool:
+    """Return whether only one task can trigger.
+
+    Args:
+        trigger: see `first_stages_of`.
+    """
+    first = first_stages_of(trigger)
+    return len(first) == 1 and first[0].map_index < 0
+
+
+def trigger_task(trigger: TriggerOperator) -> TaskRef:
+    """Return a task that triggers the checkpoint if it runs.
+
+    Args:
+        trigger: see `first_stages_of`.
+    """
+    first = first_stages_of(trigger)
+    return first[0] if first else TaskRef(trigger.task_id)

@@ -1,4 +1,4 @@
 """`CheckpointedTaskGroup`: all tasks of a job.
 
-The top of the operators: imports the others, and no other imports it.
+The top of the operators: imports the other folders; none of them imports it.
 """

@@ -1,18 +1,23 @@
-"""What a `CheckpointedTaskGroup` refuses of the tasks in it, where the DAG is parsed."""
+"""Checks the tasks of a `CheckpointedTaskGroup` when the DAG is parsed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset
+from airflow.sdk import DAG, Asset
 from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from ...checkpoint.config import AT_LEAST_ONCE
+from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.rules.regions import regions_of
 from ...sensors.checkpoint import CheckpointSensor
 from ...storage.names import shorten
 from ...tasks.job_settings import CheckpointScope, is_same_job, naming
@@ -21,13 +26,13 @@ from ..trigger.operator import TriggerCheckpointOperator
 
 
 def stages_in(tasks: Sequence[Any], scope: CheckpointScope, group: str) -> dict[str, tuple[StageTask, ...]]:
-    """Find the stages of a group: one for each task, or for each instance of a mapped one.
+    """Return the stages of a group: one for each task, or for each instance of a mapped task.
 
     Returns:
-        The stages by the ids of their tasks, in the order of the DAG file; plain tasks have none.
+        The stages by the ids of their tasks, in the order of the DAG file; plain tasks have no entry.
 
     Raises:
-        InvalidConfigError: a task looks like a stage and is none, does what the group's own tasks do, is of another
+        InvalidConfigError: a task looks like a stage but is none, does the work of the group's own tasks, has another
             storage or job, or is mapped in a way that makes no stages.
     """
     found = {}
@@ -45,7 +50,7 @@ def check_outlets(outlets: object) -> tuple[Asset, ...]:
     """Check the assets that get an event of each completed checkpoint.
 
     Raises:
-        InvalidConfigError: something is no asset; an alias is none either, because it names none to send an event of.
+        InvalidConfigError: an entry is not an asset. An alias is none either: it names no asset to send an event for.
     """
     if outlets is None:
         return ()
@@ -57,7 +62,7 @@ def check_outlets(outlets: object) -> tuple[Asset, ...]:
 
 
 def check_uids(stages: Sequence[StageTask], group: str) -> None:
-    """Check that a uid means one stage, or all instances of one task.
+    """Check that each uid stands for one stage, or for all instances of one task.
 
     Raises:
         InvalidConfigError: two tasks have one uid.
@@ -72,10 +77,10 @@ def check_uids(stages: Sequence[StageTask], group: str) -> None:
 
 
 def check_reads(stages: Sequence[StageTask], mode: str, group: str) -> None:
-    """Check what stages read without waiting for it (semantics B2).
+    """Check the stages that read without waiting (semantics B2).
 
     Raises:
-        InvalidConfigError: one does although the mode does not allow it, or reads from what is no stage.
+        InvalidConfigError: the mode does not allow it, or a stage reads from a uid that is not a stage.
     """
     uids = {uid for uid, _ in _uids(stages)}
     for stage in stages:
@@ -101,10 +106,10 @@ def check_reads(stages: Sequence[StageTask], mode: str, group: str) -> None:
 
 
 def check_last(task: Any, group: str) -> None:
-    """Check that the last task of a group does not skip what waits for the checkpoint.
+    """Check that the last task of a group does not skip the task that waits for the checkpoint.
 
     Raises:
-        InvalidConfigError: it is a branch: the run would be green, and its epoch incomplete.
+        InvalidConfigError: the last task is a branch: the run would succeed with an incomplete epoch.
     """
     if issubclass(kind_of(task), SkipMixin):
         raise InvalidConfigError(
@@ -116,7 +121,7 @@ def check_last(task: Any, group: str) -> None:
 
 
 def _uids(stages: Sequence[StageTask]) -> Iterator[tuple[str, str]]:
-    """Give every uid that means something, with its task's id; each must mean one thing (`epoch.read`)."""
+    """Yield each uid with its task's id; each uid must have one meaning (`epoch.read`)."""
     for stage in stages:
         yield stage.uid, stage.task_id
         if stage.member_of is not None:
@@ -171,6 +176,93 @@ def _check_plain(task: Any, group: str) -> None:
 
 
 def _short_circuits(kind: type) -> bool:
-    """Tell whether tasks of a class skip all that is downstream of them; a DAG without them does not load theirs."""
+    """Return whether a class's tasks skip everything downstream; avoids importing that class if the DAG has none."""
     module = sys.modules.get("airflow.providers.standard.operators.python")
     return module is not None and issubclass(kind, module.ShortCircuitOperator)
+
+
+# The regions of the jobs in a DAG file, for `cairn regions` (semantics F1).
+
+
+@dataclass(frozen=True, slots=True)
+class JobRegions:
+    """The regions of one job: the sets of stages that run again together."""
+
+    task: str
+    """The id of the task that triggers its checkpoints."""
+    job: str
+    stages: tuple[StageSpec, ...]
+
+    @property
+    def regions(self) -> tuple[tuple[str, ...], ...]:
+        """The uids of each region's stages, in the order of the DAG."""
+        return ordered(self.stages)
+
+
+def regions_in(path: str, dag_id: str) -> tuple[JobRegions, ...]:
+    """Parse a DAG file as Airflow does, and return the regions of each job of one of its DAGs.
+
+    Raises:
+        InvalidConfigError: the file or the DAG does not exist, the file cannot be imported, or the DAG has no
+            checkpoint.
+    """
+    dag = _parsed(path, dag_id)
+    found = tuple(_jobs(dag))
+    if not found:
+        raise InvalidConfigError(
+            "the DAG has no checkpointed job: put its SparkEpochOperators into a CheckpointedTaskGroup", dag=dag_id
+        )
+    return found
+
+
+def _jobs(dag: DAG) -> Iterator[JobRegions]:
+    for task in dag.tasks:
+        if isinstance(task, TriggerCheckpointOperator):
+            yield JobRegions(task.task_id, str(task.job), task.declared_stages())
+
+
+def _parsed(path: str, dag_id: str) -> DAG:
+    # Imports Airflow's database layer. Each DAG file imports this module, but only `cairn regions` comes here.
+    from airflow.dag_processing.dagbag import DagBag
+
+    if not Path(path).is_file():
+        raise InvalidConfigError("there is no such DAG file", file=path)
+    with _importable(Path(path).resolve().parent):
+        bag = DagBag(dag_folder=str(Path(path).resolve()), safe_mode=False)
+    for problem in bag.import_errors.values():
+        raise InvalidConfigError(f"the DAG file cannot be imported: {problem.strip()}", file=path)
+    dag = bag.dags.get(dag_id)
+    if dag is None:
+        there = ", ".join(sorted(bag.dags)) or "none"
+        raise InvalidConfigError("the file holds no DAG of that id", file=path, dag=dag_id, there_is=there)
+    return dag
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Let a DAG file import the modules beside it, as where Airflow runs it."""
+    before = list(sys.path)
+    sys.path.append(str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+_LINES = 20
+"""Maximum number of regions in a tooltip."""
+
+
+def ordered(stages: tuple[StageSpec, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the regions of a job, and the stages of each, in the order in which the DAG names the stages."""
+    position = {stage.uid: number for number, stage in enumerate(stages)}
+    return tuple(tuple(sorted(region, key=position.__getitem__)) for region in regions_of(stages))
+
+
+def tooltip_of(stages: tuple[StageSpec, ...]) -> str:
+    """Return a few lines that say which stages run again together."""
+    regions = ordered(stages)
+    lines = [f"region {number}: {', '.join(region)}" for number, region in enumerate(regions[:_LINES], 1)]
+    if len(regions) > _LINES:
+        lines.append(f"and {len(regions) - _LINES} more: cairn regions lists them")
+    return "\n".join(lines)

@@ -14,13 +14,12 @@ from airflow.sdk import Asset, BaseOperator, TaskGroup, TriggerRule
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ...checkpoint.extensions.master_hooks import MasterHook
-from ...checkpoint.failures.regions import regions_of
+from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_listeners
+from ...checkpoint.rules.regions import regions_of
 from ...checkpoint.source import Source
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
-from ...hooks.airflow_api_check import check_airflow_api
+from ...hooks.airflow_api_access import check_airflow_api
 from ...hooks.clear_body import TaskRef
 from ...sensors.asset_events import check_table_outlets
 from ...sensors.checkpoint import CheckpointSensor
@@ -35,16 +34,14 @@ from ...tasks.job_settings import (
 )
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
-from ..graph.first_stage import task_that_triggers
 from ..graph.run_tasks import where_of
-from ..graph.topology import show_exchanges
-from ..graph.uncovered_spark import warn_of_uncovered_spark
+from ..graph.stages import warn_of_uncovered_spark
+from ..graph.topology import show_exchanges, trigger_task
 from ..stage.overtaken_epoch import GroupTasks
 from ..stage.submit_options import check_author_settings, checked_not_secret
-from ..trigger.job_options import JobOptions
+from ..trigger.checks import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
-from .checks import check_last, check_outlets, check_reads, check_uids, stages_in
-from .regions import tooltip_of
+from .checks import check_last, check_outlets, check_reads, check_uids, stages_in, tooltip_of
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"
@@ -60,76 +57,77 @@ FROM_DEFAULT_ARGS = frozenset(
         *("allow_nested_operators", "max_active_tis_per_dagrun"),
     }
 )
-"""Arguments that the group's own tasks take from `default_args`: where they run, who is told, and how they look.
+"""Arguments that the group's own tasks take from `default_args`: placement, notifications and appearance.
 
-None else: what decides how an epoch ends is the group's affair, and so is what a later Airflow adds.
+No others: arguments that decide how an epoch ends belong to the group, and so do those that a later Airflow adds.
 """
 
 
 class CheckpointedTaskGroup(TaskGroup):
     """A task group with the stages of one checkpointed job; one DAG run is one epoch.
 
-    Its `SparkEpochOperator`s are the stages, each instance of a mapped one is a stage of its own. Plain tasks may stand
-    between them: an edge that leads over such tasks is one between stages, and they run again with a stage before them.
+    Its `SparkEpochOperator`s are the stages; each instance of a mapped one is a stage of its own. Plain tasks may stand
+    between them: an edge over plain tasks counts as an edge between stages, and the plain tasks run again with a stage
+    before them.
 
-    Leaving the block adds `trigger_checkpoint` before the stages and `wait_for_checkpoint` after them, tells the former
-    what reads what (the edges between stages, which may cross groups inside this one), and puts
-    `restore_latest_checkpoint` before the author's own `on_retry_callback` and `on_failure_callback` of every stage.
-    The author's `retries` stay: with none, a failed stage waits to be cleared manually. Where the config has a
-    `restart_strategy`, that decides instead: the stages get its retry policy, and enough `retries` for it.
+    Leaving the block adds `trigger_checkpoint` before the stages and `wait_for_checkpoint` after them, gives the
+    trigger the edges between the stages (these may cross groups inside this one), and puts `restore_latest_checkpoint`
+    before the author's own `on_retry_callback` and `on_failure_callback` of every stage. The author's `retries` stay:
+    with none, a failed stage waits until a user clears it. A `restart_strategy` in the config decides instead: the
+    stages get its retry policy, and enough `retries` for it. If the group begins with stages, the first of their tasks
+    triggers, and Airflow passes over `trigger_checkpoint`.
 
-    Where the group begins with stages, the first of their tasks triggers, and Airflow passes over `trigger_checkpoint`.
+    If the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint` comes
+    right after `trigger_checkpoint`, so that no stage delays it, and only it comes before the tasks that follow the
+    group.
 
-    Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
-    comes right after `trigger_checkpoint`, so that no stage holds it up, and what follows the group follows it alone.
-
-    Its tooltip says, below the author's own, which job it is and which stages run again together (semantics F1).
+    The tooltip shows, below the author's own text, the job and the stages that run again together (semantics F1).
 
     Args:
-        group_id: as of any task group.
+        group_id: as for any task group.
         storage: storage URI (may be a template).
         job: the job's name (may be a template); the DAG's id by default.
-        config: how checkpoints are made.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage, of all tasks of the group; None: that of
+        config: the checkpoint config of the job.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage, for all tasks of the group; None: that of
             `default_args`, else boto3's own chain.
         conn_id: the Spark connection of the stages; None: that of `default_args`, else `spark_default`.
-        session: the Spark Connect server that Cairn starts with that connection and all stages share, except those that
-            name a `conn_id` of their own (semantics V1); None: each stage goes where its connection says.
-        slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
-        source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
-        reads_window: whether the epoch reads its run's data interval, where there is no `source`. None: yes, and the
-            DAG's schedule must give its runs one. True: each run brings one of its own. False: the stages read no
-            window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
-        master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
+        session: the Spark Connect server that Cairn starts with that connection and that all stages share, except those
+            with a `conn_id` of their own (semantics V1); None: each stage uses its connection.
+        slice_detail: additional facts about the epoch's input besides the run's data interval (JSON, templated).
+        source: the epoch's input: a `Source` or a list of them; None: the run's data interval.
+        reads_window: whether the epoch reads its run's data interval, if there is no `source`. None: yes, and the
+            DAG's schedule must give its runs one. True: each run brings its own. False: the stages read no window of
+            time; `epoch.slice` has none, and no run is skipped because another has read its interval.
+        master_hooks: called before the stages begin; the checkpoint keeps their answers.
         listeners: notified at least once how each checkpoint ended: a list of `CheckpointListener`s.
-        outlets: Airflow's assets, a list of them: each gets an event when a checkpoint has completed, so that other
-            DAGs can be scheduled on it.
-        table_outlets: Airflow's assets by the names of published tables: each gets an event when a checkpoint has
-            completed, which says how many rows the epoch has written to the table.
+        outlets: Airflow assets, a list: each gets an event when a checkpoint completes, so that other DAGs can be
+            scheduled on it.
+        table_outlets: Airflow assets by the names of published tables: each gets an event when a checkpoint completes,
+            with the number of rows that the epoch has written to the table.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
             read with `aws_conn_id`.
-        allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
-            the word for every restore.
-        claim: with `restore_from`: the job owns the savepoint, and deletes it when it has been copied.
-        deferrable: whether `trigger_checkpoint` and `wait_for_checkpoint` wait in the triggerer; with False they are
-            run by workers, the one rescheduled, the other poking.
-        poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits for
-            its turn; more than 0.
-        airflow_api_conn_id: the connection to Airflow's own API, used where a failure has other tasks run again; None
-            to clear those manually.
-        not_secret: names of settings of the stages, or of the session's conf, that are refused as secrets and are none.
-        **kwargs: what every task group takes.
+        allow_non_restored_state: with `restore_from`: this start may drop state that no stage claims. The option of
+            `config` covers every restore.
+        claim: with `restore_from`: the job owns the savepoint, and deletes it after copying it.
+        deferrable: whether `trigger_checkpoint` and `wait_for_checkpoint` wait in the triggerer; with False they occupy
+            workers: the first is rescheduled, the second pokes.
+        poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits in
+            the queue; more than 0.
+        airflow_api_conn_id: the connection to Airflow's API, used when other tasks must run again after a failure;
+            None: a user clears them.
+        not_secret: names of settings, of the stages or of the session's conf, that look like secrets but are none.
+        **kwargs: arguments of every task group.
 
     Raises:
-        InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
-            schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read, beside a
-            `session` only `default_args` name a Spark connection, `slice_detail` is no JSON object, `source`,
-            `master_hooks`, `listeners`, `outlets` or `table_outlets` hold something else or do not fit the config, the
-            interval is not positive, `restore_from` lies in the job's own prefix, `claim` or
-            `allow_non_restored_state` come without it, or the group lies in another one.
+        InvalidConfigError: no storage is given; `config` is no CheckpointConfig; the pause does not fit the DAG's
+            schedule; the schedule gives no data intervals and neither `source` nor `reads_window` is given; only
+            `default_args` name a Spark connection besides a `session`; `slice_detail` is no JSON object; `source`,
+            `master_hooks`, `listeners`, `outlets` or `table_outlets` have other contents or do not fit the config; the
+            interval is not positive; `restore_from` lies in the job's own prefix; `claim` or
+            `allow_non_restored_state` are given without `restore_from`; or the group lies in another one.
         InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        UnsupportedStorageError: the storage's scheme is not supported.
     """
 
     def __init__(
@@ -204,7 +202,7 @@ class CheckpointedTaskGroup(TaskGroup):
             defaults={name: defaults[name] for name in ("aws_conn_id", "conn_id") if name in defaults},
         )
         self._check_only_one()
-        # The trigger checks them, and names this group in what it refuses.
+        # The trigger checks the options, and names this group in its errors.
         self._options = JobOptions(
             storage=storage,
             job=job,
@@ -228,14 +226,14 @@ class CheckpointedTaskGroup(TaskGroup):
         """Open the group and add the task that triggers the checkpoint.
 
         Raises:
-            InvalidConfigError: it was opened before, or an option is refused.
+            InvalidConfigError: the group was opened before, or an option is refused.
         """
         if self._trigger is not None:
             raise InvalidConfigError(
                 "the CheckpointedTaskGroup is opened a second time; put all its stages into one block",
                 group=self.group_id,
             )
-        # Before the group is Airflow's current one: an option that is refused must not leave it so for the next DAG.
+        # Before the group becomes Airflow's current one: a refused option must not leave it current for the next DAG.
         own = {**_own_arguments(TriggerCheckpointOperator, self._defaults()), **self._options}
         self._trigger = TriggerCheckpointOperator(task_id=TRIGGER, task_group=self, dag=self.dag, **own)
         super().__enter__()
@@ -247,10 +245,10 @@ class CheckpointedTaskGroup(TaskGroup):
         """Close the group: check its stages and add the task that waits; after an error in the block do neither.
 
         Raises:
-            InvalidConfigError: there is no stage, two have one uid, one is mapped or belongs to another job, or one
-                reads without waiting from what is no stage, or although the config's mode does not allow it; a task
-                looks like a stage and is none, or does what the group's own tasks do; an exchange has no meaning;
-                or a stage has a retry policy of its own beside a restart strategy.
+            InvalidConfigError: there is no stage; two stages have one uid; a stage is mapped or belongs to another job;
+                a stage reads without waiting from a uid that is not a stage, or although the mode does not allow it; a
+                task looks like a stage but is none, or does the work of the group's own tasks; an exchange has no
+                meaning; or a stage has its own retry policy besides a restart strategy.
         """
         try:
             if kind is None:
@@ -259,26 +257,26 @@ class CheckpointedTaskGroup(TaskGroup):
             super().__exit__(kind, error, trace)
 
     def serialize_for_task_group(self) -> tuple[Any, Any]:
-        """Give the group as Airflow stores it, its tooltip with the regions as the whole DAG file declares them.
+        """Return the group as Airflow stores it, with the regions of the whole DAG file in its tooltip.
 
-        An exchange without a meaning is an import error of the DAG also where it was drawn after the block. So is, in
-        the dag processor, a region of more than one stage without the connection that clears its tasks.
+        An exchange without a meaning is an import error of the DAG, even if it was drawn after the block. In the dag
+        processor, so is a region of more than one stage without the connection that clears its tasks.
 
         Raises:
-            InvalidConfigError: the edges between the stages are no job's, or that connection is missing.
+            InvalidConfigError: the edges between the stages make no job, or that connection is missing.
         """
         self._check_clearing(self._describe_regions())
         return super().serialize_for_task_group()
 
     def get_leaves(self) -> Generator[Any, None, None]:
-        """Yield what comes last: what follows the group follows the checkpoint, not a stage that it may leave out."""
+        """Yield the last task: tasks after the group follow the checkpoint, not a stage that it may leave out."""
         if self._wait is not None and self._may_leave_out:
             yield self._wait
         else:
             yield from super().get_leaves()
 
     def _defaults(self) -> dict[str, Any]:
-        """Give what `default_args` of the DAG and of the groups around say, as a task of this group gets them."""
+        """Return the `default_args` of the DAG and of the enclosing groups, as a task of this group gets them."""
         return {**self.dag.default_args, **self.default_args}
 
     @property
@@ -310,14 +308,14 @@ class CheckpointedTaskGroup(TaskGroup):
             "savepoint_target": trigger.config.savepoint_target,
             "table_outlets": self._table_outlets,
             "deferrable": trigger.deferrable,
-            # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
+            # The epoch may be complete already: then trigger and stages are skipped, and the tasks after the group run.
             "trigger_rule": TriggerRule.NONE_FAILED,
         }
         wait = CheckpointSensor(task_id=WAIT, **own)
         wait.add_outlets(self._outlets)
         self._wait = wait
         watched = () if self._may_leave_out else stages
-        triggers = partial(task_that_triggers, trigger)
+        triggers = partial(trigger_task, trigger)
         wait.runs_again = GroupTasks(triggers, scope.airflow_api_conn_id)
         wait.watch(
             triggers,
@@ -327,7 +325,8 @@ class CheckpointedTaskGroup(TaskGroup):
         )
         ids = {task.task_id for task in tasks}
         if self._may_leave_out:
-            # It completes the checkpoint without a stage that lags or has failed, so it must not wait for that task.
+            # It completes the checkpoint without a stage that lags or failed, so it must not wait for that stage's
+            # task.
             trigger >> wait
         for task in tasks:
             if task.upstream_task_ids.isdisjoint(ids):
@@ -342,7 +341,7 @@ class CheckpointedTaskGroup(TaskGroup):
         show_exchanges(stages, scope.pipelined)
 
     def _describe_regions(self) -> tuple[StageSpec, ...]:
-        """Check the stages, show their regions in the tooltip, and give them; none before the block is open."""
+        """Check the stages, show their regions in the tooltip, and return them; none before the block is open."""
         if self._trigger is None:
             return ()
         with naming(group=self.group_id):
@@ -376,11 +375,11 @@ class CheckpointedTaskGroup(TaskGroup):
 
 
 def _own_arguments(kind: type[BaseOperator], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Give arguments for a task of the group's own that keep `default_args` from deciding how an epoch ends.
+    """Return arguments for one of the group's own tasks that keep `default_args` from deciding how an epoch ends.
 
     Args:
         kind: the task's class.
-        defaults: what `default_args` say.
+        defaults: the values of `default_args`.
     """
     signatures = [signature(vars(each)["__init__"]) for each in reversed(kind.__mro__) if "__init__" in vars(each)]
     ours = {name: each.default for found in signatures for name, each in found.parameters.items()}
@@ -404,7 +403,7 @@ def _checkpointed_groups(group: TaskGroup) -> Iterator[CheckpointedTaskGroup]:
 
 
 def _with_ours(callbacks: Any) -> list[Any]:
-    """Put our callback first: an author's alert may then look at what the recovery did."""
-    # A mapped task keeps what its author wrote, a function or a list of them.
+    """Put our callback first, so that an author's alert sees the result of the recovery."""
+    # A mapped task keeps its author's value: a function or a list of functions.
     authors = [callbacks] if callable(callbacks) else list(callbacks or ())
     return authors if restore_latest_checkpoint in authors else [restore_latest_checkpoint, *authors]

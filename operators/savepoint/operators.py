@@ -19,9 +19,9 @@ from ...checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepoin
 from ...checkpoint.reasons import Reason, Status
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.disposal import HistoryRule
+from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
 from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, SavepointRequest
-from ...checkpoint.savepoints.savepoint_uri import open_named, savepoint_folder
-from ...checkpoint.validation import check_spelling
+from ...checkpoint.validation import check_seconds, check_spelling
 from ...hooks.storage import CheckpointStorageHook
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...storage.errors import ErrorKind
@@ -40,8 +40,7 @@ from ...tasks.job_settings import (
 )
 from ...triggers.polling import why_failed
 from ...triggers.savepoint import SavepointTrigger
-from ..stage.curable import WHERE_A_RETRY_MAY_CURE
-from ..trigger.checks import check_poll_interval
+from ..stage.outcome import FAIL_FAST
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,52 +50,52 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 _TENTHS = 10
-"""How often the log says how far the copying is."""
+"""How often the log reports the progress of copying."""
 
 
 class SavepointFailedError(CheckpointError):
-    """The savepoint was not made; the text says why (semantics P1)."""
+    """The savepoint was not made; the message says why (semantics P1)."""
 
     kind = ErrorKind.CONFLICT
 
 
-class SavepointUnmakableError(SavepointFailedError):
-    """The savepoint cannot be made of what the job has: a file of its checkpoint is damaged (semantics P1)."""
+class SavepointImpossibleError(SavepointFailedError):
+    """The savepoint cannot be made from the job's checkpoint: one of its files is damaged (semantics P1)."""
 
     retry_cures = False
 
 
 class SavepointOperator(BaseOperator):
-    """Takes a savepoint of a job (semantics P1, T4); in a DAG of its own, or in any other.
+    """Takes a savepoint of a job (semantics P1, T4), from any DAG.
 
-    Of an idle job it is made here and now, without Spark. While an epoch is under way it waits for that, outside of any
-    worker slot. In a run of the job's own DAG it must not stand before what completes the checkpoint: it would wait for
-    its own run.
+    For an idle job the task makes the savepoint at once, without Spark. If an epoch is in progress, the task waits for
+    it without a worker slot. In a run of the job's own DAG it must not come before the task that completes the
+    checkpoint: it would wait for its own run.
 
-    A task instance has one savepoint, however often it is tried: a try goes on where the one before stopped. One that
-    has failed is followed by another by the next try.
+    A task instance has one savepoint, over all its tries: a try goes on where the one before stopped. After a failed
+    savepoint the next try takes a new one.
 
     Args:
-        storage: URI of the storage that the job is in (templated).
+        storage: URI of the job's storage (templated).
         job: the job's name (templated).
         target: URI of the folder below which the savepoint gets its own (templated).
-        request_id: the same one gives the same savepoint (templated); None: one for each task
-            instance, of the form `<dag_id>/<task_id>/<run_id>`.
-        aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None for boto3's own chain.
-        target_aws_conn_id: another one for the target; None: the same.
-        timeout: after this long a savepoint that is not complete has failed; more than zero.
-        parallel: files that are copied at once; at least 1.
+        request_id: a repeated request with the same id returns the same savepoint (templated); None: one id for each
+            task instance, of the form `<dag_id>/<task_id>/<run_id>`.
+        aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None: boto3's own chain.
+        target_aws_conn_id: another connection for the target; None: the same.
+        timeout: a savepoint that is not complete after this time has failed; more than zero.
+        parallel: number of files copied at once; at least 1.
         deferrable: wait for a running epoch in the triggerer; with False the task is rescheduled.
         poll_interval: seconds (or a timedelta) between two looks; more than 0.
         retries: tries after the first.
-        retry_policy: fails the task at once where no retry would cure the error (semantics F4).
-        **kwargs: what every operator takes.
+        retry_policy: fails the task at once if no retry would cure the error (semantics F4).
+        **kwargs: arguments of every operator.
 
     Raises:
         InvalidConfigError: no storage, job or target is given, or an option is out of its bounds.
-        InvalidNameError: the job's name is outside the grammar (semantics W1), or the request id is none.
+        InvalidNameError: the job's name is outside the grammar (semantics W1), or the request id is invalid.
         SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
-        UnsupportedStorageError: the storage's or the target's scheme is none of ours.
+        UnsupportedStorageError: the storage's or the target's scheme is not supported.
     """
 
     template_fields: Sequence[str] = ("storage", "job", "target", "request_id")
@@ -116,7 +115,7 @@ class SavepointOperator(BaseOperator):
         deferrable: bool = True,
         poll_interval: timedelta | float = 5.0,
         retries: int = 2,
-        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
+        retry_policy: RetryPolicy | None = FAIL_FAST,
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
@@ -132,41 +131,41 @@ class SavepointOperator(BaseOperator):
         self.deferrable = deferrable
         check_storage_and_job(storage, job, task=self.task_id)
         with naming(task=self.task_id):
-            self.poll_interval = check_poll_interval(poll_interval)
+            self.poll_interval = check_seconds("poll_interval", poll_interval)
             known = None if is_rendered_later(request_id) else request_id
             SavepointRequest(None, known or "x", timeout, parallel)
         check_target_named(target, task=self.task_id)
         check_savepoint_target(target, storage, job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Take it, or go on with it.
+        """Take the savepoint, or go on with it.
 
         Returns:
-            The savepoint's folder (`savepoint`), its id, the job, the checkpoint and the epoch that it holds, files and
+            The savepoint's folder (`savepoint`), its id, the job, its checkpoint and epoch, and the number of files and
             bytes.
 
         Raises:
-            SavepointFailedError: it failed.
-            TaskDeferred: an epoch is under way; goes on in the triggerer.
-            AirflowRescheduleException: an epoch is under way, and it is not `deferrable`.
-            SavepointRefusedError: it was refused; nothing was opened.
-            NoCheckpointError: the job has completed nothing yet.
+            SavepointFailedError: the savepoint failed.
+            TaskDeferred: an epoch is in progress; the task goes on in the triggerer.
+            AirflowRescheduleException: an epoch is in progress, and the task is not `deferrable`.
+            SavepointRefusedError: the job refused the savepoint; nothing was opened.
+            NoCheckpointError: the job has completed no checkpoint yet.
             ForbiddenError: a store refuses the connection's credentials.
         """
         return self._take(context, renew=True)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Ask again when the trigger says that it is time.
+        """Ask again when the trigger reports that it is time.
 
         Args:
-            context: Airflow's.
-            event: what the trigger yielded.
+            context: Airflow's task context.
+            event: the trigger's event.
 
         Returns:
             As `execute`.
 
         Raises:
-            SavepointFailedError: the trigger could not go on, or as of `execute`, whose other errors come too.
+            SavepointFailedError: the trigger could not go on; also the errors of `execute`.
         """
         why = why_failed(event, "the epoch that the savepoint is to hold")
         if why is not None:
@@ -174,11 +173,11 @@ class SavepointOperator(BaseOperator):
         return self._take(context, renew=False)
 
     def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
-        """Give what is asked of the job.
+        """Return the savepoint request for the job.
 
         Args:
-            context: Airflow's.
-            renew: whether one that has failed is to be followed by another.
+            context: Airflow's task context.
+            renew: whether a new request follows a failed one.
         """
         request_id = self.request_id or request_of(context["ti"])
         check_target_named(self.target, task=self.task_id)
@@ -188,7 +187,7 @@ class SavepointOperator(BaseOperator):
         settings = rendered_settings(self)
         request = self.request_for(context, renew=renew)
         with naming_connections(**_conn_ids(self)):
-            entry = settings.coordinator().savepoint(request, self._opened, _Tenths(log.info))
+            entry = settings.coordinator(waits=True).savepoint(request, self._opened, _Tenths(log.info))
         if not entry.ended:
             self._wait(entry, settings.coordinator())
         if entry.status is Status.FAILED:
@@ -215,7 +214,7 @@ class SavepointOperator(BaseOperator):
         }
 
     def _opened(self, uri: str) -> ObjectStore:
-        return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store()
+        return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store(waits=True)
 
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
         log.info("the savepoint %s waits for %s", entry.uri, coordinator.awaited_by(entry))
@@ -237,26 +236,26 @@ class SavepointOperator(BaseOperator):
 
 
 def failed(entry: SavepointEntry, job: str) -> SavepointFailedError:
-    """Give the error of a savepoint that has failed."""
-    # What ends it so is a damaged checkpoint, or a folder with something else in it (`Savepoints.take`).
-    cls = SavepointUnmakableError if entry.reason is Reason.IO_EXCEPTION else SavepointFailedError
+    """Return the error for a savepoint that has failed."""
+    # IO_EXCEPTION means a damaged checkpoint, or a target folder with other files in it (`Savepoints.take`).
+    cls = SavepointImpossibleError if entry.reason is Reason.IO_EXCEPTION else SavepointFailedError
     return cls(f"the savepoint failed: {entry.reason}: {entry.detail}", job=job, savepoint=entry.uri)
 
 
 def _conn_ids(task: SavepointOperator | DisposeSavepointOperator) -> dict[str, str | None]:
-    """Give the connections by which a task reaches stores, as its author has named them."""
+    """Return the connections with which a task reaches stores, by argument name."""
     named = {"aws_conn_id": task.aws_conn_id, "target_aws_conn_id": task.target_aws_conn_id}
     return {name: conn_id for name, conn_id in named.items() if conn_id is not None or name == "aws_conn_id"}
 
 
 def request_of(ti: Any) -> str:
-    """Give the request id of a task instance: the same in each of its tries."""
+    """Return the request id of a task instance: the same in each of its tries."""
     mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
     return f"{ti.dag_id}/{ti.task_id}{mapped}/{ti.run_id}"
 
 
 class _Tenths:
-    """Logs how far the copying is, each tenth once."""
+    """Logs the progress of copying, each tenth once."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
@@ -270,29 +269,29 @@ class _Tenths:
 
 
 class DisposeSavepointOperator(BaseOperator):
-    """Disposes of savepoints: one, or those of a job that are too old or too many (semantics P3).
+    """Disposes of savepoints: a named one, or the old or surplus ones of a job (semantics P3).
 
-    One that is still needed is not deleted. If that is the one named, the task fails with the reason; of a history it
-    is left out, and a warning says why.
+    A savepoint that is still needed is not deleted. If it is the named one, the task fails with the reason; in a job's
+    history it is left out, with a warning that gives the reason.
 
     Args:
-        storage: URI of the storage whose jobs are asked whether they need it (templated).
-        savepoint: the folder of the one to dispose of (templated).
-        force: also if it is needed. Only with `savepoint`.
-        job: whose history to cut (templated); not with `savepoint`.
-        keep: so many of the newest savepoints stay; at least 1.
-        max_age: those that are not older than this stay; more than zero.
-        target: with `job`: URI of the folder in which its savepoints were made (templated). Those elsewhere stay.
-        series: only savepoints count whose request id begins so (templated); empty: all of the job's.
-        aws_conn_id: Airflow connection of type `aws`, for storage and savepoints; None for boto3's own chain.
-        target_aws_conn_id: another one for the savepoints; None: the same.
-        retry_policy: fails the task at once where no retry would cure the error (semantics F4).
-        **kwargs: what every operator takes.
+        storage: URI of the storage; its jobs are asked whether they need a savepoint (templated).
+        savepoint: the folder of the savepoint to dispose of (templated).
+        force: dispose of it even if it is needed. Only with `savepoint`.
+        job: the job whose old savepoints to dispose of (templated); not with `savepoint`.
+        keep: number of newest savepoints to keep; at least 1.
+        max_age: keep savepoints up to this age; more than zero.
+        target: with `job`: URI of the folder in which its savepoints were made (templated). Savepoints elsewhere stay.
+        series: consider only savepoints whose request id has this prefix (templated); empty: all of the job's.
+        aws_conn_id: Airflow connection of type `aws`, for storage and savepoints; None: boto3's own chain.
+        target_aws_conn_id: another connection for the savepoints; None: the same.
+        retry_policy: fails the task at once if no retry would cure the error (semantics F4).
+        **kwargs: arguments of every operator.
 
     Raises:
-        InvalidConfigError: it is not clear what to dispose of, no storage is given, or an option is out of its bounds.
+        InvalidConfigError: the options do not say what to dispose of, no storage is given, or one is out of bounds.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
-        UnsupportedStorageError: the storage's or the savepoint's scheme is none of ours.
+        UnsupportedStorageError: the storage's or the savepoint's scheme is not supported.
     """
 
     template_fields: Sequence[str] = ("storage", "job", "savepoint", "target", "series")
@@ -311,7 +310,7 @@ class DisposeSavepointOperator(BaseOperator):
         series: str = "",
         aws_conn_id: str | None = None,
         target_aws_conn_id: str | None = None,
-        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
+        retry_policy: RetryPolicy | None = FAIL_FAST,
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
@@ -347,19 +346,19 @@ class DisposeSavepointOperator(BaseOperator):
                 savepoint_folder(savepoint)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Dispose of them.
+        """Dispose of the savepoints.
 
         Returns:
-            `disposed`: the folders that were deleted; `kept`: those that are still needed, each with why.
+            `disposed`: the deleted folders; `kept`: the savepoints that are still needed, each with the reason.
 
         Raises:
-            SavepointRefusedError: the one named is still needed.
-            NoSavepointError: there is none, and no earlier try can have deleted it.
-            SavepointFailedError: something could not be deleted.
+            SavepointRefusedError: the named savepoint is still needed.
+            NoSavepointError: the savepoint does not exist, and no earlier try can have deleted it.
+            SavepointFailedError: a file could not be deleted.
             ForbiddenError: a store refuses the connection's credentials.
         """
         assert self.storage is not None
-        store = CheckpointStorageHook(self.storage, self.aws_conn_id).open_store()
+        store = CheckpointStorageHook(self.storage, self.aws_conn_id).open_store(waits=True)
         with naming_connections(**_conn_ids(self)):
             if self.savepoint is None:
                 assert self.job is not None
@@ -396,7 +395,7 @@ class DisposeSavepointOperator(BaseOperator):
             return []
 
     def _opened(self, uri: str) -> ObjectStore:
-        return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store()
+        return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store(waits=True)
 
     def _rule(self) -> HistoryRule:
         return HistoryRule(self.keep, self.max_age)

@@ -1,4 +1,4 @@
-"""`savepoint_dag`: a DAG that takes savepoints of a job on a schedule and keeps the last ones (semantics P1, P3)."""
+"""`savepoint_dag`: a DAG that takes savepoints of a job on a schedule and keeps the newest (semantics P1, P3)."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def savepoint_dag(
 ) -> DAG:
     """Make a DAG with two tasks: one takes a savepoint, the other disposes of old ones.
 
-    The job need not be active for it, and pausing this DAG pauses no job. Only savepoints that this DAG has taken count
-    and go. Give the result a name at the top level of a DAG file.
+    The job may be idle, and pausing this DAG does not pause the job. The DAG counts and deletes only
+    savepoints that it has taken itself. Assign the result to a name at the top level of a DAG file.
 
     Args:
         job: the job's name.
-        schedule: of the DAG, such as `"@daily"`.
+        schedule: the DAG's schedule, such as `"@daily"`.
         target: URI of the folder below which each savepoint gets its own.
-        storage: URI of the storage that the job is in.
-        keep: so many of the newest stay; at least 1. None: any number.
-        max_age: those that are not older than this stay; more than zero. None: of any age.
-        aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None for boto3's own chain.
-        target_aws_conn_id: another one for the target; None: the same.
+        storage: URI of the job's storage.
+        keep: number of newest savepoints to keep; at least 1. None: any number.
+        max_age: keep savepoints up to this age; more than zero. None: any age.
+        aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None: boto3's own chain.
+        target_aws_conn_id: another connection for the target; None: the same.
         dag_id: the DAG's id; `<job>-savepoints` by default.
-        **dag_options: what a DAG takes. By default it does not catch up, and has one run at a time.
+        **dag_options: further arguments of `DAG`. By default the DAG does not catch up, and has one run at a time.
 
     Raises:
         InvalidConfigError: an option is misspelt or out of its bounds, or no storage is given.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
-        UnsupportedStorageError: the storage's or the target's scheme is none of ours.
+        UnsupportedStorageError: the storage's or the target's scheme is not supported.
     """
     check_spelling(savepoint_dag, dag_options, DAG, dag=dag_id or f"{job}-savepoints")
     if not storage:

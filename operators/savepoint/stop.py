@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...checkpoint.documents.entries import SavepointEntry, Stopped
 from ...checkpoint.documents.layout import epoch_name, run_id_of
 from ...checkpoint.errors import DagNotPausedError, InvalidConfigError
-from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
+from ...checkpoint.extensions.contracts import CheckpointListener, check_listeners
 from ...checkpoint.reasons import Status
 from ...checkpoint.runtime import system_runtime
 from ...checkpoint.savepoints.savepoint_request import SavepointRequest, drain_run
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...storage.errors import CairnError
+from ...tasks.entry_points import tell_listeners_if_possible
 from ...tasks.job_settings import naming, rendered_settings
-from ...tasks.listeners import tell_if_possible
 from .operators import SavepointOperator, failed
 
 if TYPE_CHECKING:
@@ -30,32 +30,32 @@ log = logging.getLogger("airflow_cairn")
 
 
 LAST_RUN_S = 60.0
-"""How often a drain asks Airflow whether the job's last run has ended; other runs of the job, if there are any, see it
-within their `recheck_interval`."""
+"""How often a drain asks Airflow whether the job's last run has ended. Other runs of the job see the end within their
+`recheck_interval`."""
 
 LISTENERS_S = 30.0
-"""How often a stop that waits for listeners tells them again by itself."""
+"""How often a stop that waits for listeners notifies them again itself."""
 
 
 class StopWithSavepointOperator(SavepointOperator):
-    """Stops a job with a savepoint (semantics P2); in a DAG of its own, never in the job's.
+    """Stops a job with a savepoint (semantics P2), from a DAG other than the job's.
 
-    No other epoch of the job begins. The task waits for the one that is under way, as a `SavepointOperator` does; the
-    savepoint holds it, and the job's listeners are notified of it. The job stops at the moment when the savepoint
-    completes. Then the task pauses the job's DAG. If the savepoint fails, the job goes on, and so does its DAG.
+    No other epoch of the job begins. The task waits for the epoch in progress, as a `SavepointOperator` does; the
+    savepoint contains it, and the job's listeners are notified of it. The job stops at the moment when the savepoint
+    completes. Then the task pauses the job's DAG. If the savepoint fails, the job and its DAG go on.
 
     Args:
         drain: let a last run begin and finish first; in its stages `epoch.draining` is true.
-        pause_dag_id: the DAG that is paused, and that makes the last run (templated); None: the one that is called like
-            the job.
-        listeners: those of the job, so that this task may tell them of the last checkpoint, beside the sensor of its
-            run: a list of `CheckpointListener`s. Listeners of installed packages come on top.
-        airflow_api_conn_id: the connection to Airflow's own API that pauses it; None: a person does. `drain` needs it.
-        **kwargs: what a `SavepointOperator` takes.
+        pause_dag_id: the DAG that makes the last run and that the task pauses (templated); None: the job's name.
+        listeners: the job's listeners, a list of `CheckpointListener`s: this task may notify them of the last
+            checkpoint, besides the sensor of its run. Listeners of installed packages are added.
+        airflow_api_conn_id: the connection to Airflow's API that pauses the DAG; None: a user pauses it. `drain` needs
+            it.
+        **kwargs: arguments of `SavepointOperator`.
 
     Raises:
-        InvalidConfigError: `drain` is no bool or has no connection, `listeners` holds something else, or as of a
-            `SavepointOperator`, whose other errors come too.
+        InvalidConfigError: `drain` is no bool or has no connection, or `listeners` has other contents; also the errors
+            of `SavepointOperator`.
     """
 
     template_fields: Sequence[str] = (*SavepointOperator.template_fields, "pause_dag_id")
@@ -85,15 +85,15 @@ class StopWithSavepointOperator(SavepointOperator):
             )
 
     def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
-        """Give what is asked of the job."""
+        """Return the savepoint request for the job."""
         request = super().request_for(context, renew=renew)
         if not self.drain:
             return replace(request, stop=True)
         settings = rendered_settings(self)
         with settings.naming_connection():
-            before = settings.coordinator().look_for_savepoint(request.request)
+            before = settings.coordinator(waits=True).look_for_savepoint(request.request)
         if (before is None or before.status is Status.FAILED) and self.airflow_api_conn_id is not None:
-            # Before the job is held: no other task starts the run that it would wait for.
+            # Check this before the head holds the job back: no other task starts the run that the stop would wait for.
             with AirflowApiHook(self.airflow_api_conn_id) as api:
                 api.check_runs(self._dag_id)
         return replace(request, stop=True, drain=epoch_name(drain_run(request.request, before)))
@@ -103,7 +103,7 @@ class StopWithSavepointOperator(SavepointOperator):
         found = super()._take(context, renew=renew)
         settings = rendered_settings(self)
         with settings.naming_connection():
-            stopped = settings.coordinator().head().stopped is Stopped.SHUTDOWN
+            stopped = settings.coordinator(waits=True).head().stopped is Stopped.SHUTDOWN
         if not stopped:
             log.info("the job was resumed since: its DAG is left as it is")
         elif self.airflow_api_conn_id is None:
@@ -115,8 +115,8 @@ class StopWithSavepointOperator(SavepointOperator):
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
         log.info("the job %s is being stopped: no other run begins than the one that is waited for", self.job)
         if not entry.waits:
-            # A task that has the listeners may tell them here; the sensor of the run does so, too.
-            tell_if_possible(coordinator, self.listeners)
+            # A task that has the listeners may notify them here; the sensor of the run does too.
+            tell_listeners_if_possible(coordinator, self.listeners)
             recheck_interval = LISTENERS_S
         elif self.drain and self.airflow_api_conn_id is not None:
             run_id = run_id_of(entry.epoch)
@@ -129,7 +129,7 @@ class StopWithSavepointOperator(SavepointOperator):
         super()._wait(entry, coordinator, recheck_interval)
 
     def _give_up(self, entry: SavepointEntry, coordinator: Coordinator, run_id: str) -> None:
-        """Fail the stop where the last run has ended and its epoch has not begun, or is not gone on with."""
+        """Fail the stop if the last run has ended and its epoch has not begun, or no task goes on with it."""
         if coordinator.give_up_stop(entry.epoch, f"its DAG run {run_id} has ended"):
             ended = coordinator.look_for_savepoint(entry.request)
             assert ended is not None, "it has just failed"

@@ -1,4 +1,4 @@
-"""The claim of a stage's execution: a try asks for the right to submit, and does what any other answer calls for."""
+"""Claims a stage's execution: a try asks for the right to submit, and acts on the answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk import timezone
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from ...checkpoint.answers import (
     BeginAnswer,
@@ -26,19 +26,24 @@ from ...checkpoint.documents import layout
 from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import CheckpointFailedError, JobPausedError, NotTriggeredError, RewoundError
 from ...tasks.clearing import Where, rerun_note
-from ...tasks.dag_pause import start_unless_paused
-from ...tasks.dag_runs import state_of
+from ...tasks.dag_runs import start_unless_paused, state_of_run
 from ...tasks.job_settings import JobSettings
-from ...tasks.messages import already_completed, already_failed
+from ...tasks.messages import already_completed, already_failed, skipping
 from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator
-from ..graph.run_tasks import upstreams_to_look_at, where_of
-from .both_ends import begin_or_trigger, complete_if_last
+from ..graph.run_tasks import config_of, upstreams_to_look_at, where_of
 from .drivers import StageDrivers
-from .others_again import let_others_run_again, let_upstreams_run, not_on_their_way
 from .outcome import left_out
-from .overtaken_epoch import let_trigger_run, overtaken_since, wait_in_line
+from .overtaken_epoch import (
+    clear_restarted_stages,
+    let_trigger_run,
+    let_upstreams_run,
+    not_scheduled,
+    overtaken_since,
+    wait_in_line,
+)
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
+from .trigger_and_complete import begin_or_trigger, complete_if_last
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -50,26 +55,26 @@ log = logging.getLogger("airflow_cairn")
 
 @dataclass(frozen=True, slots=True)
 class StageClaim:
-    """What one try of a stage's task asks the coordinator, and how it follows the answer."""
+    """One try's claim of a stage's execution: the question to the coordinator, and the reaction to the answer."""
 
     operator: StageOperator
     context: Context
     settings: JobSettings
     coordinator: Coordinator
     uid: str
-    """The stage's; of a mapped task the instance's own."""
+    """The stage's uid; for a mapped task that of the instance."""
     drivers: StageDrivers
-    """Tells what became of a driver that an earlier try has submitted."""
+    """Says what became of a driver that an earlier try submitted."""
 
     def take(self) -> Submit | Reconnect | None:
         """Claim the execution.
 
         Returns:
-            What to submit, or which driver to wait for; None if the stage has nothing left to do.
+            The submission or the driver to reconnect to; None if the stage has nothing left to do.
 
         Raises:
             AirflowFailException, AirflowSkipException, AirflowRescheduleException, CheckpointFailedError,
-                InvalidConfigError: as of `SparkEpochOperator.execute`.
+                InvalidConfigError: see `SparkEpochOperator.execute`.
         """
         with self.settings.naming_connection():
             try:
@@ -91,8 +96,8 @@ class StageClaim:
             case EpochCompleted():
                 self._check_took_part(answer)
             case Failed():
-                # semantics F4: it was decided that no other try follows, though the process that decided it died
-                # before it could say so.
+                # semantics F4: the head decided that no other try follows, but the process that asked died before it
+                # could tell Airflow.
                 raise AirflowFailException(already_failed(self.context["ti"].run_id, answer))
             case Cancelled():
                 raise self._input_missing(answer)
@@ -123,16 +128,17 @@ class StageClaim:
             answer = begin_or_trigger(self._begin, self.operator, self.context, self.coordinator, self.epoch)
         except JobPausedError:
             if not start_unless_paused(self.coordinator, self.context["ti"]):
-                # Airflow starts no task of a paused DAG: this one comes back when the pause is over.
+                # Airflow starts no task of a paused DAG: this task comes back after the pause.
                 raise AirflowRescheduleException(timezone.utcnow()) from None
             answer = self._begin()
         if isinstance(answer, UpstreamsNotReady) and upstreams_to_look_at(self.operator):
-            # It has opened another attempt by itself, and what was skipped has to be acknowledged in that one.
+            # Beginning has opened another attempt; the skipped stages must be acknowledged in that attempt.
             answer = self._begin()
         return answer
 
     def _begin(self) -> BeginAnswer:
         ti, retries = self.context["ti"], self.operator.retries
+        config = config_of(self.operator)
         acknowledge_for(self.coordinator, self.epoch, ti, upstreams_to_look_at(self.operator))
         return self.coordinator.begin(
             self.epoch,
@@ -143,41 +149,42 @@ class StageClaim:
             drivers=self.drivers,
             try_number=ti.try_number,
             first_try=first_since_clear(ti, retries),
-            state_of=lambda owner: state_of(ti, owner),
+            state_of=lambda owner: state_of_run(ti, owner),
+            timeout_ms=None if config is None else config.timeout_ms,
         )
 
     def _to_run_again(self) -> tuple[Restarted, ...]:
         return self.coordinator.to_run_again(self.epoch)
 
     def _check_others_run_again(self, answer: BeginAnswer) -> None:
-        """Clear what an attempt has replaced besides this stage, whichever process opened the attempt.
+        """Clear the tasks that an attempt has replaced besides this stage's, whichever process opened the attempt.
 
-        The process that replaced what they wrote died before it cleared them, or this try has replaced it itself.
+        Either the process that opened it died before it cleared them, or this try has opened the attempt itself.
         """
         if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
             where = self._where()
-            others = not_on_their_way(self.context["ti"], where, answer.restarted)
+            others = not_scheduled(self.context["ti"], where, answer.restarted)
             conn_id, note = self.operator.airflow_api_conn_id, rerun_note(self.uid)
-            let_others_run_again(others, self.uid, where, conn_id, note, self._to_run_again)
+            clear_restarted_stages(others, self.uid, where, conn_id, note, self._to_run_again)
 
     def _let_trigger_begin(self, error: NotTriggeredError) -> NoReturn:
-        """Have the epoch begin anew with the task that triggers: no try of this one can take it up (T8, R5).
+        """Let the task that triggers start the epoch anew: no try of this stage can take it up (T8, R5).
 
         Raises:
-            AirflowRescheduleException, AirflowFailException, AirflowApiError: as of `let_trigger_run`.
+            AirflowRescheduleException, AirflowFailException, AirflowApiError: see `let_trigger_run`.
         """
         ti = self.context["ti"]
         if isinstance(error, RewoundError) and not is_asked_for(ti, self.operator.retries):
-            # A person has gone back, and says which runs begin anew. A retry would find the same.
+            # A user has rewound the job and decides which runs begin anew. A retry would find the same.
             raise AirflowFailException(str(error)) from error
         let_trigger_run(error.message, self.uid, self._where(), self.operator.airflow_api_conn_id)
 
     def _check_took_part(self, answer: EpochCompleted) -> None:
         kept = left_out(self.coordinator, self.epoch, self.uid)
         if kept is not None or not is_retry(self.context["ti"], self.operator.retries):
-            raise AirflowSkipException(kept or already_completed(self.coordinator, self.settings.storage, answer))
-        # The try before had acknowledged and its task died then, or the stage was added to the DAG while the run went
-        # on, and the epoch completed without it. Skipping it would skip what follows it.
+            raise skipping(kept or already_completed(self.coordinator, self.settings.storage, answer))
+        # Either the try before acknowledged and its task died then, or the stage was added to the DAG during the run
+        # and the epoch completed without it. Skipping the task would skip the tasks after it.
         log.info(
             "checkpoint %d has completed epoch %s: stage %s has nothing to submit",
             answer.checkpoint,
@@ -186,7 +193,7 @@ class StageClaim:
         )
 
     def _input_missing(self, answer: Cancelled) -> CheckpointFailedError | AirflowFailException:
-        # semantics B4: a driver would find its input missing after a minute of starting.
+        # semantics B4: a driver would find its input missing only after a minute of starting.
         where = self._where()
         if where.removed([answer.upstream]):
             return AirflowFailException(

@@ -1,8 +1,8 @@
 """A stage's drivers on the cluster, over its tries: found again, taken over, or ended (semantics F3, F5, A2).
 
-Airflow keeps a task's state by run, task and map index, through tries and clears. One entry there names the driver that
-was submitted last and the execution that it is of. It is written when the driver's id is known, so between the two a
-worker may die: no task then owns the driver, the next try fails over, and what the driver acknowledges is discarded.
+Airflow keeps a task's state by run, task and map index, through tries and clears. One entry in it names the driver that
+was submitted last, and its execution. The entry is written once the driver's id is known. If a worker dies before that,
+no task owns the driver: the next try fails over, and an acknowledgement of that driver is discarded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import CheckpointError
-from ...hooks.cluster_driver import NOT_FOUND, is_tracked, point_at
-from ...spark.execution.error_text import one_line
+from ...hooks.spark_site import NOT_FOUND, is_tracked, point_at
+from ...spark.execution.failure_kinds import one_line
 from ...storage.errors import ErrorKind
 
 if TYPE_CHECKING:
@@ -29,47 +29,47 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 LAST_DRIVER = "cairn_driver"
-"""The key of that entry. Its value: the execution's token and the driver's id."""
+"""The key of that entry. Its value holds the execution's token and the driver's id."""
 
 HTTP_SECONDS = 30.0
-"""How long a master may take to answer; as the provider has it."""
+"""Seconds within which a master must answer; the provider's value."""
 
 
 UNKNOWN_TO_YARN = "returned HTTP 404 for application"
-"""What the provider says where the ResourceManager has forgotten an application, or never knew it."""
+"""The provider's message when the ResourceManager has forgotten an application, or never knew it."""
 
 
 UNKNOWN = "UNKNOWN"
-"""The state of a driver about which a standalone master, or Kubernetes, cannot tell for the time being."""
+"""The state of a driver that a standalone master, or Kubernetes, cannot tell at the moment."""
 
 
 class DriverUnknownError(CheckpointError):
-    """The cluster does not say what became of a driver; nothing was decided, and the next try asks again."""
+    """The cluster does not say what became of a driver. Nothing was decided, and the next try asks again."""
 
     kind = ErrorKind.UNAVAILABLE
 
 
 class DurableSubmit(SparkSubmitOperator):
-    """The provider's operator, whose drivers belong to one execution of a stage each."""
+    """The provider's operator, with drivers that each belong to one execution of a stage."""
 
     _token = ""
 
     def keep_drivers_of(self, token: str) -> None:
-        """Give the provider keys of one execution, so that it never takes another one's driver for its own."""
+        """Use this execution's own provider keys, so that the provider never takes over another execution's driver."""
         self.external_id_key = f"spark_job_{token}"
         self._K8S_DRIVER_STATUS_KEY = f"k8s_driver_status_{token}"
         self._token = token
 
     def _get_hook(self) -> SparkSubmitHook:
-        """Give the provider's hook.
+        """Return the provider's hook.
 
         Raises:
-            AirflowException: it needs a package that is not installed.
+            AirflowException: the hook needs a package that is not installed.
         """
         try:
             return super()._get_hook()
         except NameError as error:
-            # The provider does not look whether it could import its client of Kubernetes.
+            # The provider fails with a NameError if its Kubernetes client could not be imported.
             if error.name != "kube_client":
                 raise
             raise AirflowException(
@@ -78,24 +78,24 @@ class DurableSubmit(SparkSubmitOperator):
             ) from error
 
     def submit_job(self, context: Context) -> str | None:
-        """Submit, and note at once which driver is of which execution."""
+        """Submit, and record at once which driver belongs to which execution."""
         driver: str | None = super().submit_job(context)
         store = context.get("task_state_store")
         if store is not None and driver is not None:
             try:
                 store.set(LAST_DRIVER, {"token": self._token, "driver": driver})
             except Exception:
-                # No later try could find it.
+                # No later try could find this driver.
                 log.warning("driver %s is ended at once, because Airflow did not store that it was submitted", driver)
                 self.on_kill()
                 raise
         return driver
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """Ask the cluster for a driver's state, in its own words; `NotFound` if it knows nothing of it.
+        """Ask the cluster for a driver's state, in its own words; `NotFound` if it does not know the driver.
 
         Raises:
-            Exception: it did not answer; which one is the provider's and the mode's affair.
+            Exception: the cluster did not answer; the class depends on the provider and the deploy mode.
         """
         try:
             return str(super().get_job_status(external_id, context))
@@ -104,23 +104,23 @@ class DurableSubmit(SparkSubmitOperator):
                 raise
             return NOT_FOUND
 
-    def _fetch_driver_status(  # type: ignore[override]  # the provider's is decorated with retries; a try has its own
+    def _fetch_driver_status(  # type: ignore[override]  # the provider's method is retried; a try has its own retries
         self, url: str, external_id: str
     ) -> str:
-        """Ask a standalone master; a driver that it does not know is gone, which for the provider is an error."""
+        """Ask a standalone master; a driver that it does not know is gone, which the provider treats as an error."""
         response = requests.get(url, timeout=HTTP_SECONDS)
         response.raise_for_status()
         answer = response.json()
         if answer.get("success"):
             return str(answer["driverState"])
         if answer.get("message"):
-            # It is recovering, or stands by: another master may know.
+            # The master is recovering or on standby: another master may know.
             raise RuntimeError(f"the Spark master does not know yet about {external_id}: {answer['message']}")
         return NOT_FOUND
 
 
 class StageDrivers:
-    """What one try of a stage knows of the drivers of the tries before it; the domain's `Drivers`."""
+    """The knowledge of one try about the drivers of the tries before it; implements the domain's `Drivers`."""
 
     def __init__(self, operator: DurableSubmit, context: Context) -> None:
         self._operator = operator
@@ -129,16 +129,16 @@ class StageDrivers:
         self._hook: SparkSubmitHook | None = None
 
     def outlive(self) -> bool:
-        """Tell whether a driver that is submitted now may live on without its task, and can be found again."""
+        """Return whether a driver submitted now may live on without its task, and can be found again."""
         if not self._operator.durable or self._store is None:
             return False
         try:
             return is_tracked(self._plain_hook())
         except (AirflowException, RuntimeError, ValueError):
-            return False  # submitting meets the same error, and then it is the stage's
+            return False  # submitting meets the same error and reports it as the stage's
 
-    def why_gone(self, handover: Handover) -> str | None:
-        """Say why the driver of an execution cannot be waited for; None while it lives.
+    def driver_loss_reason(self, handover: Handover) -> str | None:
+        """Return why the driver of an execution cannot be waited for; None while it lives.
 
         Raises:
             DriverUnknownError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
@@ -152,7 +152,7 @@ class StageDrivers:
                 return "the try before ended before it had noted which driver it submitted"
             driver = last[1]
             status, lives = self._status(*last)
-        except Exception as error:  # which one is the provider's and the mode's affair
+        except Exception as error:  # the class depends on the provider and the deploy mode
             raise DriverUnknownError(
                 "the cluster does not say what became of the driver that an earlier try submitted, so nothing was "
                 "decided: the next try asks again. Where the driver is known to be dead and the cluster will not "
@@ -168,12 +168,13 @@ class StageDrivers:
         return f"its driver {driver} is gone ({status}) and has not acknowledged"
 
     def check_lost(self, handover: Handover, error: Exception) -> None:
-        """See that the driver is gone whose watching has failed: unknown is not gone (semantics F2).
+        """Check, after watching a driver failed, that the driver is gone: unknown is not gone (semantics F2).
 
         Raises:
-            DriverUnknownError: it lives, or the cluster does not say; the next try waits for it, or finds it gone.
+            DriverUnknownError: the driver lives, or the cluster does not say; the next try waits for it, or finds it
+                gone.
         """
-        if not handover.durable or self.why_gone(handover) is not None:
+        if not handover.durable or self.driver_loss_reason(handover) is not None:
             return
         raise DriverUnknownError(
             "this try lost sight of its driver, which lives or may live: nothing was decided, and the next try asks "
@@ -184,10 +185,10 @@ class StageDrivers:
         ) from error
 
     def driver_of(self, token: str) -> str:
-        """Give the driver of an execution that this try has taken over.
+        """Return the driver of an execution that this try has taken over.
 
         Raises:
-            AirflowException: Airflow's entry about it is gone or was overwritten since.
+            AirflowException: Airflow's entry about the driver is gone or was overwritten.
         """
         last = self._last()
         if last is None or last[0] != token:
@@ -198,9 +199,9 @@ class StageDrivers:
         return last[1]
 
     def end_those_before(self, token: str) -> None:
-        """End the driver of another execution, if one still runs (semantics F3). What fails is logged.
+        """End the driver of another execution, if one still runs (semantics F3). Errors are only logged.
 
-        Its acknowledgement would be discarded anyway (A2): this saves work and room on the cluster.
+        Its acknowledgement would be discarded anyway (A2): ending it saves work and room on the cluster.
         """
         last = self._last() if self.outlive() else None
         if last is None or last[0] == token:
@@ -212,7 +213,7 @@ class StageDrivers:
                 return
             hook = self._plain_hook()
             point_at(hook, driver)
-            hook._post_submit_commands = []  # they belong to the end of what this try submits
+            hook._post_submit_commands = []  # they belong to the end of this try's own submission
             hook.on_kill()
         except Exception as error:
             log.exception(
@@ -225,7 +226,7 @@ class StageDrivers:
         log.info("driver %s of an earlier attempt was %s, and the cluster is asked to end it", driver, status)
 
     def _last(self) -> tuple[str, str] | None:
-        """Give the execution whose driver was submitted last, and the driver."""
+        """Return the execution whose driver was submitted last, and the driver."""
         found: JsonValue = self._store.get(LAST_DRIVER) if self._store is not None else None
         if not isinstance(found, dict):
             return None
@@ -233,9 +234,9 @@ class StageDrivers:
         return (token, driver) if isinstance(token, str) and isinstance(driver, str) else None
 
     def _status(self, token: str, driver: str) -> tuple[str, bool]:
-        """Ask the cluster, by the provider's means: the driver's state in its words, and whether it lives."""
+        """Ask the cluster through the provider: the driver's state in its words, and whether the driver lives."""
         if not is_tracked(self._plain_hook()):
-            # The provider takes a connection that it cannot read for YARN in client mode.
+            # The provider treats a connection that it cannot read as YARN in client mode.
             raise AirflowException(
                 f"Spark connection {self._operator._conn_id} cannot be read, or no longer has cluster mode"
             )
@@ -243,13 +244,13 @@ class StageDrivers:
         before, self._operator._hook = self._operator._hook, self._plain_hook()
         try:
             status: str = self._operator.get_job_status(driver, self._context)
-            # Kubernetes says so of a pod whose node it cannot reach, and the provider takes it for an end.
+            # Kubernetes reports this for a pod on an unreachable node, and the provider treats it as an end.
             return status, self._operator.is_job_active(status) or status.upper() == UNKNOWN
         finally:
             self._operator._hook = before
 
     def _plain_hook(self) -> SparkSubmitHook:
-        """Give the hook as the provider builds it; made once."""
+        """Return the hook as the provider builds it; built once."""
         if self._hook is None:
             self._hook = self._operator._get_hook()
         return self._hook

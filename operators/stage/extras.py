@@ -1,4 +1,4 @@
-"""What an execution is given on top of the author's arguments, and what the task's log says of it."""
+"""Additions of Cairn to an execution besides the author's arguments, and the log lines about its restore."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ log = logging.getLogger("airflow_cairn")
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What one execution is given on top of the author's own arguments."""
+    """Additions to the author's own arguments for one execution."""
 
     defaults: dict[str, str]
     """Conf that the author may override."""
     handed: dict[str, str]
-    """Conf that no author may set."""
+    """Conf that the author must not set."""
     environment: dict[str, str] = field(repr=False)
     """The storage's credentials."""
     runtime: str
-    """The zip of Cairn for the driver; empty where the driver runs beside the task."""
+    """The zip of Cairn for the driver; empty if the driver runs beside the task."""
 
 
 def extras_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Extras:
-    """Give the extras of one execution.
+    """Return the extras of one execution.
 
     Args:
-        settings: of the stage, rendered.
-        answer: of the coordinator: which execution, and where its handover is.
+        settings: the stage's rendered settings.
+        answer: the coordinator's answer: the execution, and the location of its handover.
         runtime: path of the zip of Cairn.
     """
     storage = settings.hook()
@@ -47,14 +47,13 @@ def extras_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Extra
         answer.handover,
         answer.handover_key,
         storage=settings.storage,
-        endpoint=storage.endpoint,
-        region=storage.region,
+        s3=storage.s3_options,
     )
     return Extras(storage.driver_conf(), handed, storage.driver_environment(), runtime)
 
 
-def say_what_is_restored(head: Head, handover: Handover) -> None:
-    """Log which checkpoint an execution restores, what it reads first, and what is damaged."""
+def log_restore_source(head: Head, handover: Handover) -> None:
+    """Log which checkpoint an execution restores, what it reads first, and which checkpoints are damaged."""
     record = next((each for each in head.restores if each.into == handover.checkpoint), None)
     for damage in record.damages if record else ():
         log.warning("not restored, because it is damaged: %s", damage)

@@ -16,38 +16,48 @@ from ...checkpoint.errors import CheckpointError, InvalidConfigError
 from ...checkpoint.stage_graph import check_parallelism
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
-from ...hooks.cluster_driver import point_at
 from ...hooks.spark_connect import ConnectClient, connect_server
+from ...hooks.spark_site import point_at
 from ...hooks.spark_submit import EpochSubmitHook
-from ...spark.execution.error_text import one_line
+from ...spark.execution.failure_kinds import one_line
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
 from ...storage.names import check_name
-from ...tasks.dag_pause import stop_if_paused
+from ...tasks.dag_runs import stop_if_paused
 from ...tasks.job_settings import (
     SPARK_CONN_ID,
     JobSettings,
     check_room,
     check_storage_and_job,
+    is_rendered_later,
     naming,
     rendered_settings,
     scope_of,
 )
+from ...tasks.messages import skipping
 from ...tasks.reports import lineage
-from ...tasks.reports.checkpoint_link import CheckpointLink
-from ...tasks.reports.spark_link import SparkLink, SparkPlace
-from ...tasks.shared_server import SharedServer
+from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
-from ..graph.first_stage import trigger_before
-from .both_ends import complete_if_last
-from .claim import StageClaim
+from ..graph.topology import trigger_before
 from .drivers import DurableSubmit, StageDrivers
-from .extras import Extras, extras_of, say_what_is_restored
-from .outcome import StageFailedError, StageIncurableError, StageRun, failed_prefix, left_out
-from .over_connect import check_options, client_of, run_client, run_on_shared
-from .overtaken_epoch import come_back_if_overtaken
-from .submit_options import LISTS, MAPPINGS, TEXTS, check_author_settings, check_forms, checked_not_secret
+from .extras import Extras, extras_of, log_restore_source
+from .outcome import NO_CURE, StageFailedError, StageNotRetryableError, StageRun, failed_prefix, left_out
+from .submit_options import (
+    FILES,
+    LISTS,
+    MAPPINGS,
+    NUMBERS,
+    SECONDS,
+    TEXTS,
+    check_author_settings,
+    check_forms,
+    checked_not_secret,
+    folder_of,
+    not_found,
+    place_beside,
+)
+from .tries import why_ended
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -61,47 +71,49 @@ log = logging.getLogger("airflow_cairn")
 
 
 class SparkEpochOperator(StageOperator, DurableSubmit):
-    """Submits a Spark application as one stage of the DAG run's epoch, and is done when the stage has acknowledged.
+    """Submits a Spark application as one stage of the DAG run's epoch, and succeeds when the stage has acknowledged.
 
     All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;
-    what it needs of Cairn is shipped along. A retry restores the latest completed checkpoint first: whether a callback
-    ran or not, its start settles what the try before left (semantics F5). Where the driver runs on a cluster and lives
-    on without its task, the retry waits for it instead, and the same attempt goes on (`durable`, on by default).
+    Cairn's code for the driver is shipped with it. A retry restores the latest completed checkpoint first: its start
+    settles the failed try, whether or not a callback ran (semantics F5). If the driver runs on a cluster and outlives
+    its task, the retry waits for the driver instead, and the same attempt goes on (`durable`, on by default).
 
     Args:
-        storage: storage URI (templated); inside a `CheckpointedTaskGroup` the group's.
-        job: the job's name (templated); inside a group the group's, else the DAG's id.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain. In client mode
-            the driver gets its credentials by the environment of spark-submit; in cluster mode it uses the cluster's.
-        uid: the stage's name in the job; state is matched to it (semantics R3). The task's own id without those of
-            its groups by default; set it to rename the task and keep its state. Instances of a mapped task are stages
-            of their own: `<uid>-0`, `<uid>-1`, ….
-        parallelism: subtasks that must acknowledge, 1 to 32768; None for as many as the application writes.
-        max_parallelism: the highest parallelism that the stage's state will ever be restored at (semantics R4); None
-            for the one that it was made with, or at first half as much again as `parallelism`, rounded up.
+        storage: storage URI (templated); in a `CheckpointedTaskGroup` the group's.
+        job: the job's name (templated); in a group the group's, else the DAG's id.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain. In client mode
+            the driver gets its credentials through the environment of spark-submit; in cluster mode it uses the
+            cluster's.
+        uid: the stage's name in the job, to which its state is matched (semantics R3). By default the task's id without
+            those of its groups; set it to rename the task and keep its state. Instances of a mapped task are stages of
+            their own: `<uid>-0`, `<uid>-1`, ….
+        parallelism: number of subtasks that must acknowledge, 1 to 32768; None: as many as the application writes.
+        max_parallelism: the highest parallelism at which the stage's state can ever be restored (semantics R4); None:
+            the value that the state was made with, or at first 1.5 times `parallelism`, rounded up.
         reads: uids of stages that it reads from without waiting for them, for groups whose config has
-            `mode="at_least_once"` (semantics B2); stages with an edge to it need not be named.
+            `mode="at_least_once"` (semantics B2). Stages with an edge to it need not be named.
         exchange: `"pipelined"`: it runs again together with every stage that has an edge to it (semantics F1);
-            `"blocking"`: with none of them. None: as the edges say (`Pipelined`), which are blocking by themselves.
-        conn_id: the Spark connection; inside a group the group's, else `spark_default`. With one of type
+            `"blocking"`: with none of them. None: the edges decide (`Pipelined`); they are blocking by default.
+        conn_id: the Spark connection; in a group the group's, else `spark_default`. With a connection of type
             `spark_connect` the application runs in a process of this task, as a client of that server.
-        airflow_api_conn_id: the connection to Airflow's own API, used where a failover has other tasks run again; None
-            to clear manually. Inside a group the group's.
+        airflow_api_conn_id: the connection to Airflow's API, used when other tasks must run again after a failover;
+            None: a user clears them. In a group the group's.
         name: the application's name in Spark (templated); job and uid by default.
-        not_secret: names of settings that are refused as secrets and are none; inside a group the group's count too.
-        **kwargs: everything else that `SparkSubmitOperator` takes.
+        not_secret: names of settings that look like secrets but are none; added to those of the group.
+        **kwargs: further arguments of `SparkSubmitOperator`.
 
     Raises:
         InvalidConfigError: no storage, no application, a parallelism out of its bounds, `reads` or `exchange` outside a
-            group, `reads` that is no list of uids, an unknown `exchange`, a secret or a reserved key in conf, env_vars,
-            application_args or another text, or storage, job and uid that are too long together for S3.
+            group, `reads` that is not a list of uids, an unknown `exchange`, a secret or a reserved key in conf,
+            env_vars, application_args or another text, or storage, job and uid that are together too long for S3.
         InvalidNameError: job or uid are outside the grammar (semantics W1).
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        UnsupportedStorageError: the storage's scheme is not supported.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "storage", "job")
     operator_extra_links: Collection[BaseOperatorLink] = (CheckpointLink(), SparkLink())
     ui_color = "#f3e9d8"
+    _file_options: Sequence[str] = FILES
 
     def __init__(
         self,
@@ -148,8 +160,11 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             )
         self.not_secret = (*(scope.not_secret if scope else ()), *checked_not_secret(not_secret, self.task_id))
         self._check_author_settings(rendered=False)
+        self._say_what_is_missing()
         self.session = scope.session if scope is not None and conn_id is None else None
         if self.session is not None:
+            from .over_connect import check_options
+
             check_options(self)
         elif scope is not None and scope.session is not None:
             log.warning(
@@ -160,39 +175,46 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             )
         self._extras: Extras | None = None
         self._run: StageRun | None = None
+        self._told_to_end = False
         self._client: ConnectClient | None = None
         self._ti: RuntimeTaskInstanceProtocol | None = None
         self.spark_place: SparkPlace | None = None
-        """Where the Spark application is seen, once that is known."""
+        """The UI address of the Spark application, once known."""
 
     def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]  # the base has no result
-        """Claim the stage's execution, submit the application, and see that it acknowledged.
+        """Claim the stage's execution, submit the application, and check that it acknowledged.
 
         Returns:
             Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
 
         Raises:
-            AirflowFailException: the epoch has failed, and no retry follows, or the application failed with an error
-                that no retry cures (semantics F4); or stages that it reads from must run again first, and a user has to
-                clear them
-                manually: the text says what.
-            AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
-                again would fold its input in twice.
+            AirflowFailException: the epoch has failed, and no retry follows; or the application failed with an
+                error that no retry cures (semantics F4); or stages that it reads from must run again first, and a
+                user has to clear them: the message says which.
+            AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running
+                the stage again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
-            DriverUnknownError: its driver on the cluster lives or may live, and could not be watched any more.
+            DriverUnknownError: its driver on the cluster lives or may live, and can no longer be watched.
             FencedError: another attempt replaced this one while it ran.
             AirflowRescheduleException: stages that it reads from run again first (semantics F1), the DAG is paused
-                (S1), another epoch holds the place that this one needs (T2), or this one was overtaken (C2).
-            InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
+                (S1), another epoch holds the place that this one needs (T2), or another run has overtaken this one
+                (C2).
+            InvalidConfigError: no checkpoint was triggered for the epoch, or the rendered storage and job are too
+                long for S3.
         """
+        # A parse does not need these imports.
+        from .claim import StageClaim
+        from .trigger_and_complete import complete_if_last
+
         self._check_author_settings(rendered=True)
+        self._use_files_beside_dag()
         if (problem := conflict()) is not None:
             log.warning("%s", problem)
         ti = self._ti = context["ti"]
         uid = stage_uid(self.uid, ti.map_index)
         settings = rendered_settings(self)
         check_room(settings.storage, settings.job, uid, task=self.task_id)
-        coordinator = settings.coordinator()
+        coordinator = settings.coordinator(waits=True)
         drivers = StageDrivers(self, context)
         claim = StageClaim(self, context, settings, coordinator, uid, drivers)
         answer = claim.take()
@@ -200,27 +222,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             return None
         run = StageRun(coordinator, answer.handover)
         self._run = run
-        try:
-            if isinstance(answer, Reconnect):
-                self._reconnect(context, drivers, run)
-            else:
-                say_what_is_restored(coordinator.head(), answer.handover)
-                drivers.end_those_before(answer.handover.token)
-                log.info("%s: submitting", run.title)
-                self._submit(context, drivers, settings, answer, run)
-            run.check_acknowledged()
-        except CheckpointError as error:
-            kept = left_out(coordinator, claim.epoch, uid)
-            if kept is not None:
-                raise AirflowSkipException(kept) from error
-            if isinstance(error, StageFailedError):
-                why = error.message.removeprefix(failed_prefix(uid))
-                log.error("%s: failed: %s", run.title, why)  # noqa: TRY400 - Airflow logs the trace, below the cause
-            if isinstance(error, StageIncurableError):
-                # semantics F4: Airflow retries nothing that fails so, and the callback reports it as final.
-                raise AirflowFailException(str(error)) from error
-            come_back_if_overtaken(coordinator, answer.handover, error)
-            raise
+        with settings.naming_connection():
+            self._run_execution(context, drivers, settings, answer, run)
         log.info("%s: acknowledged", run.title)
         complete_if_last(coordinator, claim.epoch, uid)
         stop_if_paused(coordinator, ti)
@@ -231,18 +234,61 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             "stage": uid,
         }
 
+    def _run_execution(
+        self,
+        context: Context,
+        drivers: StageDrivers,
+        settings: JobSettings,
+        answer: Submit | Reconnect,
+        run: StageRun,
+    ) -> None:
+        """Run the application to its end, and check that it has acknowledged."""
+        from .overtaken_epoch import reschedule_if_overtaken
+
+        coordinator, uid = run.coordinator, run.handover.stage
+        try:
+            if isinstance(answer, Reconnect):
+                self._reconnect(context, drivers, run)
+            else:
+                log_restore_source(coordinator.head(), answer.handover)
+                drivers.end_those_before(answer.handover.token)
+                log.info("%s: submitting", run.title)
+                self._submit(context, drivers, settings, answer, run)
+            run.check_acknowledged()
+        except CheckpointError as error:
+            kept = left_out(coordinator, answer.handover.epoch, uid)
+            if kept is not None:
+                raise skipping(kept) from error
+            if isinstance(error, StageFailedError) and self._told_to_end:
+                raise self._ended(run, why_ended(context["ti"])) from error
+            if isinstance(error, StageFailedError):
+                why = error.message.removeprefix(failed_prefix(uid))
+                log.error("%s: failed: %s", run.title, why)  # noqa: TRY400 - Airflow logs the trace, below the cause
+            if isinstance(error, StageNotRetryableError):
+                # semantics F4: Airflow does not retry this exception, and the callback reports the failure as final.
+                raise AirflowFailException(str(error)) from error
+            if isinstance(error, InvalidConfigError):
+                raise AirflowFailException(f"{error}. {NO_CURE}") from error
+            reschedule_if_overtaken(coordinator, answer.handover, error)
+            raise
+
+    def _ended(self, run: StageRun, why: str) -> StageFailedError:
+        """Return the error for a try that Airflow ended, and log the reason."""
+        log.error("%s: ended: %s", run.title, why)
+        return run.refused(why, incurable=False)
+
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Begin when the trigger's turn has come, where this stage's task triggers.
+        """Begin when the trigger's turn has come, if this stage's task triggers.
 
         Args:
-            context: Airflow's.
-            event: what the trigger yielded.
+            context: Airflow's task context.
+            event: the trigger's event.
 
         Returns:
-            As `execute`, whose errors come too.
+            The result of `execute`, whose errors may come too.
 
         Raises:
-            CheckpointError: the wait for a place ended with an error.
+            CheckpointError: the wait for a place in the queue ended with an error.
         """
         trigger = trigger_before(self)
         if trigger is not None:
@@ -254,13 +300,14 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         return lineage.of_start(self.storage, self.job)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - as it is called
-        """Tell OpenLineage what the stage read and wrote; only the job where nothing was submitted."""
+        """Tell OpenLineage what the stage read and wrote; only the job if nothing was submitted."""
         if self._run is None:
             return self.get_openlineage_facets_on_start()
         return lineage.of_stage(rendered_settings(self).storage, self._run.coordinator, self._run.handover)
 
     def on_kill(self) -> None:
-        """End the application, if one was submitted and no other try has taken it over."""
+        """End the application, if this try submitted one and no other try has taken it over."""
+        self._told_to_end = True
         if self._client is not None:
             self._client.end()
         if self._hook is None:
@@ -273,18 +320,23 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     def _submit(
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
+        from ...tasks.shared_server import SharedServer
+        from .over_connect import client_of, run_client, run_on_shared
+
         if self.session is not None:
+            self._check_application_is_here(run)
             shared = SharedServer(self.session, self._conn_id, settings, run.coordinator, answer.handover.epoch)
             run_on_shared(self, shared, extras_of(settings, answer), run, self._keep_client)
             return
         server = connect_server(self._conn_id)
         if server is not None:
             client = client_of(self, server, extras_of(settings, answer), run)
+            self._check_application_is_here(run)
             self._keep_client(client)
             run_client(client, run)
             return
-        # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
-        # that no try reconnects to the driver of another attempt.
+        # A stored driver id outlives a clear and a try. Under a key of its own only this execution finds it, so that no
+        # try reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
             self._extras = extras_of(settings, answer, str(runtime_zip(Path(folder))))
@@ -294,12 +346,18 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 raise
             except Exception as error:
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
-                if isinstance(error, AirflowException | ValueError) and (hook is None or not hook.was_started):
-                    # Its options or its connection do not fit; no driver runs, and another try would find the same.
+                wrong = isinstance(error, AirflowException | ValueError | InvalidConfigError)
+                if wrong and (hook is None or not hook.was_started):
+                    # The options or the connection are wrong; no driver runs, and another try would find the same.
                     why = f"spark-submit was not started: {one_line(error)}"
                     raise run.refused(why, incurable=True) from error
                 self._check_failed(drivers, run, error)
-                missing = hook.missing_application(str(self.application)) if hook else None
+                file = hook.missing_application(str(self.application)) if hook else None
+                missing = (
+                    self._missing_application(file) or f"the application {file} does not exist on this worker"
+                    if file is not None
+                    else None
+                )
                 cause = hook.cause if hook else ""
                 raise run.failure(hook.returncode if hook else None, str(error), missing, cause=cause) from error
 
@@ -308,18 +366,18 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         client.on_application = self._hear_of
 
     def _hear_of(self, application: Application) -> None:
-        """Have the page lead to the application while it runs; at the task's end Airflow asks `SparkLink` again."""
+        """Link the page to the running application; at the task's end Airflow asks `SparkLink` again."""
         self.spark_place = SparkPlace(application, self._conn_id)
         try:
             address = self.spark_place.now()
             log.info("Spark application %s%s", application.id, f": {address}" if address else "")
             if address and self._ti is not None:
                 self._ti.xcom_push(SparkLink().xcom_key, address)
-        except Exception as error:  # noqa: BLE001 - this runs while the driver's lines are read: no link ends a driver
+        except Exception as error:  # noqa: BLE001 - runs while reading driver lines: a failed link must not end it
             log.warning("no link to Spark while the application runs: %s", error)
 
     def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
-        """Wait for a driver that an earlier try of this task has submitted (semantics F5)."""
+        """Wait for a driver that an earlier try of this task submitted (semantics F5)."""
         token = run.handover.token
         self.keep_drivers_of(token)
         try:
@@ -334,14 +392,14 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
 
     @staticmethod
     def _check_failed(drivers: StageDrivers, run: StageRun, error: Exception) -> None:
-        """See that it is the application that has failed, and not only who watched it."""
+        """Check that the application failed, and not only the process that watched it."""
         if run.declined() is None:
             drivers.check_lost(run.handover, error)
         if not isinstance(error, AirflowException | RuntimeError):
             raise error
 
     def _get_hook(self) -> SparkSubmitHook:
-        """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""
+        """Return the provider's hook with Cairn's additions for the application; the author's fields stay unchanged."""
         plain = super()._get_hook()
         extras = self._extras
         if extras is None:
@@ -355,12 +413,13 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         )
 
     def _check_author_settings(self, *, rendered: bool) -> None:
-        options = {name: _option(self, name) for name in (*TEXTS, *LISTS, *MAPPINGS)}
-        # Without its DAG it is not known yet what templates give.
+        options = {name: _option(self, name) for name in (*TEXTS, *NUMBERS, SECONDS, *LISTS, *MAPPINGS)}
+        # Without its DAG the task does not know whether templates give native values.
         native = getattr(self, "render_template_as_native_obj", None)
         if native is None:
             native = self.dag.render_template_as_native_obj if self.has_dag() else True
-        check_forms(self.task_id, options, rendered=rendered, native=native)
+        templated = {each.removeprefix("_") for each in self.template_fields}
+        check_forms(self.task_id, options, rendered=rendered, native=native, templated=templated)
         check_author_settings(
             self.task_id,
             conf=self.conf,
@@ -370,11 +429,53 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             not_secret=self.not_secret,
         )
 
+    def _use_files_beside_dag(self) -> None:
+        """Return spark-submit whole paths of the files that lie beside the DAG file on this worker."""
+        folder = self._dag_folder()
+        for option, value in self._files().items():
+            placed = place_beside(folder, option, value) if folder is not None else value
+            if placed != value:
+                setattr(self, option if hasattr(self, option) else f"_{option}", placed)
+        self._say_what_is_missing()
+
+    def _say_what_is_missing(self) -> None:
+        """Warn about files that this machine does not have, when the DAG is parsed and before a stage runs.
+
+        Not an error: a relative path may mean a folder that only workers have.
+        """
+        folder = self._dag_folder()
+        for option, value in self._files().items():
+            found = not_found(folder, option, value) if folder is not None else None
+            if found is not None:
+                log.warning("%s: %s %s %s", self.task_id, option, *found)
+
+    def _check_application_is_here(self, run: StageRun) -> None:
+        missing = self._missing_application(str(self.application))
+        if missing is not None:
+            raise run.refused(missing, incurable=True)
+
+    def _missing_application(self, application: str) -> str | None:
+        """Return a message if this worker does not have the application; None if that is not known."""
+        found = not_found(self._dag_folder(), "application", application)
+        return f"the application {found[0]} does not exist on this worker: it {found[1]}" if found else None
+
+    def _files(self) -> dict[str, str]:
+        """Return the options that name files, as far as they are known."""
+        options = {name: _option(self, name) for name in self._file_options}
+        return {
+            name: value
+            for name, value in options.items()
+            if value and isinstance(value, str) and not is_rendered_later(value)
+        }
+
+    def _dag_folder(self) -> Path | None:
+        return folder_of(self.dag) if self.has_dag() else None
+
     def _dag_id_if_any(self) -> str | None:
         return self.dag.dag_id if self.has_dag() else None
 
     def _own_task_id(self) -> str:
-        """Give the task's id without those of its groups; unlike `label` it is not what the page shows."""
+        """Return the task's id without those of its groups; unlike `label` it is not the page's display name."""
         group = self.task_group
         if group is not None and group.node_id and group.prefix_group_id:
             return self.task_id[len(group.node_id) + 1 :]
@@ -382,5 +483,5 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
 
 
 def _option(operator: SparkSubmitOperator, name: str) -> Any:
-    """Give an option of the provider's operator, which keeps those that are no template fields to itself."""
+    """Return an option of the provider's operator; the provider keeps options that are not templated private."""
     return getattr(operator, name) if hasattr(operator, name) else getattr(operator, f"_{name}")

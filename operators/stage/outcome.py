@@ -1,9 +1,9 @@
-"""What became of a stage's execution once its application has ended: decided by the head, not by an exit status."""
+"""Decides how a stage's execution ended after its application ended: the head decides, not an exit status."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
@@ -12,20 +12,24 @@ from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.run_window import run_of_head, run_of_slice
 from ...checkpoint.errors import CheckpointError, FencedError
 from ...checkpoint.store import acks
+from ...hooks.versions.retry_policies import RetryDecision, RetryPolicy
+from ...spark.execution.failure_kinds import names_store
 from ...storage.errors import CairnError, ErrorKind
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from ...checkpoint import Coordinator
 
 
 class StageFailedError(CheckpointError):
-    """A stage's application ended without acknowledging; the text carries its own reason if it gave one (D1)."""
+    """A stage's application ended without acknowledging; the message holds the application's reason, if any (D1)."""
 
     kind = ErrorKind.CONFLICT
 
 
-class StageIncurableError(StageFailedError):
-    """The stage failed with an error that another try would only repeat: its application is wrong, or missing (F4)."""
+class StageNotRetryableError(StageFailedError):
+    """The stage failed with an error that another try would repeat: the application is wrong, or missing (F4)."""
 
     kind = ErrorKind.INVALID
 
@@ -39,13 +43,13 @@ class StageRun:
 
     @property
     def title(self) -> str:
-        """Name it in a log line."""
+        """The execution's name in log lines."""
         it = self.handover
         run = run_of_slice(it.epoch, it.slice)
         return f"checkpoint {it.checkpoint} · epoch {run} · attempt {it.attempt} · stage {it.stage}"
 
     def taken_over(self) -> bool:
-        """Tell whether another try waits for this execution's driver; one that cannot be asked about is this try's."""
+        """Return whether another try waits for this execution's driver; False if that is not known."""
         it = self.handover
         if not it.durable:
             return False
@@ -56,7 +60,7 @@ class StageRun:
         return standing.adopted and standing.claimant != it.claimant
 
     def declined(self) -> DeclineDocument | None:
-        """Give what the application said when it failed; None if it said nothing (it was killed, say)."""
+        """Return the application's own decline; None if it wrote none, for example because it was killed."""
         return acks.read_decline(self.coordinator.files, self.handover.stage, self.handover.execution)
 
     def failure(
@@ -69,50 +73,51 @@ class StageRun:
         program: str = "spark-submit",
         server: str = "",
     ) -> StageFailedError:
-        """Say why the application failed, as far as it is known.
+        """Return the error that says why the application failed, as far as known.
 
         Args:
             returncode: the exit status of the program; None if it was not started.
-            report: what the provider says about it; where spark-submit itself ended well, in cluster mode, it tells
-                what became of the application on the cluster.
-            missing: the application's file, if it is known not to be there.
-            cause: the line of its output that says why it failed, if one does.
-            program: what ran the application.
-            server: nonce of the job's Spark server, if that is gone.
+            report: the provider's report. If spark-submit itself ended well in cluster mode, it says what became of the
+                application on the cluster.
+            missing: message that the application's file is missing, if that is known.
+            cause: the line of its output that says why it failed, if there is one.
+            program: the program that ran the application.
+            server: nonce of the job's Spark server, if that server is gone.
         """
         prefix, declined = failed_prefix(self.handover.stage), self.declined()
         if declined is not None:
-            return self._error(prefix + declined.detail, incurable=declined.incurable, server=server)
+            return self._error(
+                prefix + declined.detail, incurable=declined.incurable, server=server, of_store=declined.of_store
+            )
         if missing is not None:
-            said = f"{prefix}the application {missing} does not exist on this worker"
-            if not Path(missing).is_absolute():
-                whole = f"application=str(Path(__file__).parent / {missing!r})"
-                said += f": it was looked for in {Path.cwd()}. For a file beside the DAG file write {whole}"
-            return self._error(said, incurable=True)
-        return self._error(prefix + _ending(program, returncode, report, cause), server=server)
+            return self._error(prefix + missing, incurable=True)
+        return self._error(
+            prefix + _ending(program, returncode, report, cause), server=server, of_store=names_store(cause)
+        )
 
     def refused(self, why: str, *, incurable: bool, server: str = "") -> StageFailedError:
-        """Say why no application ran.
+        """Return the error for an application that did not run.
 
         Args:
-            why: what the program says.
-            incurable: whether another try would only repeat it (semantics F4).
-            server: nonce of the job's Spark server, if that is the reason.
+            why: the program's reason.
+            incurable: whether another try would only repeat the error (semantics F4).
+            server: nonce of the job's Spark server, if that is the cause.
         """
         return self._error(failed_prefix(self.handover.stage) + why, incurable=incurable, server=server)
 
     def check_acknowledged(self) -> None:
-        """Make sure, after an application that ended well, that its epoch has the stage's acknowledgement.
+        """Check, after an application that ended well, that its epoch has the stage's acknowledgement.
 
         Raises:
-            StageFailedError: it did not acknowledge, because it declined or never opened an epoch.
+            StageFailedError: the application did not acknowledge: it declined or never opened an epoch.
             FencedError: another attempt has replaced this execution, or the attempt has ended (semantics A2, F3).
         """
         declined = self.declined()
         if declined is not None:
             said = f"stage {self.handover.stage} declined: {declined.detail}"
-            raise self._error(said, incurable=declined.incurable)
-        # First: once the checkpoint is complete, which the head says, the marker goes with the next cleaning.
+            raise self._error(said, incurable=declined.incurable, of_store=declined.of_store)
+        # Look for the marker first: after the checkpoint completes, which the head records, cleaning deletes the
+        # marker.
         acknowledged = acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
         standing = self.coordinator.standing(self.handover)
         if standing.completed is not None:
@@ -132,15 +137,17 @@ class StageRun:
                 "and let the block end without an error"
             )
 
-    def _error(self, message: str, *, incurable: bool = False, server: str = "") -> StageFailedError:
+    def _error(
+        self, message: str, *, incurable: bool = False, server: str = "", of_store: bool = False
+    ) -> StageFailedError:
         it = self.handover
-        kind = StageIncurableError if incurable else StageFailedError
-        lost = {"server": server} if server else {}
-        return kind(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt, **lost)
+        kind = StageNotRetryableError if incurable else StageFailedError
+        more = {name: value for name, value in (("server", server), ("of_store", of_store)) if value}
+        return kind(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt, **more)
 
 
 def left_out(coordinator: Coordinator, epoch: str, stage: str) -> str | None:
-    """Say that the epoch has completed without a stage; None if it has not (semantics B3, F6)."""
+    """Return a message if the epoch has completed without a stage; None if it has not (semantics B3, F6)."""
     head = coordinator.head()
     checkpoint = head.completions().get(epoch)
     if checkpoint is None or stage not in head.left_out_of(checkpoint):
@@ -152,19 +159,77 @@ def left_out(coordinator: Coordinator, epoch: str, stage: str) -> str | None:
 
 
 def failed_prefix(stage: str) -> str:
-    """Give what stands before the cause in a `StageFailedError`."""
+    """Return the text before the cause in a `StageFailedError`."""
     return f"stage {stage} failed: "
 
 
 def _ending(program: str, returncode: int | None, report: str, cause: str) -> str:
     if returncode is None:
         return f"{program} did not run to its end and gave no reason"
-    if returncode == 0 and report:
-        return f"{report.splitlines()[0]}; the cluster's own log of the application holds more"
     # A shell reports a signal as 128 + its number, Python as a negative one.
-    signal = -returncode if returncode < 0 else returncode - 128
+    killed_by = -returncode if returncode < 0 else returncode - 128
     if returncode < 0 or 128 < returncode < 160:
-        return f"{program} was killed by signal {signal} and gave no reason"
+        return f"{program} was killed by signal {killed_by} and gave no reason{_of_signal(killed_by)}"
+    reported = _OF_CONTAINER.search(report)
+    more = _of_signal(int(reported[1] or 137) - 128) if reported else ""
+    if returncode == 0 and report:
+        return f"{report.splitlines()[0]}; the cluster's own log of the application holds more{more}"
     if cause:
-        return f"{program} ended with status {returncode}: {cause}"
-    return f"{program} ended with status {returncode} and gave no reason; the task's log holds its output"
+        return f"{program} ended with status {returncode}: {cause}{more}"
+    return f"{program} ended with status {returncode} and gave no reason; the task's log holds its output{more}"
+
+
+_OF_CONTAINER = re.compile(r"exit[ _]?code(?: is)?[:=]? *(1[2-5]\d)\b|\bOOMKilled\b", re.IGNORECASE)
+"""Details of a driver's container on Kubernetes or YARN that the provider repeats."""
+
+_CRASHED = (
+    "native code has crashed, or the JVM was told to end when its heap is full: a file hs_err_pid*.log, in the folder "
+    "where the driver ran, says which"
+)
+_SIGNALS = {
+    6: _CRASHED,
+    9: "mostly its machine or container had no memory left; `dmesg` there, or `kubectl describe pod` (OOMKilled), says "
+    "so. Give it more memory or the driver less (driver_memory), or let fewer tasks run there at once",
+    11: _CRASHED,
+    15: "it was told to end: by a person who marked or cleared the task, by a timeout, or because its machine or pod "
+    "was shut down. Airflow's audit log and the task's log say which",
+}
+"""Usual causes of a signal, and where a user sees them."""
+
+
+def _of_signal(number: int) -> str:
+    said = _SIGNALS.get(number)
+    return f". Signal {number}: {said}" if said else ""
+
+
+# Fails a task at once if no retry would help: the error's class says so (semantics F4).
+
+
+NO_CURE = "a retry does not help: change what the error names, then clear the task"
+
+
+class FailFast(RetryPolicy):
+    """Airflow's own retries, except for errors of Cairn that no retry cures (`CairnError.retry_cures`).
+
+    An error raised from another error can be cured by a retry if that one can. See `docs/reference/errors.md`.
+    """
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002 - Airflow passes it by name
+        max_tries: int,  # noqa: ARG002 - likewise
+        context: Context | None = None,  # noqa: ARG002 - likewise
+    ) -> RetryDecision:
+        """Decide whether another try may follow a failed one.
+
+        Returns:
+            FAIL if no retry cures the error; DEFAULT, Airflow's own retries, for all others.
+        """
+        if isinstance(exception, CairnError) and not exception.retry_cures:
+            return RetryDecision.fail(NO_CURE)
+        return RetryDecision.default()
+
+
+FAIL_FAST = FailFast()
+"""Retry policy of tasks that trigger, or that take, stop with or dispose of a savepoint."""

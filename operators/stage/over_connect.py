@@ -1,7 +1,7 @@
-"""A stage's application over Spark Connect: what the operator's options mean there, and how it ended.
+"""Runs a stage's application over Spark Connect: maps the operator's options, and judges how the application ended.
 
-Spark's own settings are set where the server is started. What only spark-submit could follow is refused by name, and
-not passed over in silence.
+Spark's own settings belong to the start of the server. Options that only spark-submit can follow are refused by name,
+not silently ignored.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from ...checkpoint.acts.carry_over import replaced_executions
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.executions.replaced_executions import replaced_executions
 from ...hooks.spark_connect import ConnectClient
 from ...spark.remote.server import LOOPBACK, ConnectServer
-from ...spark.remote.sessions import session_id
-from ...spark.remote.submission import PATIENCE, PATIENCE_HERE, Submission
+from ...spark.remote.submission import PATIENCE, PATIENCE_HERE, Submission, session_id
 from ...tasks.shared_server import SharedServer, tell_end
 from .extras import Extras
 from .outcome import StageRun
@@ -33,20 +32,20 @@ _OF_THE_SERVER = (
     *("total_executor_cores", "executor_cores", "executor_memory", "driver_memory", "num_executors"),
     *("keytab", "principal", "proxy_user", "deploy_mode", "yarn_queue", "post_submit_commands"),
 )
-"""Options of spark-submit that say how Spark is started."""
+"""Options of spark-submit about the start of Spark."""
 
 
 def client_of(
     operator: SparkSubmitOperator, server: ConnectServer, extras: Extras, run: StageRun, nonce: str = ""
 ) -> ConnectClient:
-    """Make the client process of an execution; nothing is started.
+    """Make the client process of an execution, without starting it.
 
     Args:
-        operator: the stage's.
-        server: the connection's.
-        extras: of the execution.
+        operator: the stage's operator.
+        server: the connection's server.
+        extras: Cairn's additions for the execution.
         run: the execution. It replaces those before it, whose sessions are released (semantics V2).
-        nonce: of the server, where Cairn runs it.
+        nonce: the server's nonce, if Cairn runs the server.
 
     Raises:
         InvalidConfigError: the operator has an option that only spark-submit can follow.
@@ -61,7 +60,7 @@ def client_of(
         server=asdict(server),
         arguments=tuple(str(each) for each in operator.application_args or ()),
         conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
-        # One on this machine answers, or is gone. The way to one elsewhere, and one of the author's, may come back.
+        # Cairn's server on this machine answers or is gone. A server elsewhere, or the author's own, may come back.
         patience=PATIENCE_HERE if nonce and server.host == LOOPBACK else PATIENCE,
         nonce=nonce,
         attempt=f"{run.handover.checkpoint}_{run.handover.attempt}" if nonce else "",
@@ -75,14 +74,14 @@ def client_of(
 
 
 def run_client(client: ConnectClient, run: StageRun) -> None:
-    """Run it to its end.
+    """Run the client to its end.
 
     Args:
-        client: by `client_of`.
+        client: made by `client_of`.
         run: the execution.
 
     Raises:
-        StageFailedError: it did not end well.
+        StageFailedError: the application did not end well.
     """
     ended = client.run()
     if ended.problem is not None:
@@ -100,19 +99,19 @@ def run_on_shared(
 ) -> None:
     """Run an execution to its end on the server that the job's stages share.
 
-    A server that is gone before the application has begun is replaced in the same try: nothing has failed yet.
+    If the server disappears before the application has begun, the same try replaces it: nothing has failed yet.
 
     Args:
-        operator: the stage's.
+        operator: the stage's operator.
         shared: the server.
-        extras: of the execution.
+        extras: Cairn's additions for the execution.
         run: the execution.
         began: called with each client process before it runs.
 
     Raises:
         InvalidConfigError: the operator has an option that only spark-submit can follow.
-        StageFailedError: it did not end well; the error's field `server` is there if that is because the server is
-            gone (semantics V4).
+        StageFailedError: the application did not end well; if its server is gone, the error has the field `server`
+            (semantics V4).
     """
     gone = ""
     for last in (False, False, True):
@@ -141,13 +140,13 @@ def run_on_shared(
 
 
 def check_options(operator: SparkSubmitOperator) -> None:
-    """Refuse what only spark-submit could follow.
+    """Refuse options that only spark-submit can follow.
 
     Args:
-        operator: the stage's.
+        operator: the stage's operator.
 
     Raises:
-        InvalidConfigError: it has such an option; the text names it.
+        InvalidConfigError: the operator has such an option; the message names it.
     """
     for name in _OF_THE_SERVER:
         if _option(operator, name):

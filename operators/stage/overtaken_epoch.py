@@ -1,24 +1,26 @@
-"""What tasks do whose epoch another run has overtaken: they run again by themselves (semantics C2, D5, S1, T2).
+"""Lets the tasks of an epoch that another run has overtaken run again by themselves (semantics C2, D5, S1, T2).
 
-The epoch's next attempt stands on another checkpoint, so all that had run has to run again. Each of three may come
-first, and each does what is still to be done: a stage that begins, a stage that stopped, the task that waits.
-What they clear is compared first (`clearing`), and triggering again gives the same checkpoint (T9); so it makes no
-difference how many of them come, and one that dies is followed by another.
+The epoch's next attempt is based on another checkpoint, so all tasks that ran must run again. Any of three tasks may
+notice first, and each does what is still to be done: a stage that begins, a stage that ended, the task that waits.
+They compare before they clear (`clearing`), and triggering again returns the same checkpoint (T9). So the number of
+these tasks makes no difference, and if one dies another takes over.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
 
+from ...checkpoint.answers import BeginAnswer, Restarted, UpstreamsNotReady
 from ...checkpoint.errors import InvalidConfigError
-from ...hooks.airflow_api import AirflowApiHook, AirflowApiRefusedError
-from ...tasks.clearing import ENDED, GIVEN_UP, Where
+from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
+from ...tasks.clearing import ENDED, GIVEN_UP, SUCCESS, Where, compare_and_clear, idle, note_of
+from ...tasks.stage_states import states_of
 
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
@@ -28,12 +30,13 @@ if TYPE_CHECKING:
     from ...checkpoint.documents.attempt import Handover
     from ...hooks.clear_body import TaskRef
 
+
 log = logging.getLogger("airflow_cairn")
 
 COME_BACK_AFTER = timedelta(seconds=10)
-"""At the earliest; Airflow does not start the task before its upstreams have succeeded.
+"""Minimum delay before the task starts again; Airflow does not start it before its upstreams have succeeded.
 
-Never at once: a task that begins anew before Airflow has seen the end of its last process is taken for failed
+Not zero: Airflow treats a task as failed if it starts again before Airflow has seen the end of its last process
 (measured).
 """
 
@@ -42,7 +45,7 @@ LOOK_AGAIN_AFTER = timedelta(seconds=15)
 
 
 def wait_in_line(answer: Queued) -> NoReturn:
-    """End this try without using one up: another epoch holds the place that the next attempt needs.
+    """End this try without counting it: another epoch holds the place that the next attempt needs.
 
     Raises:
         AirflowRescheduleException: always.
@@ -51,11 +54,11 @@ def wait_in_line(answer: Queued) -> NoReturn:
     raise AirflowRescheduleException(datetime.now(UTC) + LOOK_AGAIN_AFTER)
 
 
-def come_back_if_overtaken(coordinator: Coordinator, handover: Handover, error: Exception) -> None:
-    """End this try without using one up, if its execution counts no more because the epoch was overtaken (C2).
+def reschedule_if_overtaken(coordinator: Coordinator, handover: Handover, error: Exception) -> None:
+    """End this try without counting it, if its execution no longer counts because the epoch was overtaken (C2).
 
     Raises:
-        AirflowRescheduleException: it was; this task begins anew in the epoch's next attempt.
+        AirflowRescheduleException: the epoch was overtaken; this task begins again in its next attempt.
     """
     if coordinator.was_overtaken(handover):
         log.info(
@@ -65,7 +68,7 @@ def come_back_if_overtaken(coordinator: Coordinator, handover: Handover, error: 
 
 
 def overtaken_since(checkpoint: int) -> str:
-    """Say why only the task that triggers can open the next attempt of an epoch whose last one is a checkpoint."""
+    """Return why only the task that triggers can open the next attempt of an epoch whose last attempt completed."""
     return (
         f"another run has completed since checkpoint {checkpoint}: the task that triggers has to place this epoch's "
         "input anew, and to ask the master hooks"
@@ -73,17 +76,17 @@ def overtaken_since(checkpoint: int) -> str:
 
 
 def let_trigger_run(why: str, stage: str, where: Where, conn_id: str | None) -> NoReturn:
-    """Have the task that triggers open the epoch's next attempt, and end this try without using one up (T7, T8).
+    """Have the task that triggers open the epoch's next attempt, and end this try without counting it (T7, T8).
 
     Args:
-        why: it has to, and no stage can.
+        why: the reason why the trigger must run and no stage can take its place.
         stage: the stage's uid.
         where: the stage's DAG run.
-        conn_id: the connection to Airflow's API; None: a person clears.
+        conn_id: the connection to Airflow's API; None: a user clears.
 
     Raises:
-        AirflowRescheduleException: the task runs; Airflow starts this one after it.
-        AirflowFailException: only a person can make it run; the text says what to clear.
+        AirflowRescheduleException: the trigger runs; Airflow starts this task after it.
+        AirflowFailException: only a user can make it run; the message says what to clear.
         AirflowApiError: the API cannot be reached; the task's own retry tries again.
     """
     _trigger_again(where, conn_id, why, f"Cairn: `{stage}` waits for the checkpoint that this task triggers")
@@ -108,9 +111,10 @@ def _trigger_again(where: Where, conn_id: str | None, why: str, note: str) -> No
 
 
 def _clear_trigger(api: AirflowApiHook, where: Where, trigger: TaskRef, note: str) -> bool:
-    """Clear the task that triggers if it has ended; tell whether Airflow has given it up, and it was left alone.
+    """Clear the trigger if it has ended; return whether Airflow has given it up, in which case it is not cleared.
 
-    Nothing is compared: where another task cleared it since, and it has triggered, triggering again changes nothing.
+    No comparison is needed: if another task has cleared it since and it has triggered, triggering again changes
+    nothing.
     """
     facts = api.task_facts(where.dag_id, where.run_id, trigger)
     if facts is None or facts.state in GIVEN_UP:
@@ -122,20 +126,141 @@ def _clear_trigger(api: AirflowApiHook, where: Where, trigger: TaskRef, note: st
 
 @dataclass(frozen=True)
 class GroupTasks:
-    """What the task that waits for a checkpoint needs of its group; see `sensors.runs_again.RunsAgain`."""
+    """Operations of a group for the task that waits for its checkpoint; see `sensors.outcome.RunsAgain`."""
 
     trigger: Callable[[], TaskRef]
-    """The task that triggers, once the whole DAG file has been parsed."""
+    """Returns the task that triggers, once the whole DAG file has been parsed."""
     conn_id: str | None
-    """The connection to Airflow's API; None: a person clears."""
+    """The connection to Airflow's API; None: a user clears."""
 
     def trigger_again(self, ti: RuntimeTaskInstanceProtocol, progress: Failed) -> None:
         """Have the task that triggers open the epoch's next attempt, unless it is about to.
 
         Raises:
-            AirflowFailException: only a person can make it run; the text says what to clear.
+            AirflowFailException: only a user can make it run; the message says what to clear.
             AirflowApiError: the API cannot be reached; asking again may help.
         """
         where = Where(ti.dag_id, str(ti.run_id), trigger=self.trigger())
         note = f"Cairn: checkpoint {progress.checkpoint} was overtaken; its next attempt is waited for"
         _trigger_again(where, self.conn_id, overtaken_since(progress.checkpoint), note)
+
+
+# Clears the other tasks that must run again after a failover or a clear of one stage; the first process does it (F1,
+# F5).
+
+
+RUNNING = "running"
+"""Airflow's state of a task whose process runs."""
+
+
+def not_scheduled(ti: Any, where: Where, restarted: Iterable[Restarted]) -> list[Restarted]:
+    """Return those stages whose tasks Airflow does not start by itself: they have succeeded, or still run the old try.
+
+    Asks through the task's own channel to Airflow, which needs no connection.
+    """
+    found = list(restarted)
+    states = states_of(ti, [where.tasks[each.stage] for each in found if each.stage in where.tasks])
+    return [
+        each
+        for each in found
+        if each.stage in where.tasks and states.get(where.tasks[each.stage]) in (SUCCESS, RUNNING)
+    ]
+
+
+def clear_restarted_stages(
+    restarted: Collection[Restarted],
+    stage: str,
+    where: Where,
+    conn_id: str | None,
+    note: str,
+    to_run_again: Callable[[], Iterable[Restarted]],
+) -> None:
+    """Clear the other tasks that must run again. Errors are logged, with the tasks that a user has to clear.
+
+    The next try of a stage that reads from them clears them too, and so does the task that waits for the checkpoint.
+
+    Args:
+        restarted: the stages, each with the task that held it.
+        stage: the stage that failed or was cleared.
+        where: its DAG run.
+        conn_id: the connection to Airflow's API; None: a user clears.
+        note: the note that the page shows at each task.
+        to_run_again: asks the store which of the stages are not claimed yet.
+    """
+    if not restarted:
+        return
+    stages = [each.stage for each in restarted]
+    named = ", ".join(stages)
+    removed = where.removed(stages)
+    if removed:
+        log.warning("%s must run again too: %s", named, where.ways_on_without(removed))
+        return
+    if conn_id is None:
+        log.warning(
+            "%s must run again too, and Cairn clears no task of this DAG (airflow_api_conn_id=None): %s",
+            named,
+            where.remedy([*stages, stage]),
+        )
+        return
+    try:
+        with AirflowApiHook(conn_id) as api:
+            cleared = compare_and_clear(api, where, restarted, note, to_run_again)
+    except Exception as error:
+        remedy = where.remedy([*stages, stage])
+        # The page folds the trace away, so the log line includes the error.
+        log.exception("%s must run again too, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
+        return
+    log.info("%s", cleared)
+
+
+def let_upstreams_run(
+    answer: UpstreamsNotReady,
+    stage: str,
+    where: Where,
+    conn_id: str | None,
+    begin_again: Callable[[], BeginAnswer],
+    to_run_again: Callable[[], Iterable[Restarted]],
+) -> NoReturn:
+    """Clear the upstreams that must run again and are not cleared yet, and end this try without counting it.
+
+    Args:
+        answer: the answer to the stage's `begin`.
+        stage: the stage's uid.
+        where: its DAG run.
+        conn_id: the connection to Airflow's API; None: a user clears.
+        begin_again: repeats the stage's `begin`.
+        to_run_again: asks the store which stages must run again and are not claimed.
+
+    Raises:
+        AirflowRescheduleException: the upstreams run again; Airflow starts this task after them.
+        AirflowFailException: only a user can make them run again; the message says what to clear.
+        AirflowApiError: the API cannot be reached; the task's own retry tries again.
+    """
+    why = (
+        f"checkpoint {answer.checkpoint} · attempt {answer.attempt}: {', '.join(answer.upstreams)}, which stage "
+        f"{stage} reads from, must run again first"
+    )
+    removed = where.removed(answer.upstreams)
+    if removed:
+        raise AirflowFailException(f"{why}: {where.ways_on_without(removed)}")
+    known = {*answer.upstreams, *(each.stage for each in answer.restarted)}
+    remedy = where.remedy({*known, stage})
+    if conn_id is None:
+        raise AirflowFailException(f"{why}. Cairn clears no task of this DAG (airflow_api_conn_id=None): {remedy}")
+    try:
+        with AirflowApiHook(conn_id) as api:
+            note = note_of(answer.checkpoint, answer.attempt, f"`{stage}` reads from it")
+            # Not this task: the opener of the next attempt may have named it too, but it is about to begin.
+            others = [each for each in answer.restarted if each.stage != stage]
+            cleared = compare_and_clear(api, where, others, note, to_run_again)
+            left = idle(api, where, [each for each in answer.upstreams if each not in cleared.stages])
+    except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
+        raise AirflowFailException(f"{why}, and that cannot be arranged: {error}. Mend that, and {remedy}") from None
+    except AirflowApiError as error:
+        later = f"{why}. {error.message}; the next try tries again, or {remedy}"
+        raise AirflowApiError(later, **error.fields) from None
+    # A task that ended a moment ago may have acknowledged since. Stages claimed by now are found by the next try.
+    if left and isinstance(begin_again(), UpstreamsNotReady):
+        raise AirflowFailException(f"{why}, and nothing will start them: {where.remedy({*left, stage})}")
+    log.info("%s; %s. This task runs again after them", why, cleared)
+    raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)

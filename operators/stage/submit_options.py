@@ -1,30 +1,42 @@
-"""What an author writes into a Spark task's arguments, checked at parse: its form, secrets, and what is reserved.
+"""Checks the arguments of a Spark task when the DAG is parsed: their form, secrets, and reserved names.
 
-Airflow's provider takes each option as it is: of one text for a list it passes the letters, and a list for a text
-breaks the command once the epoch has begun. So the form is checked here, and again when it has been rendered.
+Airflow's provider takes each option as it is: a text given for a list is passed letter by letter, and a list given for
+a text breaks the command after the epoch has begun. So the form is checked at parse, and again after rendering.
 
-Everything that a Spark task is given is shown: on the command line of spark-submit, in the Spark UI, in the event log,
-in Airflow's rendered fields. So a secret is refused by its place, by its shape, and as a template that would fetch one.
-Where that is wrong, the author names the setting in `not_secret`, as each refusal says.
-Which names stand for a secret is asked of Airflow's own masker too, so the names that a site adds to it
-(`[core] sensitive_var_conn_names`) count here. No message repeats a value.
+Everything that a Spark task is given is visible: on the command line of spark-submit, in the Spark UI, in the event
+log, in Airflow's rendered fields. So a secret is refused by its place, by its shape, and as a template that would fetch
+one. If such a refusal is wrong, the author names the setting in `not_secret`, as each refusal says. Airflow's own
+masker also decides which names mean a secret, so names that a site adds to it (`[core] sensitive_var_conn_names`) count
+here. No message repeats a value.
+
+spark-submit resolves a relative path from the folder in which the worker was started. An author means a file beside the
+DAG file, whose folder differs from worker to worker (a version of a bundle). So the task looks there first when it
+runs.
 """
 
 from __future__ import annotations
 
+import glob
+import logging
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
-from airflow.sdk import XComArg
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
+from airflow.sdk import DAG, XComArg
+from airflow.sdk.definitions._internal.contextmanager import DagContext
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # re-imported there, but public
 
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.secrets.names import is_plain, names_a_secret, refers_to_a_secret
-from ...checkpoint.secrets.shapes import secret_in
+from ...checkpoint.masking import is_plain, names_a_secret, refers_to_a_secret, secret_in
+from ...checkpoint.validation import check_whole
 from ...spark.handover.conf import PREFIX
 from ...spark.output.committer import ALGORITHM
+from ...spark.remote.submission import is_function
 from ...tasks.job_settings import is_rendered_later
+
+log = logging.getLogger("airflow_cairn")
 
 _OPTION = re.compile(r"\A(?:-D(?=[\w.-]+=)|--?)([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.DOTALL)
 
@@ -32,24 +44,43 @@ _JOINED_BY = {
     **dict.fromkeys(("files", "py_files", "archives", "jars", "packages", "exclude_packages", "repositories"), ","),
     "driver_class_path": ":",
 }
-"""Texts that name several things, and what stands between them."""
+"""Texts that list several things, and their separator."""
 
 TEXTS = (
     *("application", "name", "properties_file", "java_class", "spark_binary", "deploy_mode", "yarn_queue"),
     *("keytab", "principal", "proxy_user", "driver_memory", "executor_memory", *_JOINED_BY),
 )
-"""Options of spark-submit that are one text each."""
+"""Options of spark-submit that are a single text each."""
+
+FILES = ("application", "properties_file", "py_files", "files", "archives", "jars")
+"""Texts that name files."""
+
+NUMBERS = ("num_executors", "executor_cores", "total_executor_cores")
+"""Options that are whole numbers above 0, or texts of them: the provider drops 0, and Spark refuses '0'."""
+
+SECONDS = "status_poll_interval"
+"""The provider passes it to sleep, so a text is not allowed."""
+
+_WHOLE = re.compile(r"\A[0-9]{1,10}\Z")
+_LARGEST = 2**31 - 1
+
+MEMORIES = ("driver_memory", "executor_memory")
+"""Texts for an amount of memory."""
+
+_MEMORY = re.compile(r"\A(?=.*[1-9])[0-9]+(?:[kmgtp]b?|b)?\Z", re.IGNORECASE)
 
 LISTS = {
     "application_args": "['--date', '{{ ds }}']",
     "post_submit_commands": "['curl -X POST localhost:15020/quitquitquit']",
 }
-"""Options that are lists of texts, with what an author writes."""
+"""Options that are lists of texts, with an example of each."""
 
 MAPPINGS = {"conf": "{'spark.executor.cores': '2'}", "env_vars": "{'REGION': 'eu'}"}
-"""Options that are dictionaries of plain values, with what an author writes."""
+"""Options that are dictionaries of plain values, with an example of each."""
 
 _PROBE = "cairn-asks"
+_ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
+"""The beginning of a URL or of an absolute path."""
 
 _CURE = (
     "it would be shown on command lines, in the Spark UI and in logs. The storage's credentials come from "
@@ -58,22 +89,25 @@ _CURE = (
 )
 
 
-def check_forms(task: str, options: Mapping[str, object], *, rendered: bool, native: bool) -> None:
-    """Refuse an option that is neither the text, the list of texts nor the dictionary that spark-submit can be given.
+def check_forms(
+    task: str, options: Mapping[str, object], *, rendered: bool, native: bool, templated: Collection[str]
+) -> None:
+    """Refuse an option that is not the text, number, list of texts or dictionary that spark-submit takes.
 
     Args:
-        task: the task's id, for messages.
-        options: what the author gave, by the names of the arguments; None is as good as nothing.
-        rendered: whether templates and results of other tasks stand there by now.
-        native: whether a template may give something else than a text (`render_template_as_native_obj`).
+        task: the task's id, for error messages.
+        options: the author's values by argument name; None counts as not given.
+        rendered: whether templates and other tasks' results are already replaced by their values.
+        native: whether a template may give another type than a text (`render_template_as_native_obj`).
+        templated: the options in which templates are rendered.
 
     Raises:
-        InvalidConfigError: naming the option and its type, never the value, with what to write.
+        InvalidConfigError: an option has another form; names the option and its type, never the value.
     """
 
     def fits(value: object, kind: type | tuple[type, ...]) -> bool:
         later = not rendered and (isinstance(value, XComArg) or (native and is_rendered_later(value)))
-        return later or isinstance(value, kind)
+        return (later and option in templated) or isinstance(value, kind)
 
     def refuse(option: str, value: object, why: str) -> NoReturn:
         raise InvalidConfigError(f"{option} {why}", task=task, parameter=option, type=type(value).__name__)
@@ -81,6 +115,7 @@ def check_forms(task: str, options: Mapping[str, object], *, rendered: bool, nat
     for option, value in options.items():
         if value is None or fits(value, ()):
             continue
+        later = not rendered and option in templated and is_rendered_later(value)
         if option in LISTS:
             if not isinstance(value, Sequence) or isinstance(value, str | bytes):
                 refuse(option, value, f"must be a list of texts: write {option}={LISTS[option]}")
@@ -93,10 +128,19 @@ def check_forms(task: str, options: Mapping[str, object], *, rendered: bool, nat
             for key, each in value.items():
                 if not isinstance(key, str) or not fits(each, (str, int, float)):
                     refuse(f"{option} {key}", each, "must be a text, a number or a truth value under a name")
+        elif later:
+            continue
+        elif option == SECONDS:
+            check_whole(option, value, 0, task=task)
+        elif option in NUMBERS:
+            if not _is_above_zero(value):
+                refuse(option, value, f"must be a whole number above 0: write {option}=2")
         elif not isinstance(value, str):
             joined = _JOINED_BY.get(option)
             many = f", with {joined!r} between several: write {option}='a{joined}b'" if joined else ""
-            refuse(option, value, f"must be one text{many}")
+            refuse(option, value, f"must be one text{many or _memory_text(option)}")
+        elif option in MEMORIES and value and not _MEMORY.match(value):
+            refuse(option, value, f"must be memory above 0, a whole number and a unit{_memory_text(option)}")
 
 
 def check_author_settings(
@@ -109,19 +153,19 @@ def check_author_settings(
     texts: Mapping[str, object] | None = None,
     not_secret: Collection[str] = (),
 ) -> None:
-    """Refuse secrets and reserved keys in what the author wrote; called at parse and again on the rendered values.
+    """Refuse secrets and reserved keys in the author's settings; called at parse and again on the rendered values.
 
     Args:
-        task: the task's id, for messages.
-        conf: Spark conf; looked into if it is a mapping (it may be known only when the task runs).
-        env_vars: environment variables, likewise.
-        application_args: the application's arguments, looked into if it is a sequence.
-        op_kwargs: a function's arguments by name, looked into if it is a mapping.
-        texts: further arguments by name, whose values are looked into.
-        not_secret: settings that hold no secret, as their author says: keys, options and names of arguments.
+        task: the task's id, for error messages.
+        conf: Spark conf; checked if it is a mapping (it may be known only at run time).
+        env_vars: environment variables; checked if it is a mapping.
+        application_args: the application's arguments; checked if it is a sequence.
+        op_kwargs: a function's arguments by name; checked if it is a mapping.
+        texts: further arguments by name, whose values are checked.
+        not_secret: settings that hold no secret, according to their author: keys, options and names of arguments.
 
     Raises:
-        InvalidConfigError: naming parameter and key, never the value.
+        InvalidConfigError: a setting is a secret or reserved; names parameter and key, never the value.
     """
     for parameter, settings in (("conf", conf), ("env_vars", env_vars), ("op_kwargs", op_kwargs)):
         if isinstance(settings, Mapping):
@@ -142,10 +186,10 @@ def check_author_settings(
 
 
 def checked_not_secret(names: object, task: str) -> tuple[str, ...]:
-    """Give the settings that an author says are no secrets; an option without its dashes.
+    """Return the names of settings that an author declares not secret; options without their dashes.
 
     Raises:
-        InvalidConfigError: it is no list of names.
+        InvalidConfigError: `names` is not a list of names.
     """
     if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
         raise InvalidConfigError(
@@ -154,6 +198,82 @@ def checked_not_secret(names: object, task: str) -> tuple[str, ...]:
             found=type(names).__name__,
         )
     return tuple(each if each.startswith("[") else each.lstrip("-") for each in names)
+
+
+def folder_of(dag: DAG) -> Path:
+    """Return the folder of a DAG's file on this machine; during the import, the DAG may name a helper's file."""
+    importing = sys.modules.get(DagContext.current_autoregister_module_name or "")
+    return Path(getattr(importing, "__file__", None) or dag.fileloc).absolute().parent
+
+
+def place_beside(folder: Path, option: str, value: str) -> str:
+    """Return an option of `FILES` with whole paths for files that lie beside the DAG file; others stay unchanged."""
+    return (_JOINED_BY.get(option) or "").join(_placed(folder, option, path) for path in _paths(option, value))
+
+
+def not_found(folder: Path | None, option: str, value: str) -> tuple[str, str] | None:
+    """Look for the files of an option beside the DAG file and in the folder of this process.
+
+    Args:
+        folder: the DAG file's folder; None without a DAG.
+        option: one of `FILES`.
+        value: the option's value.
+
+    Returns:
+        The names of files that are in neither folder, and the searched folders with a remedy; None if all exist.
+    """
+    folders = [each for each in (folder, Path.cwd()) if each is not None]
+    relative = [path for path in _paths(option, value) if _is_relative(option, path)]
+    missing = [path for path in relative if not any(_is_there(each, path) for each in folders)]
+    if not missing:
+        return None
+    places = f"in {Path.cwd()}, where this process was started"
+    if folder is None:
+        return ", ".join(missing), f"was looked for {places}. Give the whole path"
+    return ", ".join(missing), (
+        f"was looked for in {folder}, beside the DAG file, and {places}. Put it beside the DAG file, or give the whole "
+        "path"
+    )
+
+
+def _is_above_zero(value: object) -> bool:
+    if isinstance(value, str):
+        value = int(value) if _WHOLE.match(value) else None
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST
+
+
+def _memory_text(option: str) -> str:
+    return f": write {option}='2g'" if option in MEMORIES else ""
+
+
+def _placed(folder: Path, option: str, path: str) -> str:
+    if not _is_relative(option, path):
+        return path
+    here, there = _is_there(Path.cwd(), path), _is_there(folder, path)
+    if there:
+        if here and not folder.samefile(Path.cwd()):
+            log.warning("%s is in %s too: the one beside the DAG file is taken, %s", path, Path.cwd(), folder / path)
+        return str(folder / path)
+    if here:
+        log.info(
+            "%s is not beside the DAG file: the one in %s is taken, where this worker was started", path, Path.cwd()
+        )
+    return path
+
+
+def _paths(option: str, value: str) -> list[str]:
+    joined = _JOINED_BY.get(option)
+    return [value] if joined is None else [each.strip() for each in value.split(joined) if each.strip()]
+
+
+def _is_relative(option: str, path: str) -> bool:
+    return not _ELSEWHERE.match(path) and not (option == "application" and is_function(path))
+
+
+def _is_there(folder: Path, path: str) -> bool:
+    """Look for a file by its name, or as Spark looks for jars and files: by a pattern, and without `#alias`."""
+    name = path.partition("#")[0]
+    return (folder / name).exists() or bool(glob.glob(glob.escape(f"{folder}/") + name))
 
 
 def _check_reserved(task: str, key: str, value: object) -> None:
@@ -183,7 +303,7 @@ def _check_setting(task: str, parameter: str, key: str, value: object) -> None:
 
 
 def _check_text(task: str, parameter: str, key: str, value: object) -> None:
-    # What is no text reaches spark-submit as the text of it: a dictionary with a password in it, say.
+    # Any other value reaches spark-submit as its text: a dictionary with a password in it, for example.
     found = secret_in(str(value), _names_a_secret)
     if found is not None:
         where = parameter if key == parameter else f"{parameter} {key}"
@@ -201,12 +321,12 @@ def _names_a_secret(name: str) -> bool:
 
 
 def _airflow_hides(name: str) -> bool:
-    """Tell whether Airflow masks what stands under a name."""
+    """Return whether Airflow masks the value under a name."""
     return bool(redact(_PROBE, name) != _PROBE)
 
 
 def _options(arguments: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Give each argument with the option that it belongs to: `--name=value`, `--name value`, or its position."""
+    """Yield each argument with its option: from `--name=value`, from `--name value`, or its position."""
     option: str | None = None
     for position, argument in enumerate(arguments):
         match = _OPTION.match(argument) if isinstance(argument, str) else None

@@ -1,4 +1,4 @@
-"""The first task of an epoch.
+"""The first task of an epoch: triggers its checkpoint.
 
 Imports stage and graph.
 """

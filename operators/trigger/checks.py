@@ -1,16 +1,18 @@
-"""What a trigger's author may give it; refused where the DAG is parsed (semantics S3)."""
+"""Checks a trigger's arguments when the DAG is parsed (semantics S3)."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, runtime_checkable
 
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook
+from ...checkpoint.source import Source
 from ...checkpoint.stage_graph import check_stages
 from ...storage.names import shorten
 from ...tasks.job_settings import is_rendered_later, naming
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def check_specs(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:
-    """Check stages that an author lists.
+    """Check the stages that an author lists.
 
     Raises:
-        InvalidConfigError: something is no StageSpec, or they are no job.
+        InvalidConfigError: an entry is not a StageSpec, or the stages make no job.
         InvalidNameError: a uid is outside the grammar (semantics W1).
     """
     for stage in stages:
@@ -33,10 +35,10 @@ def check_specs(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None
 
 
 def check_config(config: object, **where: str | None) -> CheckpointConfig:
-    """Give the config to make checkpoints with.
+    """Check and return the checkpoint config.
 
     Raises:
-        InvalidConfigError: it is no CheckpointConfig.
+        InvalidConfigError: `config` is no CheckpointConfig.
     """
     if config is None:
         return CheckpointConfig()
@@ -51,32 +53,32 @@ def check_config(config: object, **where: str | None) -> CheckpointConfig:
 
 @runtime_checkable
 class CheckpointSchedule(Protocol):
-    """A timetable made for checkpoints: `plugin.timetable.CheckpointTimetable`, which this layer must not import."""
+    """A timetable for checkpoints: `plugin.timetable.CheckpointTimetable`, which this layer must not import."""
 
     interval: timedelta
     min_pause: timedelta
 
     def named(self, dag_id: str) -> Self:
-        """Give this timetable for a DAG."""
+        """Return this timetable for a DAG."""
 
 
 def fit_schedule(dag: DAG, config: CheckpointConfig, **where: str | None) -> CheckpointConfig:
     """Check the pause against the DAG's schedule, which is the interval of its checkpoints (semantics S3).
 
-    A `CheckpointTimetable` learns the DAG's id here (S2). It may say the pause too; then it need not be said again.
-    Else only a schedule that is a `timedelta` says how far apart runs are; a cron expression's may differ.
+    A `CheckpointTimetable` gets the DAG's id here (S2). If it has a pause, the config need not repeat it. Otherwise
+    only a `timedelta` schedule says how far apart runs are; a cron expression's intervals may vary.
 
     Args:
-        dag: whose schedule it is.
-        config: how its checkpoints are made.
-        **where: `task` or `group` and its id, for the message.
+        dag: the DAG with the schedule.
+        config: its checkpoint config.
+        **where: `task` or `group` and its id, for the error message.
 
     Returns:
-        The config with the pause that holds.
+        The config with the effective pause.
 
     Raises:
         InvalidConfigError: the pause is longer than the schedule's interval, so that each run would wait longer than
-            the one before, for ever; or it is another than the timetable's.
+            the one before, forever; or it differs from the timetable's.
     """
     timetable = name_schedule(dag)
     if timetable is not None:
@@ -103,12 +105,12 @@ def fit_schedule(dag: DAG, config: CheckpointConfig, **where: str | None) -> Che
 
 
 def name_schedule(dag: DAG) -> CheckpointSchedule | None:
-    """Tell a `CheckpointTimetable` which DAG it is for, because Airflow never does (semantics S2).
+    """Pass the DAG's id to its `CheckpointTimetable`, because Airflow never does (semantics S2).
 
-    The DAG gets a timetable of its own, so that one may be given to several.
+    The DAG gets its own copy of the timetable, so that several DAGs may share one.
 
     Returns:
-        It; None where the DAG has another schedule.
+        The timetable; None if the DAG has another schedule.
     """
     if not isinstance(dag.timetable, CheckpointSchedule):
         return None
@@ -116,31 +118,20 @@ def name_schedule(dag: DAG) -> CheckpointSchedule | None:
     return named
 
 
-def check_poll_interval(poll_interval: object) -> float:
-    """Give the seconds between two looks of the triggerer.
-
-    Raises:
-        InvalidConfigError: it is neither a number nor a timedelta, or not above 0.
-    """
-    seconds = poll_interval.total_seconds() if isinstance(poll_interval, timedelta) else poll_interval
-    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=shorten(poll_interval))
-    return seconds
-
-
 def check_slice_detail(detail: object, *, rendered: bool = False, **where: str | None) -> dict[str, Any]:
-    """Check that the input's detail can be kept in the store (semantics T8).
+    """Check that the detail of the input can be kept in the store (semantics T8).
 
     Args:
-        detail: a JSON object, or None for none; before it is rendered, it may be or hold a template.
+        detail: a JSON object, or None; before rendering, it may be or contain a template.
         rendered: whether the templates were rendered.
-        **where: the task or group, for the message.
+        **where: `task` or `group` and its id, for the error message.
 
     Returns:
-        The detail as it will come back; empty where it is none, or known only when the task runs.
+        The detail as it will be read back; empty if there is none, or if it is known only at run time.
 
     Raises:
-        InvalidConfigError: it is no JSON object, or would come back as something else; the message says where in it.
+        InvalidConfigError: the detail is no JSON object, or would be read back differently; the message says where it
+            differs.
     """
     if detail is None or (not rendered and is_rendered_later(detail)):
         return {}
@@ -154,3 +145,25 @@ def check_slice_detail(detail: object, *, rendered: bool = False, **where: str |
         later = None if rendered else is_rendered_later
         kept: dict[str, Any] = plain_json("slice_detail", detail, refusal=InvalidConfigError, later=later)
     return kept
+
+
+# Arguments that a checkpointed task group and its trigger share.
+
+
+class JobOptions(TypedDict):
+    """Arguments that a `CheckpointedTaskGroup` passes to its trigger, under the same names."""
+
+    storage: str
+    job: str
+    config: CheckpointConfig | None
+    aws_conn_id: str | None
+    slice_detail: dict[str, Any] | None
+    source: Source | Sequence[Source] | None
+    reads_window: bool | None
+    master_hooks: Sequence[MasterHook] | None
+    listeners: Sequence[CheckpointListener]
+    restore_from: str | None
+    allow_non_restored_state: bool
+    claim: bool
+    deferrable: bool
+    poll_interval: timedelta | float

@@ -1,4 +1,4 @@
-"""A job that is being stopped waits for a run, and a DAG may have but one at a time (semantics P2)."""
+"""Keeps a run from blocking the last run of a job that is being stopped, in a DAG with one run at a time (P2)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 class LastRunBlockedError(CheckpointError):
-    """The run has the only place of its DAG, and the job's last run needs it, after which it stops (semantics P2)."""
+    """The run has the only place of its DAG, which the job's last run needs before the job stops (semantics P2)."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
 
 
 def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol) -> None:
-    """Refuse to wait for the job's last run where Airflow starts that only in the place of the run that waits.
+    """Refuse to wait for the job's last run if Airflow would start it only after the waiting run ends.
 
-    Both would stand still until the stop is given up. The last run is queued where it was made to drain the job, or was
-    cleared. Where the DAG may have more runs than one, another one of them may end.
+    Both would wait until the stop is given up. The last run is queued because a drain made it, or because it was
+    cleared. If the DAG may have several runs, another one of them may end.
 
     Args:
-        dag: of the task that is about to wait for the end of a stop.
-        coordinator: of the job.
-        ti: the task.
+        dag: the DAG of the task that is about to wait for the end of a stop.
+        coordinator: the job's coordinator.
+        ti: the task instance.
 
     Raises:
-        LastRunBlockedError: the DAG may have no other run, and the last one is queued.
+        LastRunBlockedError: the DAG may have no other run, and the last run is queued.
     """
     stopping = coordinator.head().kept_from(epoch_name(ti.run_id))
     if dag is None or dag.max_active_runs != 1 or stopping is None or not stopping.waits:

@@ -9,32 +9,30 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import timezone
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowRescheduleException
 
 from ...checkpoint import CheckpointConfig, RequestKind, TriggerRequest
 from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered
-from ...checkpoint.decisions.admission import reason_of, turn_of
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
 from ...checkpoint.documents.entries import Stopped
 from ...checkpoint.errors import CheckpointError, InvalidConfigError, SourceRefusedError
-from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks, close_all
+from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_hooks, check_listeners
 from ...checkpoint.reasons import Reason
+from ...checkpoint.remedies import REMEDIES
+from ...checkpoint.rules.admission import reason_of, turn_of
 from ...checkpoint.savepoints.start_plan import JobShape
 from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
-from ...checkpoint.validation import check_spelling
+from ...checkpoint.validation import check_seconds, check_span, check_spelling
 from ...checkpoint.views.drawn_stages import DrawnStage, drawn
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...spark.pyspark_versions import conflict
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
-from ...tasks.dag_pause import start_unless_paused
-from ...tasks.dag_runs import state_of
-from ...tasks.deployment import deployment
-from ...tasks.entry_points import listeners_of, master_hooks_of
+from ...tasks.dag_runs import deployment, start_unless_paused, state_of_run
+from ...tasks.entry_points import listeners_of, master_hooks_of, tell_listeners_if_possible
 from ...tasks.job_settings import (
     JobSettings,
     check_savepoint_target,
@@ -43,20 +41,17 @@ from ...tasks.job_settings import (
     rendered_settings,
     scope_of,
 )
-from ...tasks.listeners import tell_if_possible
-from ...tasks.messages import already_completed, already_read
-from ...tasks.reports.checkpoint_link import CheckpointLink
+from ...tasks.messages import already_completed, already_read, skipping, then_clear
+from ...tasks.reports.links import CheckpointLink
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger
 from ..graph.declaration import Push, TriggerOperator
-from ..graph.first_stage import first_stages_of
 from ..graph.stages import StageTask
-from ..graph.topology import stages_of
-from ..stage.curable import WHERE_A_RETRY_MAY_CURE
-from .checks import check_config, check_poll_interval, check_slice_detail, check_specs, fit_schedule, name_schedule
-from .intervals import check_intervals
+from ..graph.topology import first_stages_of, stages_of
+from ..stage.outcome import FAIL_FAST
+from .checks import check_config, check_slice_detail, check_specs, fit_schedule, name_schedule
 from .last_run import make_room
-from .run_facts import kind_of, run_facts, slice_of
+from .run_facts import check_intervals, kind_of, run_facts, slice_of
 from .start_from_savepoint import RunOptions, check_options, options_of, start_if_asked
 
 if TYPE_CHECKING:
@@ -68,11 +63,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 DECLINED_KEY = "cairn_declined"
-"""XCom key of the last answer that was no checkpoint: reason, detail, position, retry_at."""
+"""XCom key of the last answer without a checkpoint: reason, detail, position, retry_at."""
 
 
 class TriggerDeclinedError(CheckpointError):
-    """The trigger was declined, so there is no checkpoint (semantics T1)."""
+    """The job declined the trigger, so there is no checkpoint (semantics T1)."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
@@ -81,62 +76,63 @@ class TriggerDeclinedError(CheckpointError):
 class TriggerCheckpointOperator(TriggerOperator):
     """Triggers the checkpoint of this DAG run's epoch (semantics T5, T6, T8, T9).
 
-    The epoch's input slice is the run's data interval and is fixed by the first trigger: every later attempt reads the
-    same. The job remembers which intervals it has read. A run whose interval was read is skipped, and one of which a
-    part was read is refused; with the conf `{"cairn": {"read_again": true}}` it is read all the same. A schedule that
-    gives its runs no interval is refused where the DAG is parsed (Airflow's default for cron expressions gives none),
-    and so is a run without one.
+    The first trigger fixes the epoch's input slice, the run's data interval: every later attempt reads the same. The
+    job remembers which intervals it has read. A run whose interval was read is skipped, and a run whose interval was
+    read in part is refused; the conf `{"cairn": {"read_again": true}}` reads it anyway. A schedule that gives its runs
+    no interval is refused when the DAG is parsed (Airflow's default for cron expressions gives none), and so is a run
+    without one.
 
-    Where too many checkpoints are pending the request takes a place in the queue and waits, outside of any worker slot
-    (semantics T2); so does a periodic one until `min_pause` is over (T3). By default it waits in the triggerer, which
-    sees in the head that its turn has come. A checkpoint or a place whose DAG run has ended holds up no other run. A
-    run that cannot be asked about counts as running, and so does one that this deployment does not know, unless both
-    have the deployment's name (semantics W8). What is waited for is in the log and in the XCom
-    `cairn_declined`.
+    If too many checkpoints are pending, the request takes a place in the queue and waits without a worker slot
+    (semantics T2); so does a periodic request until `min_pause` is over (T3). By default it waits in the triggerer,
+    which sees in the head when its turn has come. A checkpoint or a place whose DAG run has ended blocks no other run.
+    A run whose state cannot be asked counts as running, and so does a run that this deployment does not know, unless
+    both have the same deployment name (semantics W8). The log and the XCom `cairn_declined` say what the request waits
+    for.
 
     Args:
         storage: storage URI (templated).
         job: the job's name (templated); the DAG's id by default.
-        stages: the stages of the job and what each reads; in a `CheckpointedTaskGroup` the group fills them in.
-        config: how checkpoints are made.
-        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
-        slice_detail: what else belongs to the epoch's input (offsets, a file list), JSON (templated).
-        source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
-        reads_window: whether the epoch reads its run's data interval, where there is no `source`. None: yes, and the
-            DAG's schedule must give its runs one. True: each run brings one of its own. False: the stages read no
-            window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
-        master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint: a list of
-            `MasterHook`s. Hooks of installed packages come on top.
-        listeners: notified how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
-            packages come on top.
+        stages: the stages of the job and their inputs; in a `CheckpointedTaskGroup` the group fills them in.
+        config: the checkpoint config of the job.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
+        slice_detail: additional facts about the epoch's input (offsets, a file list), JSON (templated).
+        source: the epoch's input: a `Source` or a list of them; None: the run's data interval.
+        reads_window: whether the epoch reads its run's data interval, if there is no `source`. None: yes, and the
+            DAG's schedule must give its runs one. True: each run brings its own. False: the stages read no window of
+            time; `epoch.slice` has none, and no run is skipped because another has read its interval.
+        master_hooks: called before the stages begin; the checkpoint keeps their answers: a list of `MasterHook`s. Hooks
+            of installed packages are added.
+        listeners: notified how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed packages
+            are added.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (templated); read
             with `aws_conn_id`. A run's conf may name one too: `{"cairn": {"restore_from": …}}`.
-        allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
-            the word for every restore.
-        claim: with `restore_from`: the job owns the savepoint, and deletes it when it has been copied.
+        allow_non_restored_state: with `restore_from`: this start may drop state that no stage claims. The option of
+            `config` covers every restore.
+        claim: with `restore_from`: the job owns the savepoint, and deletes it after copying it.
         deferrable: wait in the triggerer; with False the task is rescheduled.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer; more than 0.
-        recheck_interval: time between two questions to Airflow whether the DAG runs before it still run, while too many
+        recheck_interval: time between two questions to Airflow whether earlier DAG runs still run, while too many
             checkpoints are pending; more than 0.
-        kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
+        kind: the kind of request; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for
+            others.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
             nothing wrong (see `CheckpointSensor`); the next try finds its place in the queue, or its checkpoint (T9).
         retry_delay: seconds (or a timedelta) between two tries.
-        retry_policy: fails the task at once where another try would meet the same: state that no stage claims, or that
-            cannot be restored at its parallelism, a wrong name, conf or savepoint's folder (semantics F4); or where the
-            job's last run needs the place of this one (P2).
-        **kwargs: what every operator takes.
+        retry_policy: fails the task at once if another try would find the same: state that no stage claims or that
+            cannot be restored at its parallelism, a wrong name, conf or savepoint folder (semantics F4); or if the
+            job's last run needs this run's place (P2).
+        **kwargs: arguments of every operator.
 
     Raises:
-        InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
-            CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
-            else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, that
-            gives no data intervals and neither `source` nor `reads_window` says what is read, `kind` is neither
-            `MANUAL` nor `PERIODIC`, `restore_from` lies in the job's own prefix, or `claim` or
-            `allow_non_restored_state` come without it.
+        InvalidConfigError: there are no stages or they make no job; no storage is given; `config` is no
+            CheckpointConfig; `slice_detail` is no JSON object; `source`, `master_hooks` or `listeners` have other
+            contents or do not fit the config; an interval is not positive; the pause does not fit the DAG's schedule;
+            the schedule gives no data intervals and neither `source` nor `reads_window` is given; `kind` is neither
+            `MANUAL` nor `PERIODIC`; `restore_from` lies in the job's own prefix; or `claim` or
+            `allow_non_restored_state` are given without `restore_from`.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        UnsupportedStorageError: the storage's scheme is not supported.
     """
 
     template_fields: Sequence[str] = ("storage", "job", "slice_detail", "restore_from")
@@ -165,13 +161,13 @@ class TriggerCheckpointOperator(TriggerOperator):
         kind: RequestKind | None = None,
         retries: int = 2,
         retry_delay: timedelta | float = 5.0,
-        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
+        retry_policy: RetryPolicy | None = FAIL_FAST,
         **kwargs: Any,
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(retries=retries, retry_delay=retry_delay, **policy_option(retry_policy), **kwargs)
         scope = scope_of(self.task_group)
-        # What a group was given is refused as the group's: its author wrote no such task.
+        # Errors about a group's arguments name the group: its author did not write this task.
         where = {"task": self.task_id} if scope is None else {"group": scope.group_id}
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
@@ -200,27 +196,22 @@ class TriggerCheckpointOperator(TriggerOperator):
             self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
             self.listeners = check_listeners(listeners)
             self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints, self.config.timeout)
-            self.poll_interval = check_poll_interval(poll_interval)
-            # A group fills them in when its block is left.
+            self.poll_interval = check_seconds("poll_interval", poll_interval)
+            # A group fills them in when its block ends.
             if self.stages or scope is None:
                 check_specs(self.stages, self.config)
         self.deferrable = deferrable
-        if not isinstance(recheck_interval, timedelta) or recheck_interval <= timedelta(0):
-            raise InvalidConfigError(
-                "recheck_interval must be a timedelta of more than zero",
-                **where,
-                recheck_interval=repr(recheck_interval),
-            )
+        check_span("recheck_interval", recheck_interval, **where)
         self.recheck_interval = recheck_interval
         self.reads_window = reads_window
         if self.has_dag():
-            check_intervals(self.dag, reads_window, has_source=bool(self.sources), **where)
+            check_intervals(self.dag, reads_window, has_source=bool(self.sources), on_gap=self.config.on_gap, **where)
 
     def _start(self) -> RunOptions:
         return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)
 
     def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
-        """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
+        """Take over tasks as the stages; the edges between them say what reads what, even edges drawn later.
 
         Args:
             tasks: one for each stage.
@@ -228,20 +219,20 @@ class TriggerCheckpointOperator(TriggerOperator):
         self._stage_tasks = tuple(tasks)
 
     def checked_stages(self) -> tuple[StageSpec, ...]:
-        """Give the stages as the whole DAG file declares them, having checked that they are a job.
+        """Return the stages as the whole DAG file declares them, after checking that they make a job.
 
         Raises:
-            InvalidConfigError: they are no job, an exchange contradicts another, or it joins no two stages.
+            InvalidConfigError: the stages make no job, an exchange contradicts another, or it does not join two stages.
         """
         stages = self.declared_stages()
         check_stages(stages, self.config)
         return stages
 
     def declared_stages(self) -> tuple[StageSpec, ...]:
-        """Give the stages as the whole DAG file declares them.
+        """Return the stages as the whole DAG file declares them.
 
         Raises:
-            InvalidConfigError: an exchange contradicts another, or joins no two stages.
+            InvalidConfigError: an exchange contradicts another, or does not join two stages.
         """
         scope = scope_of(self.task_group)
         if not self._stage_tasks or scope is None:
@@ -249,43 +240,45 @@ class TriggerCheckpointOperator(TriggerOperator):
         return stages_of(self._stage_tasks, scope.pipelined)
 
     def drawn_stages(self) -> tuple[DrawnStage, ...]:
-        """Give the stages to be drawn; see `TriggerOperator`."""
+        """Return the stages for drawing; see `TriggerOperator`."""
         return drawn(self.declared_stages(), {task.uid: task.task_id for task in self._stage_tasks})
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint pending.
 
         Returns:
-            Job, storage, checkpoint, epoch, attempt, and the checkpoint it was restored from (None: starts empty).
+            Job, storage, checkpoint, epoch, attempt, and the restored checkpoint (None: the job starts empty).
 
         Raises:
             AirflowSkipException: the epoch is completed already, or the job has read its window.
-            TaskDeferred: the request has to wait; goes on in the triggerer.
-            AirflowRescheduleException: it has to wait and is not `deferrable`, or the DAG is paused (semantics S1);
-                asks to be run again later.
-            TriggerDeclinedError: it was declined for another reason.
-            LastRunBlockedError: it would have to wait for a run that Airflow starts only in its place.
+            TaskDeferred: the request has to wait; the task goes on in the triggerer.
+            AirflowRescheduleException: the request has to wait and the task is not `deferrable`, or the DAG is paused
+                (semantics S1); Airflow starts the task again later.
+            TriggerDeclinedError: the job declined the request for another reason.
+            LastRunBlockedError: the request would wait for a run that Airflow starts only in this run's place.
             SourceRefusedError: a source has nothing that this run may read, the run has no data interval, or the job
                 has read some of it.
-            CairnError: it failed on the way (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts
-                against `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is
-                that of the failure.
+            CairnError: triggering failed (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts against
+                `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is that of
+                the failure.
             MasterHookError: a master hook failed or was too slow; the checkpoint was aborted.
             JobOwnedError: the job belongs to another DAG, or to another deployment (semantics W8).
-            InvalidConfigError: a hook of an installed package cannot be used, or the deployment's name cannot be one.
+            InvalidConfigError: a hook of an installed package cannot be used, or the deployment's name is invalid.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
             ForbiddenError: the store refuses the connection's credentials.
             BucketGoneError: the bucket does not exist.
         """
-        # The run's first task says it: before a driver starts, which would fail in ways that do not name the cause.
+        # Warn in the run's first task: a driver would start and fail in ways that do not name the cause.
         if (problem := conflict()) is not None:
             log.warning("%s", problem)
         return self.trigger(context, context["ti"].xcom_push)
 
     def trigger(self, context: Context, push: Push) -> dict[str, Any]:
         """Make the checkpoint pending; see `execute`."""
+        from ...checkpoint.extensions.master_hooks import close_all  # a parse asks no hook
+
         settings = rendered_settings(self)
-        store = settings.hook().open_store()
+        store = settings.hook().open_store(waits=True)
         with settings.naming_connection():
             ensure_probed(store, nonce=secrets.token_hex(8))
         config = self.config
@@ -296,23 +289,23 @@ class TriggerCheckpointOperator(TriggerOperator):
             close_all(hooks)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Ask again when the trigger says that it is time; the head decides, because things may have moved on since.
+        """Ask again when the trigger reports that it is time; the head decides, because things may have changed.
 
         Args:
-            context: Airflow's.
-            event: what the trigger yielded.
+            context: Airflow's task context.
+            event: the trigger's event.
 
         Returns:
-            As `execute`.
+            The result of `execute`.
 
         Raises:
-            TriggerDeclinedError: the trigger could not go on, or as of `execute`, whose other errors come too.
+            TriggerDeclinedError: the trigger could not go on; also the errors of `execute`.
         """
         self.check_turn(event)
         return self.execute(context)
 
     def check_turn(self, event: Mapping[str, Any]) -> None:
-        """Check how the wait for a place has ended.
+        """Check how the wait for a place in the queue ended.
 
         Raises:
             TriggerDeclinedError: the trigger could not go on.
@@ -324,7 +317,7 @@ class TriggerCheckpointOperator(TriggerOperator):
 
     @property
     def inherits_from_empty_operator(self) -> bool:
-        """Tell Airflow to pass over this task where a first stage does its work."""
+        """Tell Airflow to pass over this task if a first stage does its work."""
         return bool(first_stages_of(self))
 
     def _trigger(
@@ -357,23 +350,25 @@ class TriggerCheckpointOperator(TriggerOperator):
         )
         try:
             with settings.naming_connection():
-                # Before a listener of this DAG hears of another's checkpoints, or a savepoint is copied into its job.
+                # Check before this DAG's listeners hear of another's checkpoints, or a savepoint is copied into its
+                # job.
                 coordinator.ownership.check(owner)
-            tell_if_possible(coordinator, self.listeners)
+            tell_listeners_if_possible(coordinator, self.listeners)
             with settings.naming_connection():
                 names = tuple(source.name for source in self.sources)
                 runs = JobShape(request.stages, request.hooks, self.config.allow_non_restored_state, names)
                 start_if_asked(context, settings, coordinator, self._start(), runs)
                 answer = self._ask(coordinator, request, ti)
         except CairnError as error:
-            # semantics T1. Its class stays, because that says whether another try may help.
+            # semantics T1. The class stays, because it says whether another try may help.
             reason = reason_of(error)
             push(DECLINED_KEY, _described(Declined(reason, str(error)), None))
-            raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
+            why = then_clear(f"no checkpoint was triggered: {reason}: {error.message}")
+            raise type(error)(why, **error.fields) from error
         if isinstance(answer, EpochCompleted):
-            raise AirflowSkipException(already_completed(coordinator, settings.storage, answer))
+            raise skipping(already_completed(coordinator, settings.storage, answer))
         if isinstance(answer, AlreadyRead):
-            raise AirflowSkipException(already_read(settings.job, settings.storage, answer))
+            raise skipping(already_read(settings.job, settings.storage, answer))
         if isinstance(answer, Declined):
             retry_at = self._retry_at(answer)
             push(DECLINED_KEY, _described(answer, retry_at))
@@ -381,9 +376,11 @@ class TriggerCheckpointOperator(TriggerOperator):
                 if answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
                     make_room(self.get_dag(), coordinator, ti)
                 self._wait(settings, request, answer, retry_at)
-            raise TriggerDeclinedError(
-                f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
-            )
+            first = ""
+            if answer.reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
+                first = f". Type `cairn resume {settings.job} --storage {settings.storage}`"
+            why = then_clear(f"no checkpoint was triggered: {answer.reason}: {answer.detail}{first}")
+            raise TriggerDeclinedError(why, job=settings.job, epoch=ti.run_id)
         if isinstance(answer, InputRefused):
             raise SourceRefusedError(
                 f"no checkpoint was triggered: {answer.detail}", job=settings.job, epoch=ti.run_id, source=answer.source
@@ -395,14 +392,14 @@ class TriggerCheckpointOperator(TriggerOperator):
         return result
 
     def _ask(self, coordinator: Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol) -> TriggerAnswer:
-        """Ask for the checkpoint, and once more where a pause of the DAG has stopped the job and is over (S1).
+        """Ask for the checkpoint; ask once more if a pause of the DAG had stopped the job and is over (S1).
 
         Raises:
-            AirflowRescheduleException: the DAG is paused; Airflow starts none of its tasks until it no longer is.
+            AirflowRescheduleException: the DAG is paused; Airflow starts none of its tasks until the pause is over.
         """
 
         def ask() -> TriggerAnswer:
-            return coordinator.trigger(request, state_of=lambda owner: state_of(ti, owner))
+            return coordinator.trigger(request, state_of=lambda owner: state_of_run(ti, owner))
 
         answer = ask()
         if not isinstance(answer, Declined) or answer.reason is not Reason.PERIODIC_SCHEDULER_SHUTDOWN:
@@ -416,7 +413,10 @@ class TriggerCheckpointOperator(TriggerOperator):
 
     def _wait(self, settings: JobSettings, request: TriggerRequest, answer: Declined, retry_at: datetime) -> NoReturn:
         """Leave the worker until it is time to ask again (semantics T2, T3)."""
-        log.info("%s: %s; looking again by %s", answer.reason, answer.detail, retry_at.isoformat())
+        more = ""
+        if answer.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
+            more = f". {REMEDIES[answer.reason].action_for(settings.job, settings.storage)}"
+        log.info("%s: %s; looking again by %s%s", answer.reason, answer.detail, retry_at.isoformat(), more)
         if not self.deferrable:
             raise AirflowRescheduleException(retry_at)
         turn = turn_of(request)
@@ -437,7 +437,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         raise AssertionError("defer() does not return")
 
     def _retry_at(self, answer: Declined) -> datetime | None:
-        """Say when to ask again at the latest; None: never."""
+        """Return when to ask again at the latest; None: never."""
         if answer.retry_at_ms is not None:
             return datetime.fromtimestamp(answer.retry_at_ms / 1000, UTC)
         waits = answer.position is not None or answer.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS

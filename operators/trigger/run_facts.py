@@ -1,30 +1,33 @@
-"""From Airflow's DAG run to what the domain and a source may know of it: plain values."""
+"""Converts Airflow's DAG run to plain values for the domain and for sources."""
 
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint import RequestKind
+from ...checkpoint.config import REFUSE
 from ...checkpoint.documents.attempt import Slice
 from ...checkpoint.errors import InvalidConfigError, SourceRefusedError
 from ...checkpoint.source import AssetEvent, RunFacts
 from ...checkpoint.sources.already_read import NO_INTERVAL
 from ...hooks.storage import CheckpointStorageHook
+from ...storage.names import shorten
 from ...storage.port import ObjectStore
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import DAG, Context
+
 
 log = logging.getLogger("airflow_cairn")
 
 PERIODIC_RUNS = frozenset({"scheduled", "backfill", "asset_triggered"})
-"""Types of DAG runs that no person asked for one by one (semantics T3)."""
+"""Types of DAG runs that no user requested individually (semantics T3)."""
 
 
 def run_facts(context: Context) -> RunFacts:
-    """Give the facts of the task's DAG run."""
+    """Return the facts of the task's DAG run."""
     run: Any = context["dag_run"]
     return RunFacts(
         run_id=run.run_id,
@@ -38,14 +41,14 @@ def run_facts(context: Context) -> RunFacts:
 
 
 def kind_of(context: Context) -> RequestKind:
-    """Tell who asks, by the type of the DAG run (semantics T3)."""
+    """Return the kind of request, by the type of the DAG run (semantics T3)."""
     return RequestKind.PERIODIC if run_type_of(context) in PERIODIC_RUNS else RequestKind.MANUAL
 
 
 def run_type_of(context: Context) -> str:
-    """Give the type of the task's DAG run, such as `scheduled`."""
+    """Return the type of the task's DAG run, such as `scheduled`."""
     found: Any = context["dag_run"].run_type
-    # An enum, of which `str` gives the class's name too.
+    # An enum; its `str` includes the class's name.
     return str(getattr(found, "value", found))
 
 
@@ -57,18 +60,18 @@ def slice_of(
     has_source: bool = False,
     again: bool = False,
 ) -> Slice:
-    """Give the input slice of a run's epoch (semantics T8): its data interval, in ISO 8601 with offset.
+    """Return the input slice of a run's epoch (semantics T8): its data interval, in ISO 8601 with offset.
 
     Args:
-        context: the task's context.
-        detail: what else belongs to the input.
-        reads_window: whether the epoch reads the run's data interval, where no source says what it reads.
-        has_source: whether a source says what the epoch reads; then nothing is missing without a window.
-        again: whether the epoch is read although the job has read its window, or may have.
+        context: Airflow's task context.
+        detail: additional facts about the input.
+        reads_window: whether the epoch reads the run's data interval, if there is no source.
+        has_source: whether a source determines the epoch's input; then a window is not required.
+        again: whether to read the epoch although the job has read its window, or may have.
 
     Raises:
         SourceRefusedError: the epoch would read the run's data interval, and the run has none.
-        InvalidConfigError: the run is to read again what a source keeps.
+        InvalidConfigError: the run asks to read its input again, but a source determines the input.
     """
     dag_run = context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
@@ -98,11 +101,99 @@ def _iso(moment: datetime | None) -> str | None:
 
 def _event(event: Any) -> AssetEvent:
     at = event.timestamp.isoformat()
-    # The execution API gives no id of the event: what made it, and when, tells it from every other.
+    # The execution API gives no id of the event: its origin and its time identify it.
     made_by = [event.source_dag_id, event.source_run_id, event.source_task_id, event.source_map_index]
     name = "|".join([event.asset.uri or event.asset.name, at, *("" if each is None else str(each) for each in made_by)])
     return AssetEvent(name, event.asset.uri, at, event.extra, event.source_run_id)
 
 
 def _open(uri: str, aws_conn_id: str | None) -> ObjectStore:
-    return CheckpointStorageHook(uri, aws_conn_id=aws_conn_id).open_store()
+    return CheckpointStorageHook(uri, aws_conn_id=aws_conn_id).open_store(waits=True)
+
+
+# Decides, when the DAG is parsed, which schedules give their runs a data interval to read (semantics T8).
+#
+# `schedule="@daily"`, a cron expression and a `timedelta` make runs whose interval has no length in Airflow 3. A
+# stage that filters by it reads nothing, and the run succeeds. So a job without a source must say what its runs read.
+
+
+_BY_OPTION = frozenset({"CronTriggerTimetable", "DeltaTriggerTimetable"})
+"""Timetables that take an `interval`, which is zero by default."""
+
+_NEVER = {
+    "NullTimetable": "schedule=None",
+    "OnceTimetable": 'schedule="@once"',
+    "EventsTimetable": "an EventsTimetable",
+    "AssetTriggeredTimetable": "a schedule of assets",
+    "PartitionedAtRuntime": "a PartitionedAtRuntime timetable",
+}
+"""Timetables whose runs have no interval, or one without length, with the schedules that authors write."""
+
+
+def check_intervals(
+    dag: DAG, reads_window: object, *, has_source: bool, on_gap: str = "report", **where: str | None
+) -> None:
+    """Refuse a job whose runs would have nothing to read (semantics T8), or no gaps to refuse (T12).
+
+    Args:
+        dag: the DAG whose schedule gives the intervals.
+        reads_window: the author's value; None: the schedule decides.
+        has_source: whether a source determines the epochs' input.
+        on_gap: the job's setting for windows that no run has read.
+        **where: `task` or `group` and its id, for the error message.
+
+    Raises:
+        InvalidConfigError: the schedule gives no intervals and `reads_window` is not given; `reads_window` is given
+            besides a source; or gaps are to be refused by a job whose runs do not read their data intervals.
+    """
+    if reads_window is not None and not isinstance(reads_window, bool):
+        raise InvalidConfigError(
+            "reads_window must be True, False or None", **where, reads_window=shorten(reads_window)
+        )
+    if on_gap == REFUSE and (has_source or reads_window is False):
+        instead = "a source says what each epoch reads" if has_source else "reads_window=False says that they do not"
+        raise InvalidConfigError(
+            f"on_gap='refuse' is for a job whose runs read their data intervals, and {instead}. Leave it out",
+            **where,
+            on_gap=on_gap,
+        )
+    if has_source:
+        if reads_window is not None:
+            raise InvalidConfigError(
+                "reads_window is for a job without a source: the source says what each epoch reads. Leave it out",
+                **where,
+            )
+        return
+    schedule = _without_intervals(dag.timetable)
+    if reads_window is not None or schedule is None:
+        return
+    cron = getattr(dag.timetable, "expression", None) or "0 0 * * *"
+    raise InvalidConfigError(
+        f"{schedule} gives a run no data interval, so its stages would read nothing. Use "
+        f"schedule=CronDataIntervalTimetable({str(cron)!r}, timezone='UTC') or CheckpointTimetable(timedelta(...)), or "
+        "give a source. If the stages read no window of time, say reads_window=False; if each run brings an interval "
+        "of its own (from Airflow's API), say reads_window=True",
+        **where,
+        timetable=type(dag.timetable).__name__,
+    )
+
+
+def _without_intervals(timetable: object) -> str | None:
+    """Return the author's schedule, if it gives runs no interval; None if it does, or if that is not known."""
+    several = getattr(timetable, "timetables", None)
+    if type(timetable).__name__ == "MultipleCronTriggerTimetable" and several:
+        return _without_intervals(several[0])
+    for kind in type(timetable).__mro__:
+        if kind.__name__ in _BY_OPTION:
+            interval = getattr(timetable, "interval", getattr(timetable, "_interval", None))
+            return None if interval else _as_written(timetable)
+        if kind.__name__ in _NEVER:
+            return _NEVER[kind.__name__]
+    return None
+
+
+def _as_written(timetable: object) -> str:
+    expression, delta = getattr(timetable, "expression", None), getattr(timetable, "delta", None)
+    if isinstance(delta, timedelta):
+        return f"schedule={delta!r} (a {type(timetable).__name__} without an interval)"
+    return f"schedule={expression!r} (a {type(timetable).__name__} without an interval)"

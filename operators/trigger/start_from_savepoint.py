@@ -1,4 +1,4 @@
-"""Starting a job from a savepoint where its first epoch, or one that says so, is triggered (semantics R1, R3, R6)."""
+"""Starts a job from a savepoint when its first epoch, or a run whose conf asks for it, is triggered (R1, R3, R6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name
 from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.savepoints.savepoint_uri import open_named, savepoint_folder
+from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
 from ...checkpoint.savepoints.start_plan import ImportOptions, JobShape, Started
 from ...checkpoint.savepoints.target import is_in_job
 from ...storage.names import shorten
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 CONF_KEY = "cairn"
-"""Of a DAG run's conf: what is meant for Cairn."""
+"""The key of a DAG run's conf that holds Cairn's options."""
 
 _FROM, _ALLOW, _CLAIM, _AGAIN = "restore_from", "allow_non_restored_state", "claim", "read_again"
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a DAG says, or a DAG run's conf, about where the job starts from."""
+    """The options of a DAG, or of a DAG run's conf, about the job's start."""
 
     restore_from: str | None = None
-    """The folder of a savepoint that the job is to start from."""
+    """The folder of the savepoint that the job starts from."""
     allow_non_restored_state: bool = False
-    """Leave behind what no stage claims, this once (semantics R3)."""
+    """Drop state that no stage claims, for this start only (semantics R3)."""
     claim: bool = False
     """The job owns the savepoint, and deletes it once it has a copy (semantics R6)."""
     read_again: bool = False
-    """Of a conf: the run reads its window although the job has read some of it (semantics T8)."""
+    """Of a conf only: the run reads its window although the job has read some of it (semantics T8)."""
 
 
 def check_options(options: RunOptions, storage: object, job: object, **where: str | None) -> RunOptions:
-    """Check what a DAG says about its start, as far as that needs no look at the savepoint; `where` is for messages.
+    """Check a DAG's options about its start, without looking at the savepoint; `where` is for error messages.
 
     Raises:
-        InvalidConfigError: it lies in the job's own prefix, or says how to start and not from what.
-        UnsupportedStorageError: the URI's scheme is none of ours.
-        InvalidKeyError: it is no URI of an accepted form.
+        InvalidConfigError: the savepoint lies in the job's own prefix, or options are given without a savepoint.
+        UnsupportedStorageError: the URI's scheme is not supported.
+        InvalidKeyError: the URI has no accepted form.
     """
     for name in (_ALLOW, _CLAIM):
         value = getattr(options, name)
@@ -67,12 +67,12 @@ def check_options(options: RunOptions, storage: object, job: object, **where: st
 
 
 def check_restore_from(restore_from: object, storage: object, job: object, **where: str | None) -> None:
-    """Check a savepoint's folder as far as it is known without a look at it; `where` is for messages.
+    """Check a savepoint's folder without looking at it; `where` is for error messages.
 
     Raises:
-        InvalidConfigError: it lies in the job's own prefix.
-        UnsupportedStorageError: the URI's scheme is none of ours.
-        InvalidKeyError: it is no URI of an accepted form.
+        InvalidConfigError: the folder lies in the job's own prefix.
+        UnsupportedStorageError: the URI's scheme is not supported.
+        InvalidKeyError: the URI has no accepted form.
     """
     if restore_from is None or is_rendered_later(restore_from):
         return
@@ -91,10 +91,10 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
 
 
 def options_of(conf: object) -> RunOptions:
-    """Read what a DAG run's conf says to Cairn: the object under `cairn`.
+    """Read Cairn's options in a DAG run's conf: the object under `cairn`.
 
     Raises:
-        InvalidConfigError: it is no object, or something in it is unknown or of another type.
+        InvalidConfigError: `cairn` is no object, or an entry is unknown or has another type.
     """
     found = conf.get(CONF_KEY) if isinstance(conf, Mapping) else None
     if found is None:
@@ -119,26 +119,26 @@ def options_of(conf: object) -> RunOptions:
 def start_if_asked(
     context: Context, settings: JobSettings, coordinator: Coordinator, dag: RunOptions, runs: JobShape
 ) -> Started | None:
-    """Start the job from a savepoint, where this run's conf says so, or the DAG does and the job is new.
+    """Start the job from a savepoint, if this run's conf asks for it, or if the DAG does and the job is new.
 
-    The conf counts until the run's first checkpoint has been asked for: a retry or a clear does not go back again.
+    The conf counts until the run's first checkpoint was requested: a retry or a clear does not go back again.
 
     Args:
-        context: the task's.
-        settings: which job; its connection reads the savepoint too.
-        coordinator: of the job.
-        dag: what the DAG says.
-        runs: what the job runs; a savepoint that does not fit changes nothing.
+        context: Airflow's task context.
+        settings: the job; its connection reads the savepoint too.
+        coordinator: the job's coordinator.
+        dag: the DAG's options.
+        runs: the job's shape; a savepoint that does not fit changes nothing.
 
     Returns:
-        None where nothing was to be done.
+        The start; None if there was nothing to do.
 
     Raises:
         InvalidConfigError: the conf is wrong.
         NoSavepointError: there is no savepoint, or only a part of one.
-        NonRestoredStateError: it holds state that nothing claims (semantics R3).
+        NonRestoredStateError: the savepoint holds state that nothing claims (semantics R3).
         InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
-        CairnError: it could not be read or copied.
+        CairnError: the savepoint could not be read or copied.
     """
     said = options_of(context["dag_run"].conf)
     if said.restore_from is not None:
@@ -151,7 +151,7 @@ def start_if_asked(
     check_restore_from(options.restore_from, settings.storage, settings.job)
 
     def opened(uri: str) -> ObjectStore:
-        return replace(settings, storage=parse_storage_uri(uri)).hook().open_store()
+        return replace(settings, storage=parse_storage_uri(uri)).hook().open_store(waits=True)
 
     folder = open_named(options.restore_from, opened)
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
@@ -169,7 +169,7 @@ def start_if_asked(
 
 
 def _concerns(head: Head, restore_from: str) -> bool:
-    """Tell whether a job is new; or owns the savepoint that its DAG names, and died before it had deleted that."""
+    """Return whether a job is new; or owns the savepoint that its DAG names, and died before deleting it."""
     if not head.completed:
         return True
     newest = head.import_of(head.completed[-1].id)

@@ -1,4 +1,4 @@
-"""Checkpoints as places and lengths to draw: pure functions of what the checkpoint's views give.
+"""Drawings of checkpoints as positions and lengths: pure functions of the data in the checkpoint's views.
 
 Knows neither HTML nor requests.
 """

@@ -1,4 +1,4 @@
-"""A job's stages as boxes and lines, with their regions and how far each is in a checkpoint (semantics F1)."""
+"""A job's stages as boxes and lines, with their regions and their progress in a checkpoint (semantics F1)."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...checkpoint.documents.attempt import StageSpec
-from ...checkpoint.failures.regions import regions_of
-from ...checkpoint.reasons import Status
-from ...checkpoint.views.details import CheckpointDetails, StageRow
+from ...checkpoint.rules.regions import regions_of
+from .stage_progress import StageProgress
 
 BOX = (168, 44)
-"""Width and height of a box, in pixels as all here."""
+"""Width and height of a box; all lengths here are pixels."""
 
 STEP = (216, 60)
-"""From one box to the next: to the right, and down."""
+"""Distance from one box to the next: to the right, and down."""
 
 MARGIN = 4
 
 MOST = 60
-"""Stages that are drawn; of more, a picture says nothing."""
+"""Maximum number of stages; a drawing of more would be unreadable."""
 
 SHORT = 20
-"""Characters that a box has room for."""
+"""Characters that fit into a box."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a stage is."""
+    """A stage's progress, as its box shows it."""
 
     kind: str
-    """`completed`, `failed`, `pending` or `kept`, as a status is drawn; empty: nothing is known."""
+    """Values of `StageProgress.kind`; empty: nothing is known."""
     text: str
 
 
@@ -40,7 +39,7 @@ class Box:
 
     uid: str
     name: str
-    """Short enough for the box."""
+    """Shortened to fit into the box."""
     mark: Mark
     x: int
     y: int
@@ -48,57 +47,53 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """From a stage to one that reads from it."""
+    """A line from a stage to one that reads from it."""
 
     path: str
-    """As SVG draws it."""
+    """Path data of SVG."""
     pipelined: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StageGraph:
-    """The picture."""
+    """The drawing."""
 
     width: int
     height: int
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     regions: tuple[tuple[str, ...], ...]
-    """Those of several stages, which run again together."""
+    """Regions of more than one stage, which run again together."""
 
 
-_OPEN = {
-    Status.PENDING: ("pending", "waited for"),
-    Status.COMPLETED: ("kept", "left out"),
-    Status.FAILED: ("", "had not acknowledged"),
-}
-"""What is said of a stage that has not acknowledged, by what became of the checkpoint."""
+_URGENCY = ("failed", "retry", "running", "queued", "")
+"""If some stages of one box have not acknowledged, the first kind here that one of them has colours the box."""
 
 
-def marks_of(found: CheckpointDetails, drawn: Callable[[str], str | None]) -> dict[str, Mark]:
-    """Say how far each box is in a checkpoint.
+def marks_of(progress: Mapping[str, StageProgress], drawn: Callable[[str], str | None]) -> dict[str, Mark]:
+    """Return the progress of each box in a checkpoint.
 
     Args:
-        found: the checkpoint.
-        drawn: gives the uid of the box that a stage is part of; None where it is in none.
+        progress: the progress of the checkpoint's stages, by uid.
+        drawn: returns the uid of the box that shows a stage; None if no box does.
     """
-    parts: dict[str, list[StageRow]] = {}
-    for stage in found.stages:
-        uid = drawn(stage.stage)
+    parts: dict[str, list[StageProgress]] = {}
+    for stage, each in progress.items():
+        uid = drawn(stage)
         if uid is not None:
-            parts.setdefault(uid, []).append(stage)
-    return {uid: _mark(stages, found) for uid, stages in parts.items()}
+            parts.setdefault(uid, []).append(each)
+    return {uid: _mark(stages) for uid, stages in parts.items()}
 
 
 def graph_of(stages: tuple[StageSpec, ...], marks: Mapping[str, Mark]) -> StageGraph | None:
-    """Lay out a job's stages from left to right, each to the right of all that it reads from.
+    """Lay out a job's stages from left to right, each to the right of all stages that it reads from.
 
     Args:
-        stages: what is drawn; every upstream is one of them.
-        marks: by uid.
+        stages: the stages to draw; every upstream is one of them.
+        marks: the marks by uid.
 
     Returns:
-        None where there are too many to draw, or only one.
+        The drawing; None for a single stage, or for too many.
     """
     if not 1 < len(stages) <= MOST:
         return None
@@ -106,7 +101,7 @@ def graph_of(stages: tuple[StageSpec, ...], marks: Mapping[str, Mark]) -> StageG
     place: dict[str, tuple[int, int]] = {}
     upstream = {stage.uid: stage.upstream for stage in stages}
     for number, column in enumerate(columns):
-        # Beside what it reads from, so that few lines cross; the order of the DAG decides between equals.
+        # Place a stage beside its inputs, so that few lines cross; the DAG's order decides between equals.
         rows = {uid: [place[up][1] for up in upstream[uid] if up in place] for uid in column}
         column.sort(key=lambda uid: sum(rows[uid]) / len(rows[uid]) if rows[uid] else 0)
         place |= {uid: (number, row) for row, uid in enumerate(column)}
@@ -124,7 +119,7 @@ def _columns(stages: tuple[StageSpec, ...]) -> list[list[str]]:
     left = list(stages)
     while left:
         ready = [stage for stage in left if all(up in column for up in stage.upstream)]
-        if not ready:  # in a circle: no DAG of ours is, but a stored text may be
+        if not ready:  # in a cycle: a job has none, but a stored text may
             ready = left
         for stage in ready:
             column[stage.uid] = max((column.get(up, 0) + 1 for up in stage.upstream), default=0)
@@ -135,21 +130,15 @@ def _columns(stages: tuple[StageSpec, ...]) -> list[list[str]]:
     return found
 
 
-def _mark(stages: list[StageRow], found: CheckpointDetails) -> Mark:
-    acknowledged = sum(stage.acknowledged for stage in stages)
-    share = f"{acknowledged} of {len(stages)}"
-    if any(stage.problem or stage.declined for stage in stages):
-        return Mark("failed", "declined" if not any(stage.problem for stage in stages) else "broken")
-    if any(stage.stage in found.failed_stages for stage in stages):
-        return Mark("failed", "failed")
-    if acknowledged < len(stages):
-        kind, text = _OPEN[found.row.status]
-        if any(stage.stage in found.row.restarted for stage in stages):
-            text = "had begun"
-        return Mark(kind, text if len(stages) == 1 else share)
-    if all(stage.carried for stage in stages):
-        return Mark("kept", f"kept from {stages[0].home}" if len(stages) == 1 else "kept")
-    return Mark("completed", "acknowledged" if len(stages) == 1 else share)
+def _mark(stages: list[StageProgress]) -> Mark:
+    if len(stages) == 1:
+        return Mark(stages[0].kind, stages[0].text)
+    kinds = {each.kind for each in stages}
+    open_kind = next((kind for kind in _URGENCY if kind in kinds), None)
+    if open_kind is None and kinds == {"kept"}:
+        return Mark("kept", "kept")
+    done = sum(each.acknowledged for each in stages)
+    return Mark("completed" if open_kind is None else open_kind, f"{done} of {len(stages)}")
 
 
 def _short(uid: str) -> str:

@@ -1,6 +1,6 @@
-"""The attempts of some runs as segments of a line each, to be drawn; pure.
+"""The attempts of some runs as segments of one line for each run; pure.
 
-Each line begins at its run's first attempt, so a run that took long, or failed over, is seen among others.
+Each line begins at its run's first attempt, so a run that took long, or failed over, stands out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import groupby
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 
 WIDTH = 1_000
-"""Of the longest line."""
+"""Width of the longest line."""
 
 THINNEST = 3
-"""Of a segment, so that it is seen."""
+"""Minimum width of a segment, so that it is visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Segment:
 
     id: int
     said: str
-    """Its status, as a person reads it."""
+    """Its status in words."""
     start: int
-    """From the beginning of the line, as the next, in parts of `WIDTH`."""
+    """Distance from the beginning of the line, in units of `WIDTH`; so is `width`."""
     width: int
 
 
@@ -36,15 +36,15 @@ class Line:
 
     run_id: str
     segments: tuple[Segment, ...]
-    """In the order of their ids."""
+    """The segments in the order of their ids."""
 
 
 def timeline(rows: Sequence[CheckpointRow], now_ms: int) -> tuple[Line, ...]:
     """Lay out the runs of some checkpoints, newest first.
 
     Args:
-        rows: any, of one job.
-        now_ms: the time, milliseconds since 1970 UTC, for those that are pending.
+        rows: any checkpoints of one job.
+        now_ms: the time, milliseconds since 1970 UTC, as the end of pending checkpoints.
     """
     ordered = sorted(rows, key=lambda row: (row.run_id, row.id))
     runs = [tuple(of_run) for _, of_run in groupby(ordered, key=lambda row: row.run_id)]

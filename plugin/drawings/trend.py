@@ -1,4 +1,4 @@
-"""A figure of the completed checkpoints as a row of bars, to be drawn; pure."""
+"""One figure of the completed checkpoints as a row of bars; pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ...checkpoint.reasons import Status
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 
 WIDTH, HEIGHT = 1_000, 80
-"""Of the whole drawing."""
+"""Size of the whole drawing."""
 
 MOST = 50
-"""Checkpoints that are drawn, the newest: more bars would be thinner than what is seen on a telephone."""
+"""Maximum number of checkpoints, the newest: more bars would be too thin on a phone."""
 
 LOWEST = 1
-"""Of a bar, so that it is seen."""
+"""Minimum height of a bar, so that it is visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One checkpoint."""
+    """The bar of one checkpoint."""
 
     checkpoint: int
     value: int
-    """In the figure's own unit."""
+    """Value in the figure's own unit."""
     x: float
     y: float
     width: float
@@ -33,10 +33,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """One figure of some checkpoints."""
+    """One figure of some checkpoints, as bars."""
 
     bars: tuple[Bar, ...]
-    """Oldest first."""
+    """The bars, oldest first."""
 
     @property
     def highest(self) -> int:
@@ -45,27 +45,27 @@ class Trend:
 
 
 def durations(rows: Sequence[CheckpointRow]) -> Trend:
-    """Draw how long the completed checkpoints among some took, in milliseconds.
+    """Draw the durations of the completed checkpoints among the rows, in milliseconds.
 
     Args:
-        rows: of one job, newest first; those that a rewind has undone are left out.
+        rows: rows of one job, newest first; checkpoints that a rewind has undone are left out.
     """
     return _trend([(row.id, row.duration_ms or 0) for row in _drawn(rows)])
 
 
 def sparkline(values: Sequence[int]) -> Trend:
-    """Draw some values without the checkpoints that they are of, oldest first."""
+    """Draw values without checkpoint ids, oldest first."""
     return _trend(list(enumerate(values)))
 
 
 def new_bytes(rows: Sequence[CheckpointRow]) -> Trend:
-    """Draw how much the completed checkpoints among some wrote, in bytes; rows as for `durations`."""
+    """Draw the bytes that the completed checkpoints among the rows wrote; rows as for `durations`."""
     return _trend([(row.id, row.new_bytes or 0) for row in _drawn(rows)])
 
 
 def _drawn(rows: Sequence[CheckpointRow]) -> list[CheckpointRow]:
     done = [row for row in rows if row.status is Status.COMPLETED and row.rewound_to is None]
-    # Of what only its entry is left, the history no longer knows how much it wrote.
+    # For a checkpoint of which only its entry is left, the written bytes are unknown.
     known = [row for row in done if row.new_bytes is not None]
     return known[:MOST][::-1]
 

@@ -1,4 +1,4 @@
-"""What a person may have a job do: what it would do, in words, and doing it.
+"""Interventions of users in a job: a plan of the effects, in words, and its execution.
 
 Imports hooks, tasks and the checkpoint's use cases. Knows neither HTML nor requests, and does only what was planned.
 """

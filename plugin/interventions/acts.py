@@ -1,8 +1,9 @@
-"""Plans what a person wants, and does what was planned.
+"""Plans an intervention of a user, and executes the plan.
 
-A plan says what would happen now. Who confirms it confirms exactly that: it is planned again before it is done, and if
-something else would happen by then, nothing does. What changes the job is one swap of the head, which records who did
-it (semantics O1); two who confirm at once race for that swap, and the second is told that the job has changed.
+A plan lists the effects that the intervention would have now. A user confirms exactly these: before the execution the
+plan is made again, and if it differs, nothing is done. Each change of the job is one swap of the head, which records
+the user (semantics O1). Two users who confirm at once race for that swap, and the second is told that the job has
+changed.
 """
 
 from __future__ import annotations
@@ -11,41 +12,47 @@ from dataclasses import dataclass
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
+from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.errors import NoCheckpointError, RewindRefusedError
+from ...checkpoint.reasons import Reason
+from ...checkpoint.rules.rewinds import Rewound
+from ...checkpoint.views import wording
 from ...tasks.reports import notes
-from . import of_checkpoints, of_last_run, of_runs, of_savepoints
-from .plan import InterventionRefusedError, Kind, Means, Plan, RunKind
+from . import last_run, runs, savepoints
+from .plan import InterventionRefusedError, Kind, Means, Plan, RunKind, changed
 
 NOTED = 20
-"""Runs that get a note of a rewind, the newest ones: the person waits meanwhile."""
+"""Number of runs that get a note of a rewind, the newest ones: the user waits for the notes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person wants."""
+    """The intervention that a user wants."""
 
     kind: Kind
     checkpoint: int | None = None
-    """The checkpoint or savepoint that it is about; None for what is about the job."""
+    """The checkpoint or savepoint concerned; None for an intervention in the whole job."""
     stage: str = ""
-    """The stage that it is about; empty for what is about none."""
+    """The stage concerned; empty if none is."""
     drain: bool = False
-    """Of a stop: whether a last run is to let out first what the stages hold back."""
+    """For a stop: whether a last run first emits the results that the stages hold back."""
 
 
 def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
-    """Say what an intervention would do now, and do none of it.
+    """Return what an intervention would do now, without doing any of it.
 
     Args:
-        coordinator: of the job.
-        wanted: what is wanted.
-        means: what is used beside the job.
+        coordinator: the job's coordinator.
+        wanted: the intervention.
+        means: other resources that it uses besides the job.
 
     Raises:
-        InterventionRefusedError: there is nothing to do, or it would be refused.
+        InterventionRefusedError: there is nothing to do, or the job would refuse it.
         NoCheckpointError: there is no such checkpoint, or it is not retained.
         NoSavepointError: there is no such savepoint.
-        AirflowApiError: Airflow did not answer, or refuses the person.
+        AirflowApiError: Airflow did not answer, or refuses the user.
         CairnError: the storage or the job's head cannot be read.
     """
     kind, checkpoint = wanted.kind, wanted.checkpoint
@@ -53,73 +60,177 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
         raise InterventionRefusedError(f"`drain` belongs to `stop`: `{kind}` has none.")
     match kind:
         case InterventionKind.RESUME:
-            return of_checkpoints.plan_resume(coordinator.head())
+            return plan_resume(coordinator.head())
         case InterventionKind.STOP if wanted.drain:
-            return of_savepoints.plan_drain(coordinator, means)
+            return savepoints.plan_drain(coordinator, means)
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
-            return of_savepoints.plan_taking(coordinator, InterventionKind(kind), means.target)
+            return savepoints.plan_taking(coordinator, InterventionKind(kind), means.target)
         case RunKind.CHECKPOINT:
-            return of_runs.plan_checkpoint(coordinator.head(), means.api, means.dag_id)
+            return runs.plan_checkpoint(coordinator.head(), means.api, means.dag_id)
     if checkpoint is None:
         raise InterventionRefusedError("Say which one: `checkpoint` is missing.")
     match kind:
         case InterventionKind.GIVE_UP:
-            return of_checkpoints.plan_give_up(coordinator.head(), checkpoint)
+            return plan_give_up(coordinator.head(), checkpoint)
         case InterventionKind.DISPOSE:
-            return of_savepoints.plan_disposal(coordinator, checkpoint, means)
+            return savepoints.plan_disposal(coordinator, checkpoint, means)
         case RunKind.CLEAR:
-            return of_runs.plan_clear(coordinator, checkpoint, wanted.stage, means.region_of, means.api, means.dag_id)
-    return of_checkpoints.plan_rewind(coordinator.head(), coordinator.rewind_plan(checkpoint))
+            return runs.plan_clear(coordinator, checkpoint, wanted.stage, means.region_of, means.api, means.dag_id)
+    return plan_rewind(coordinator.head(), coordinator.rewind_plan(checkpoint))
 
 
 def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, means: Means) -> None:
-    """Do what was agreed to, and record who wanted it.
+    """Execute an agreed plan, and record the user.
 
     Args:
-        coordinator: of the job.
-        agreed: as planned just before.
-        actor: who wants it.
-        operation: of what goes on for some time: the same one begins it once.
-        means: what is used beside the job.
+        coordinator: the job's coordinator.
+        agreed: the plan as made just before.
+        actor: the user.
+        operation: id of a longer operation: the same id starts it only once.
+        means: other resources that it uses besides the job.
 
     Raises:
         InterventionRefusedError: the job has changed since, or refuses.
         NoCheckpointError: the checkpoint to go back to is damaged, or no longer retained.
-        AirflowApiError: Airflow did not answer, or refuses the person.
+        AirflowApiError: Airflow did not answer, or refuses the user.
         CairnError: a storage or the job's head cannot be read or written.
     """
     match agreed.kind:
         case InterventionKind.RESUME:
             return coordinator.resume(actor=actor)
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
-            entry = of_savepoints.open_savepoint(coordinator, agreed, operation, actor, means)
+            entry = savepoints.open_savepoint(coordinator, agreed, operation, actor, means)
             if agreed.drains:
-                of_last_run.begin(coordinator, entry, means)
+                last_run.begin(coordinator, entry, means)
             return None
         case InterventionKind.DISPOSE:
-            return of_savepoints.dispose(coordinator, agreed, actor, means)
+            return savepoints.dispose(coordinator, agreed, actor, means)
         case RunKind.CHECKPOINT:
-            return of_runs.make_run(means.api, means.dag_id, operation)
+            return runs.make_run(means.api, means.dag_id, operation)
         case RunKind.CLEAR:
-            return of_runs.clear(means.api, means.dag_id, agreed, actor)
-    assert agreed.checkpoint is not None  # a plan of the others has one
+            return runs.clear(means.api, means.dag_id, agreed, actor)
+    assert agreed.checkpoint is not None  # the plans for all other kinds have one
     if agreed.kind is InterventionKind.GIVE_UP:
-        return of_checkpoints.give_up(coordinator, agreed.checkpoint, actor)
-    return of_checkpoints.rewind(coordinator, agreed.checkpoint, agreed.rewound, actor)
+        return give_up(coordinator, agreed.checkpoint, actor)
+    return rewind(coordinator, agreed.checkpoint, agreed.rewound, actor)
 
 
 def note(job: str, done: Plan, actor: str, means: Means) -> None:
-    """Say on the runs that it concerns what was done; it needs nothing of the job, so that none who looks at it waits.
+    """Write a note about an executed plan on its runs; does not use the job, so that the job's readers need not wait.
 
     Args:
         job: the job's name.
-        done: what was done.
-        actor: who wanted it.
-        means: what is used beside the job.
+        done: the executed plan.
+        actor: the user.
+        means: other resources that it uses besides the job.
     """
     if done.rewound is None or done.checkpoint is None:
         return
     said = notes.rewound(done.checkpoint, actor)
     for epoch in done.rewound.epochs[-NOTED:]:
         if not notes.put(means.api, means.dag_id, run_id_of(epoch), job, said):
-            break  # the rewind is done, and Airflow's API may be away: no person waits for twenty tries
+            break  # the rewind is done, and Airflow's API may be down: do not let the user wait for twenty tries
+
+
+# Plans and executes: rewind to an older checkpoint, resume a stopped job, give up a pending attempt.
+
+
+RUNS = 20
+"""Number of DAG runs that a plan names."""
+
+
+def plan_resume(head: Head) -> Plan:
+    """Return the plan for resuming the job.
+
+    Raises:
+        InterventionRefusedError: the job is not stopped.
+    """
+    stopping, latest = head.stopping(), head.latest_id()
+    if head.stopped is None and stopping is None:
+        raise InterventionRefusedError("The job is not stopped: there is nothing to resume.")
+    effects = []
+    if head.stopped is not None:
+        effects.append(f"The job is {wording.how_stopped(head.stopped)}. It takes requests again.")
+    if stopping is not None:
+        effects.append(f"The job is being stopped with savepoint {stopping.id}. The savepoint is cancelled.")
+    goes_on = f"The next run restores checkpoint {latest}." if latest else "The next run starts empty."
+    return Plan(InterventionKind.RESUME, None, "Let the job go on", (*effects, goes_on))
+
+
+def plan_give_up(head: Head, checkpoint: int) -> Plan:
+    """Return the plan for giving up a pending checkpoint.
+
+    Raises:
+        NoCheckpointError: the checkpoint is not pending.
+    """
+    entry = head.pending_by_id(checkpoint)
+    if entry is None:
+        raise NoCheckpointError("the checkpoint is not pending: it has ended", job=head.job, checkpoint=checkpoint)
+    return Plan(
+        InterventionKind.GIVE_UP,
+        checkpoint,
+        f"Give up checkpoint {checkpoint}",
+        (
+            f"Attempt {entry.attempt} of {run_of_head(head, entry.epoch)} ends as failed.",
+            "What its stages still write is thrown away, and the task that waits for it fails.",
+            "Nothing of the job's state changes.",
+            "The next try of a stage has the task that triggers run again, which opens another attempt.",
+        ),
+    )
+
+
+def give_up(coordinator: Coordinator, checkpoint: int, actor: str) -> None:
+    """Return up a pending checkpoint.
+
+    Raises:
+        InterventionRefusedError: the checkpoint has ended since.
+    """
+    reason = Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    if not coordinator.abort(checkpoint, reason, f"{actor} gave it up", actor=actor):
+        raise changed()
+
+
+def plan_rewind(head: Head, found: Rewound) -> Plan:
+    """Return the plan for a rewind.
+
+    Args:
+        head: the job's head.
+        found: the rewind as a value.
+
+    Raises:
+        InterventionRefusedError: the job is at that checkpoint already.
+    """
+    if not found.undone:
+        raise InterventionRefusedError(f"The job is at checkpoint {found.checkpoint} already: nothing comes after it.")
+    undone = ", ".join(str(each) for each in found.undone)
+    holds = f"which holds everything up to {run_of_head(head, found.epoch)}"
+    effects = [
+        f"The next run restores checkpoint {found.checkpoint}, {holds}.",
+        f"Undone: {undone}. Their files are deleted.",
+        f"To be run again, in this order: {_runs(head, found.epochs)}.",
+    ]
+    if found.aborted:
+        effects.append(
+            f"Pending, and ended: {', '.join(map(str, found.aborted))}; after the others, run again "
+            f"{_runs(head, found.aborted_epochs)}."
+        )
+    effects.append("What sinks have committed outside stays there.")
+    title = f"Go back to checkpoint {found.checkpoint}"
+    return Plan(InterventionKind.REWIND, found.checkpoint, title, tuple(effects), found)
+
+
+def rewind(coordinator: Coordinator, checkpoint: int, agreed: Rewound | None, actor: str) -> None:
+    """Rewind to an older checkpoint.
+
+    Raises:
+        InterventionRefusedError: the job has changed since.
+        NoCheckpointError: the checkpoint is damaged, or no longer retained.
+    """
+    try:
+        coordinator.rewind(checkpoint, abort_pending=True, agreed=agreed, actor=actor)
+    except RewindRefusedError as error:
+        raise changed() from error
+
+
+def _runs(head: Head, epochs: tuple[str, ...]) -> str:
+    return wording.some([run_of_head(head, epoch) for epoch in epochs], RUNS) or "none"

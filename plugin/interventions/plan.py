@@ -1,4 +1,4 @@
-"""A plan: what would be done now, in words, and what differs if something else would be done."""
+"""A plan: the effects of an intervention now, in words, and a digest that changes if they do."""
 
 from __future__ import annotations
 
@@ -8,85 +8,85 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from ...checkpoint.decisions.rewinds import Rewound
 from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.rules.rewinds import Rewound
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import TaskRef
 
 
 class RunKind(StrEnum):
-    """What a person may have Airflow do with a job's runs; the head does not change by it."""
+    """Interventions that Airflow makes in a job's runs; they do not change the head."""
 
     CHECKPOINT = "checkpoint"
     """Make a run now, and so a checkpoint (semantics T2, T3)."""
     CLEAR = "clear"
-    """Let a region run again that has failed (semantics F1)."""
+    """Clear a failed region, so that it runs again (semantics F1)."""
 
 
 class InterventionRefusedError(Exception):
-    """What a person wants done is not done; the text says why."""
+    """An intervention was refused; the message says why."""
 
 
 def changed() -> InterventionRefusedError:
-    """Give the error for a job that has changed between the look and the confirmation."""
+    """Return the error for a job that has changed between the plan and the confirmation."""
     return InterventionRefusedError("The job has changed since you looked, so nothing was done. Look again.")
 
 
 def sentence(message: str) -> str:
-    """Give the message of an error as a sentence."""
+    """Return an error's message as a sentence."""
     return f"{message[:1].upper()}{message[1:]}."
 
 
 Kind = InterventionKind | RunKind
-"""What a person may want."""
+"""The kinds of interventions."""
 
 
 def begins(kind: Kind) -> bool:
-    """Tell whether an intervention only begins an operation that goes on for some time."""
+    """Return whether an intervention only starts an operation that takes some time."""
     return kind in (InterventionKind.SAVEPOINT, InterventionKind.STOP, RunKind.CHECKPOINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an intervention would do."""
+    """The effects of an intervention."""
 
     kind: Kind
     checkpoint: int | None
-    """The checkpoint or savepoint that it is about; None: it is about the job."""
+    """The checkpoint or savepoint concerned; None: the whole job."""
     title: str
-    """What is wanted, as an order."""
+    """The intervention, as an imperative."""
     effects: tuple[str, ...]
-    """What it would do, one sentence each."""
+    """Its effects, one sentence each."""
     rewound: Rewound | None = None
-    """Of a rewind: the same as a value."""
+    """For a rewind: its effects as a value."""
     folder: str = ""
-    """Of a savepoint that is disposed of: its folder."""
+    """For a disposal: the savepoint's folder."""
     run_id: str = ""
-    """Of a clear: the DAG run."""
+    """For a clear: the DAG run."""
     tasks: tuple[TaskRef, ...] = ()
-    """Of a clear: the tasks of the region."""
+    """For a clear: the tasks of the region."""
     failed: tuple[TaskRef, ...] = ()
-    """Of a clear: those that run again, of the region and behind it."""
+    """For a clear: the tasks that run again, in the region and behind it."""
     stage: str = ""
-    """Of a clear: the stage whose region it is."""
+    """For a clear: the stage whose region it is."""
     drains: bool = False
-    """Of a stop: whether a last run is made first."""
+    """For a stop: whether a last run is made first."""
 
     @property
     def begins(self) -> bool:
-        """Whether what is done only begins an operation that goes on for some time."""
+        """Whether the intervention only starts an operation that takes some time."""
         return begins(self.kind)
 
     @property
     def digest(self) -> str:
-        """What differs whenever something else would be done: the effects name only the first of many."""
+        """A text that changes whenever the effects do; the effects in words name only the first of many."""
         said = json.dumps(asdict(self))
         return hashlib.sha256(said.encode()).hexdigest()[:32]
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values."""
+        """Return the plan as plain JSON values."""
         effects: list[Json] = list(self.effects)
         about: dict[str, Json] = {"stage": self.stage} if self.stage else {}
         about |= {"drain": True} if self.drains else {}
@@ -94,20 +94,20 @@ class Plan:
 
 
 Region = Mapping[str, Collection[TaskRef]]
-"""The tasks of each stage that runs again with a stage, that one too; empty where the DAG has no such stage."""
+"""The tasks of each stage that runs again with a stage, including itself; empty if the DAG has no such stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What an intervention uses beside the job."""
+    """Other resources that an intervention uses besides the job."""
 
     target: str | None
-    """Where the DAG has the job's savepoints made."""
+    """The DAG's target for the job's savepoints."""
     open_folder: OpenFolder
-    """Opens it, and what lies above."""
+    """Opens the target, and the folders above it."""
     api: AirflowApiHook
-    """Airflow's API, asked as the person."""
+    """Airflow's API, called as the user."""
     dag_id: str
     """The DAG that makes the job's checkpoints."""
     region_of: Callable[[str], Region]
-    """Gives the tasks that run again with a stage."""
+    """Returns the tasks that run again with a stage."""

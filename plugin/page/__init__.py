@@ -1,5 +1,5 @@
 """The pages and the REST interface below `/cairn` in Airflow's API server.
 
-Imports hooks, tasks and the checkpoint's views. Loaded by no other process of Airflow. Changes a
-job only by what a person has confirmed.
+Imports hooks, tasks and the checkpoint's views. Loaded by no other process of Airflow. Changes a job only as a user has
+confirmed.
 """

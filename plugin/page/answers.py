@@ -1,4 +1,4 @@
-"""How an answer leaves the app: as HTML to a browser, as JSON to a program, under the same headers."""
+"""Builds the app's answers: HTML for a browser, JSON for a program, with the same headers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views import wording
+from ...checkpoint.views.checkpoint_list import Shown
 from ...storage.errors import CairnError
-from ..interventions.of_savepoints import REQUEST
 from ..interventions.plan import InterventionRefusedError
+from ..interventions.savepoints import REQUEST
 from .declared_jobs import DeclaredJob
 from .problems import problem_of
 
 PREFIX = "/cairn"
-"""Where Airflow mounts the app, below its own base path."""
+"""Path below Airflow's own base path at which Airflow mounts the app."""
 
 API = "/api/v1"
-"""Where the REST interface lies, below the app."""
+"""Path of the REST interface, below the app."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -37,15 +38,16 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer: what is stored by others is shown, so no inline script or style runs, and no proxy keeps it."""
+"""Headers of every answer: pages show foreign data, so no inline script or style runs, and no proxy stores them."""
 
 _FOLDER = Path(__file__).parent
 
 _JOB_IS_THERE = (CairnError, InterventionRefusedError, TimeoutError)
-"""What an intervention raises once its job is found, and the person may change it."""
+"""Errors of an intervention after its job was found and the user's right was checked."""
 
+_UTC = "+00:00"
 _WHOLE_RUN = 24
-"""Characters of a run's id that a table has room for."""
+"""Characters of a run's id that fit into a table."""
 
 
 def _segment(text: object) -> str:
@@ -53,9 +55,9 @@ def _segment(text: object) -> str:
 
 
 def _words(text: str) -> Markup:
-    """Show what stands between back quotes as what a user types or reads elsewhere; all of it is escaped."""
+    """Show text between back quotes as code that a user types or reads elsewhere; escapes everything."""
     parts = text.split("`")
-    if len(parts) % 2 == 0:  # one has no partner: someone else's words
+    if len(parts) % 2 == 0:  # an unmatched back quote: foreign text
         return escape(text)
     return Markup().join(
         Markup("<code>{}</code>").format(part) if n % 2 else escape(part) for n, part in enumerate(parts)
@@ -63,8 +65,21 @@ def _words(text: str) -> Markup:
 
 
 def _run_name(run_id: str) -> str:
-    """Shorten a run's id to the moment in it, as the command does where a line has no room."""
-    return run_id if len(run_id) <= _WHOLE_RUN else run_id.rpartition("__")[2].removesuffix("+00:00")
+    """Shorten a run's id to the moment in it, and UTC to its letter."""
+    if len(run_id) <= _WHOLE_RUN:
+        return run_id
+    moment = run_id.rpartition("__")[2]
+    return f"{moment.removesuffix(_UTC)}Z" if moment.endswith(_UTC) else moment
+
+
+def _sentence(text: str) -> str:
+    """End a foreign text as a sentence; an empty one stays empty."""
+    return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def _spoken(word: str) -> str:
+    """Write one of Flink's words, such as `IN_PROGRESS`, as in a sentence."""
+    return word.lower().replace("_", " ")
 
 
 def _duration(took_ms: int | None) -> str:
@@ -79,8 +94,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(segment=_segment, words=_words, run=run_id_of, run_name=_run_name)
-    found.filters.update(operation=lambda request: request.removeprefix(REQUEST))
+    found.filters.update(
+        segment=_segment, sentence=_sentence, spoken=_spoken, words=_words, run=run_id_of, run_name=_run_name
+    )
+    found.filters.update(shown=Shown.of, operation=lambda request: request.removeprefix(REQUEST))
     found.filters.update(duration=_duration, size=wording.size, moment=wording.moment)
     found.globals.update(how_stopped=wording.how_stopped, restart=wording.restart)
     return found
@@ -90,10 +107,10 @@ _TEMPLATES = _environment()
 
 
 def address(request: Request, job: DeclaredJob, below: str = "") -> str:
-    """Give the address of a job's overview.
+    """Return the address of a job's overview.
 
     Args:
-        request: whose root path says below which address the app answers.
+        request: its root path gives the address below which the app answers.
         job: the job.
         below: the interface, below the app; empty: the pages.
     """
@@ -106,13 +123,13 @@ def _address(request: Request, dag_id: str, job: str, below: str = "") -> str:
 
 
 def html(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Make a page.
+    """Return a page.
 
     Args:
-        request: whose root path says below which address Airflow and the app answer.
-        template: the file's name.
-        status: of the answer.
-        **values: what the template shows.
+        request: its root path gives the address below which Airflow and the app answer.
+        template: the template file's name.
+        status: the answer's status.
+        **values: values for the template.
     """
     base = request.scope.get("root_path", "")
     page = _TEMPLATES.get_template(template).render(base=base, airflow=base.removesuffix(PREFIX), **values)
@@ -120,7 +137,7 @@ def html(request: Request, template: str, *, status: int = 200, **values: Any) -
 
 
 def document(job: DeclaredJob, found: dict[str, Json]) -> JSONResponse:
-    """Answer a program with a document of a job, and say of which.
+    """Return a JSON document about a job, with the job's identity.
 
     Args:
         job: the job.
@@ -130,11 +147,11 @@ def document(job: DeclaredJob, found: dict[str, Json]) -> JSONResponse:
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """Answer a request that failed, as its path and its `Accept` want it.
+    """Answer a failed request in the format that its path and its `Accept` header ask for.
 
     Args:
-        request: what was asked.
-        error: how that failed.
+        request: the request.
+        error: its error.
     """
     problem = problem_of(error)
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
@@ -144,7 +161,7 @@ def failed(request: Request, error: Exception) -> Response:
 
 
 def _job_page(request: Request, error: Exception) -> str | None:
-    """Give the address of the job that a person wanted to do something; None where there is none, or no right to it."""
+    """Return the page of the job for which a user wanted an intervention; None without a job, or without the right."""
     path = request.path_params
     if "kind" not in path or not isinstance(error, _JOB_IS_THERE):
         return None
@@ -152,25 +169,25 @@ def _job_page(request: Request, error: Exception) -> str | None:
 
 
 async def guarded(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Give every answer the headers, and answer also what nothing else answers.
+    """Add the headers to every answer, and answer errors that no other code handles.
 
     Args:
-        request: what is asked.
+        request: the request.
         proceed: the rest of the app.
     """
     try:
         answer = await proceed(request)
-    except Exception as error:  # noqa: BLE001 - what no route foresees is logged by `problem_of`
+    except Exception as error:  # noqa: BLE001 - `problem_of` logs unexpected errors
         answer = failed(request, error)
     answer.headers.update(HEADERS)
     return answer
 
 
 def static(name: str) -> Response | None:
-    """Give a file that pages refer to; None where there is none of that name.
+    """Return a file that pages refer to; None if there is none with this name.
 
     Args:
-        name: of the file, without a folder.
+        name: the file's name, without a folder.
     """
     kinds = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
     path = _FOLDER / "static" / name

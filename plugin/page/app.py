@@ -1,4 +1,4 @@
-"""Makes the app that Airflow mounts below `/cairn`."""
+"""Creates the app that Airflow mounts below `/cairn`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ANSWERED = (
     TemplatedJobError,
     TimeoutError,
 )
-"""What routes raise that `problems` knows."""
+"""Errors of routes that `problems` knows."""
 
 
 def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
-    """Make the app. Each of its routes requires a user, those of style and icon too; no folder is mounted.
+    """Create the app. Each of its routes requires a user, even those of style and icon; no folder is mounted.
 
     Args:
-        server: the API server that it runs in.
+        server: the API server in which the app runs.
         shared: lets equal requests share a read of a store.
     """
     app = FastAPI(title="Cairn", openapi_url=None, docs_url=None, redoc_url=None)
@@ -44,6 +44,6 @@ def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
         app.add_exception_handler(kind, failed)
     jobs = Jobs(server, JobReader(server.open_store, shared or SharedReads()))
     for made in (rest_routes, html_routes, intervention_routes):
-        # As they are: `include_router` makes each route anew, and making one takes most of what the app's start takes.
+        # Share the route objects: `include_router` would create each anew, and that takes most of the app's start.
         app.router.routes.extend(made.router(server, jobs).routes)
     return app

@@ -1,4 +1,4 @@
-"""Which jobs a DAG declares, read off the DAG as Airflow has serialised it; pure."""
+"""The jobs that a DAG declares, read from Airflow's serialised DAG; pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.documents.strict_json import Json
-from ...checkpoint.failures.regions import regions_of
-from ...checkpoint.views.drawn_stages import DrawnStage
+from ...checkpoint.rules.regions import regions_of
+from ...checkpoint.views.drawn_stages import DrawnStage, box_of, specs_of
 from ...hooks.clear_body import TaskRef
 from ...storage.errors import CairnError
 from ...storage.uris import check_storage_uri
@@ -20,7 +20,7 @@ from ...tasks.job_settings import is_rendered_later
 
 @dataclass(frozen=True, slots=True)
 class DeclaredJob:
-    """A job, as the DAG's task says that triggers its checkpoints."""
+    """A job, as declared by the DAG's task that triggers its checkpoints."""
 
     dag_id: str
     task_id: str
@@ -32,41 +32,29 @@ class DeclaredJob:
 
     @property
     def is_templated(self) -> bool:
-        """Whether only a run knows which job it is, or where it lies."""
+        """Whether the job's name or storage is known only in a run."""
         return is_rendered_later(self.storage) or is_rendered_later(self.job)
 
     @property
     def savepoint_target(self) -> str | None:
-        """Where the DAG has the job's savepoints made; the pages open no other place (semantics W10)."""
+        """The DAG's target for the job's savepoints; the pages open no other folder (semantics W10)."""
         target = self.config.get("savepoint_target")
         return target if isinstance(target, str) else None
 
     @property
     def specs(self) -> tuple[StageSpec, ...]:
-        """The stages as the protocol has them, a mapped task as one."""
-        return tuple(StageSpec(each.uid, each.reads, pipelined=each.pipelined) for each in self.stages)
+        """The stages in the protocol's form, a mapped task as one."""
+        return specs_of(self.stages)
 
     def drawn(self, stage: str) -> tuple[DrawnStage, int | None] | None:
-        """Find what the DAG draws for a stage of a checkpoint; None where it no longer has that stage.
-
-        Args:
-            stage: its uid; of an instance of a mapped task with its index.
-
-        Returns:
-            The stage, or the mapped task, and its instance's index.
-        """
-        by_uid = {each.uid: each for each in self.stages}
-        if stage in by_uid:
-            return by_uid[stage], None
-        name, _, index = stage.rpartition("-")
-        found = by_uid.get(name)
-        return (found, int(index)) if found and index.isdecimal() and int(index) < found.instances else None
+        """Return the DAG's drawn stage for a stage of a checkpoint, as `box_of` does; None if the DAG has none."""
+        return box_of(self.stages, stage)
 
     def region(self, stage: str) -> dict[str, tuple[TaskRef, ...]]:
-        """Give the tasks of the stages that run again with one, that one too; empty where the DAG has no such stage.
+        """Return the tasks of the stages that run again with one, including itself; empty if the DAG has no such stage.
 
         Args:
-            stage: its uid; of an instance of a mapped task with its index.
+            stage: its uid; for an instance of a mapped task with the index.
         """
         drawn = self.drawn(stage)
         if drawn is None:
@@ -76,10 +64,10 @@ class DeclaredJob:
 
 
 def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
-    """Give the jobs of a DAG, in the order of the ids of the tasks that trigger them.
+    """Return the jobs of a DAG, in the order of the ids of the tasks that trigger them.
 
     Args:
-        serialized: the DAG as `SerializedDagModel.data` has it.
+        serialized: the DAG, as in `SerializedDagModel.data`.
     """
     dag = serialized["dag"]
     tasks = (task["__var"] for task in dag["tasks"])
@@ -105,9 +93,9 @@ def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> De
 
 
 def spelled(storage: str) -> str:
-    """Spell a storage's URI as all of Cairn does: what is read and done there is remembered under it.
+    """Normalise a storage's URI as everywhere in Cairn, so that all caches use the same key.
 
-    A template, and what a DAG names that is no storage, stay as they are.
+    A template, and a text that is no storage, stay unchanged.
     """
     with suppress(CairnError):
         return check_storage_uri(storage)

@@ -1,9 +1,10 @@
-"""The pages: one address each, made by the server, whole without script."""
+"""The pages: one address each, rendered by the server, complete without script."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,52 +13,107 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ...checkpoint import system_runtime
+from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status
 from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.rows.shown import KEYS, READ_BYTES
-from ...checkpoint.secrets.masking import masked
-from ...checkpoint.views.checkpoint_list import CheckpointRow, JobState
+from ...checkpoint.views.checkpoint_list import CheckpointRow, JobState, Shown
 from ...checkpoint.views.details import CheckpointDetails
+from ...checkpoint.views.drawn_stages import box_of, specs_of
 from ...checkpoint.views.overview import Overview, alarms
 from ...checkpoint.views.servers import ServerRow
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.printable import printable
-from ..drawings.stage_bars import bars_of
 from ..drawings.stage_graph import StageGraph, graph_of, marks_of
+from ..drawings.stage_progress import StageProgress, TaskTry, bars_of, progress_of
 from ..drawings.timeline import timeline
 from ..drawings.trend import durations, new_bytes, sparkline
 from .answers import html, static
-from .checkpoint_history import HistoryFilter, page_of
 from .declared_jobs import DeclaredJob
 from .jobs import READ, JobFilter, Jobs
 from .problems import JobNotKnownError
 from .server import Server
 
+# Selects the checkpoints of a job's history that a page shows; pure.
+
+
+ROWS = 50
+"""Rows on a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFilter:
+    """The reader's filter."""
+
+    status: Shown | None = None
+    """None: every status."""
+    run: str = ""
+    """A part of the run's id; empty: every run."""
+    page: int = 1
+    """Page number from 1; a number beyond the last shows the last page."""
+    whole: bool = False
+    """Whether `run` is the whole id."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Some checkpoints, newest first."""
+
+    rows: tuple[CheckpointRow, ...]
+    number: int
+    pages: int
+    matching: int
+    """Number of checkpoints that match the filter."""
+    known: int
+    """Number of checkpoints that the job remembers."""
+
+
+def page_of(rows: Sequence[CheckpointRow], wanted: HistoryFilter) -> HistoryPage:
+    """Select the rows of a page.
+
+    Args:
+        rows: all checkpoints that the job remembers, newest first.
+        wanted: the filter.
+    """
+    matching = [row for row in rows if wanted.status in (None, row.said) and _is_of(row.run_id, wanted)]
+    pages = max(1, -(-len(matching) // ROWS))
+    number = min(wanted.page, pages)
+    shown = tuple(matching[(number - 1) * ROWS : number * ROWS])
+    return HistoryPage(shown, number, pages, len(matching), len(rows))
+
+
+def _is_of(run_id: str, wanted: HistoryFilter) -> bool:
+    return run_id == wanted.run if wanted.whole else wanted.run.lower() in run_id.lower()
+
+
 Text = Annotated[str, Query(max_length=1_000)]
 Number = Annotated[int, Query(ge=1, le=10_000)]
-OneStatus = Annotated[Status | None, BeforeValidator(lambda chosen: chosen or None)]
-"""A form sends an empty text for all."""
+OneStatus = Annotated[Shown | None, BeforeValidator(lambda chosen: chosen or None)]
+"""A form sends an empty text for "all"."""
 OneState = Annotated[JobState | None, BeforeValidator(lambda chosen: chosen or None)]
 
 
 STAGES = 200
-"""Stages of a checkpoint that a page shows."""
+"""Maximum number of stages on a checkpoint's page."""
+
+STAGES_IN_PROGRESS = 50
+"""Maximum number of stages of a checkpoint in progress in the overview; its own page shows more."""
 
 COLUMNS = 200
-"""Columns of a state that a page shows."""
+"""Maximum number of a state's columns on a page."""
 
 LINES = 10
-"""Runs of the timeline that a page shows at once; a click shows the others of the page."""
+"""Runs of the timeline that a page shows at first; a click shows the rest of the page."""
 
 FILES = 100
 """Files that a page shows, and checks."""
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
-    """Make the routes.
+    """Create the routes.
 
     Args:
-        server: the API server, which says who may read what.
+        server: the API server, which checks users' rights.
         jobs: the jobs.
     """
     made = APIRouter(default_response_class=Response, include_in_schema=False, dependencies=[Depends(server.signed_in)])
@@ -66,16 +122,26 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     now_ms = system_runtime().now_ms
 
     async def overview_page(request: Request, job: DeclaredJob) -> Response:
-        # At once: each waits eight seconds at most, and a proxy not much longer.
+        # Concurrently: each waits up to eight seconds, and a proxy not much longer.
         found, (servers, problem) = await asyncio.gather(jobs.reader.overview(job), servers_of(job))
         now = now_ms()
         said, schedule = alarms(found, job.storage, now), await jobs.schedule(job.dag_id)
+        progress = await progress_in(job, [each.found for each in found.pending])
         shown: dict[str, Any] = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
-        shown |= {"servers": servers, "servers_problem": problem}
+        shown["progress"] = {each.found.row.run_id: progress[each.found.row.id] for each in reversed(found.pending)}
+        shown["bars"] = {run_id: bars_of(of_run) for run_id, of_run in shown["progress"].items()}
+        shown |= {"servers": servers, "servers_problem": problem, "most": STAGES_IN_PROGRESS}
         return html(request, "overview.html", job=job, tab="overview", **shown)
 
+    async def progress_in(job: DeclaredJob, found: Sequence[CheckpointDetails]) -> dict[int, dict[str, StageProgress]]:
+        """Return the progress of each stage of some checkpoints, by the checkpoint's id and the stage's uid."""
+        runs = {each.row.run_id for each in found}
+        tasks = {stage.task_id for stage in job.stages if stage.task_id is not None}
+        tries = await run_in_threadpool(server.tries, job.dag_id, runs, tasks) if runs else ()
+        return {each.row.id: progress_of(each, _by_stage(job, each, tries), now_ms()) for each in found}
+
     async def servers_of(job: DeclaredJob) -> tuple[list[ServerRow], str | None]:
-        """Give the job's Spark servers, or why their record cannot be read: all else is shown then, too."""
+        """Return the job's Spark servers, or why their record cannot be read; the rest of the page is shown anyway."""
         try:
             return await jobs.reader.servers(job), None
         except CairnError as error:
@@ -96,7 +162,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             tab="history",
             page=page,
             wanted=wanted,
-            statuses=list(Status),
+            statuses=list(Shown),
             lines=lines,
             first_lines=LINES,
         )
@@ -104,9 +170,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def jobs_page(
         request: Request, declared: Sequence[DeclaredJob], wanted: JobFilter, dag_id: str | None = None
     ) -> Response:
-        found = await jobs.rows(declared, wanted)
+        now = now_ms()
+        found = await jobs.rows(declared, wanted, now)
         shown: dict[str, Any] = {"found": found, "wanted": wanted, "states": list(JobState), "most": READ}
-        shown |= {"dag_id": dag_id, "now_ms": now_ms(), "sparkline": sparkline}
+        shown |= {"dag_id": dag_id, "now_ms": now, "sparkline": sparkline}
         return html(request, "jobs.html", **shown)
 
     @made.get("/")
@@ -162,12 +229,14 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         found, known = await jobs.reader.checkpoint(job, checkpoint), await jobs.reader.overview(job)
         found = found if edits else found.without_examples()
         latest = known.latest_completed
+        progress = (await progress_in(job, [found]))[found.row.id]
         shown: dict[str, Any] = {
             "found": found,
-            "bars": bars_of(found),
+            "progress": progress,
+            "bars": bars_of(progress),
             "attempts": _attempts(known, found.row),
             "most": STAGES,
-            "graph": _graph(job, found),
+            "graph": _graph(job, found, progress),
             "newest": None if latest is None else latest.id,
         }
         return html(request, "checkpoint.html", job=job, tab="history", **shown)
@@ -196,7 +265,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         found = None if latest is None else await jobs.reader.states(job)
         return html(request, "state.html", job=job, tab="state", found=found, most=COLUMNS)
 
-    # Who may only look sees what a state is, and not what is in it.
+    # A user without the right to edit sees that a state exists, but not its rows.
     @made.get(f"{one}/checkpoints/{{checkpoint}}/rows", dependencies=[Depends(server.may_edit)])
     async def rows(
         request: Request,
@@ -245,15 +314,30 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
 
 def _attempts(known: Overview, row: CheckpointRow) -> list[CheckpointRow]:
-    """Give the attempts of a checkpoint's epoch, as far as the job remembers them, oldest first."""
+    """Return the attempts of a checkpoint's epoch, as far as the job remembers them, oldest first."""
     return [each for each in reversed(known.listing.checkpoints) if each.run_id == row.run_id]
 
 
-def _graph(job: DeclaredJob, found: CheckpointDetails) -> StageGraph | None:
-    """Draw the stages as the DAG declares them now, and how far each is in a checkpoint."""
+def _by_stage(job: DeclaredJob, found: CheckpointDetails, tries: Sequence[TaskTry]) -> dict[str, list[TaskTry]]:
+    """Group the task tries by the checkpoint's stages."""
+    of_task: dict[tuple[str, str, int], list[TaskTry]] = {}
+    for each in tries:
+        of_task.setdefault((each.run_id, each.task_id, each.map_index), []).append(each)
+    by_stage = {}
+    for stage in found.stages:
+        drawn = job.drawn(stage.stage)
+        if drawn is not None and drawn[0].task_id is not None:
+            index = -1 if drawn[1] is None else drawn[1]
+            by_stage[stage.stage] = of_task.get((found.row.run_id, drawn[0].task_id, index), [])
+    return by_stage
+
+
+def _graph(job: DeclaredJob, found: CheckpointDetails, progress: Mapping[str, StageProgress]) -> StageGraph | None:
+    """Draw the stages as of the checkpoint's trigger, else as the DAG declares them now."""
+    stages = found.drawn or job.stages
 
     def drawn(stage: str) -> str | None:
-        of = job.drawn(stage)
+        of = box_of(stages, stage)
         return None if of is None else of[0].uid
 
-    return graph_of(job.specs, marks_of(found, drawn))
+    return graph_of(specs_of(stages), marks_of(progress, drawn))

@@ -1,33 +1,94 @@
-"""The pages on which a person has a job do something, how far that is, and the same for programs."""
+"""The pages on which a user intervenes in a job and follows the progress, and the same for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from itsdangerous import BadSignature, URLSafeTimedSerializer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.errors import NoSavepointError
-from ..interventions import acts, of_last_run
+from ..interventions import acts, last_run
 from ..interventions.acts import Wanted
-from ..interventions.of_runs import run_of
-from ..interventions.of_savepoints import REQUEST
-from ..interventions.plan import Kind, Means, Plan, RunKind, begins, changed
+from ..interventions.plan import InterventionRefusedError, Kind, Means, Plan, RunKind, begins, changed
+from ..interventions.runs import run_of
+from ..interventions.savepoints import REQUEST
 from .answers import API, address, document, html
-from .confirmations import Confirmations, check_origin
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
 from .operations import Copies, Operation, RunOperation, look
+from .problems import ForeignRequestError
 from .server import Server
 
+# Checks that a changing request comes from the page itself or from a program, with the sender's agreement.
+#
+# Airflow's cookie is `SameSite=Lax` and there is no token besides it, so the cookie alone proves nothing: another
+# site's form on the same host sends it too. A browser gives a request's origin in `Sec-Fetch-Site` or `Origin`, which
+# no site can forge. In addition, the page's form carries a text that only this deployment can have signed, for this
+# user, this job, this act, and for a quarter of an hour. A program sends a bearer token, which no browser adds by
+# itself.
+
+
+VALID_S = 900
+"""Seconds after the page was made during which a confirmation is accepted."""
+
+
+def check_origin(request: Request) -> None:
+    """Check that a changing request was sent by a page of Cairn, or by a program.
+
+    Raises:
+        ForeignRequestError: the request may be another site's.
+    """
+    headers = request.headers
+    if headers.get("authorization", "").lower().startswith("bearer "):
+        return
+    site, origin = headers.get("sec-fetch-site"), urlsplit(headers.get("origin", "")).netloc
+    # Over plain HTTP a browser does not send `Sec-Fetch-Site`, but it sends the origin.
+    if site != "same-origin" if site is not None else not origin or origin != headers.get("host"):
+        raise ForeignRequestError
+
+
+class Confirmations:
+    """Signed texts that prove that a user has seen what they confirm.
+
+    Args:
+        secret: the deployment's secret; the same in all processes of its API server.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._signer = URLSafeTimedSerializer(secret, salt="airflow-cairn-confirmation")
+
+    def sign(self, facts: list[str]) -> str:
+        """Return the signed text for a form.
+
+        Args:
+            facts: the user, and the confirmed plan.
+        """
+        return str(self._signer.dumps(facts))
+
+    def check(self, text: str, facts: list[str]) -> None:
+        """Check a text that a form has sent.
+
+        Raises:
+            InterventionRefusedError: the text is invalid, too old, or for other facts: perhaps the job has changed.
+        """
+        try:
+            found = self._signer.loads(text, max_age=VALID_S)
+        except BadSignature as error:  # includes expired signatures
+            raise InterventionRefusedError("This page is too old to be confirmed. Look again.") from error
+        if found != facts:
+            raise changed()
+
+
 MAX_FORM = 16 * 1024
-"""Bytes of a form."""
+"""Maximum number of bytes of a form."""
 
 OPERATION = r"^[A-Za-z0-9-]{1,64}$"
 """An operation's id."""
@@ -39,28 +100,28 @@ OperationId = Annotated[str, Path(pattern=OPERATION)]
 
 
 class Agreed(BaseModel):
-    """What a program wants done."""
+    """The request of a program."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     checkpoint: Annotated[int | None, Field(ge=1, le=10**10)] = None
     stage: Annotated[str, Field(max_length=1_000)] = ""
     drain: bool = False
-    """Of a stop: make a last run first, in which the stages emit what they hold back."""
+    """For a stop: make a last run first, in which the stages emit what they hold back."""
     agreed: str = Field(max_length=64)
-    """As the plan has it."""
+    """The digest of the plan."""
     operation: Annotated[str | None, Field(pattern=OPERATION)] = None
-    """The id of the operation that this begins: sent again, it begins no other. None: a new one."""
+    """The id of the new operation; a repeated request with it starts no other. None: a generated id."""
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
-    """Make the routes.
+    """Create the routes.
 
-    What is done requires the right to edit the DAG's runs, and so does what says what would be done. How far an
-    operation is may be seen by all who may read them.
+    Executing an intervention and planning one require the right to edit the DAG's runs. All users who may read the runs
+    may see an operation's progress.
 
     Args:
-        server: the API server, which says who may do what, and keeps the audit log.
+        server: the API server, which checks users' rights and keeps the audit log.
         jobs: the jobs.
     """
     made = APIRouter(dependencies=[Depends(server.signed_in)])
@@ -88,10 +149,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         operation: str,
         agrees: Callable[[Plan], None],
     ) -> Plan | None:
-        """Plan again, see that it is what was agreed to, write the audit log, and do it.
+        """Plan again, check that the plan is the agreed one, write the audit log, and execute it.
 
         Returns:
-            What was done; None where the operation has begun already.
+            The executed plan; None if the operation has begun already.
         """
         means = means_of(request, job)
 
@@ -101,14 +162,14 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             return coordinator.head().savepoint_by_request(f"{REQUEST}{operation}") is not None
 
         def act(coordinator: Coordinator) -> Plan | None:
-            # A form that is sent twice, or a request whose answer was lost.
+            # The form was sent twice, or the answer to the request was lost.
             if operation and has_begun(coordinator):
                 return None
             planned = acts.plan(coordinator, wanted, means)
             agrees(planned)
             about: dict[str, Any] = {"job": job.job, "storage": job.storage}
             about |= {"checkpoint": wanted.checkpoint, "stage": wanted.stage, "drain": wanted.drain}
-            # Before it is done: what is in the log was wanted, and what is in the head was done.
+            # Log before the execution: the log holds what was requested, the head what was done.
             server.log(user, job.dag_id, f"cairn.{wanted.kind}", {**about, "effects": planned.effects})
             acts.perform(coordinator, planned, server.name_of(user), operation, means)
             return planned
@@ -135,19 +196,19 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             return RunOperation(operation, run_id, state, row)
         if known.waits_for_last_run:
             api = server.api(request)
-            problem = await run_in_threadpool(of_last_run.missing, known.entry, api, job.dag_id)
+            problem = await run_in_threadpool(last_run.missing, known.entry, api, job.dag_id)
         else:
             problem = None if known.entry.ended else copies.problem(job, operation)
         return replace(known, problem=problem)
 
     async def go_on(request: Request, job: DeclaredJob, operation: str) -> None:
-        """Go on with an operation that has begun, where what began it has ended; twice does no harm."""
+        """Continue an operation whose first process has ended; continuing twice does no harm."""
         check_origin(request)
         means = means_of(request, job)
 
         def act(coordinator: Coordinator) -> Operation:
             known = look(coordinator, operation)
-            of_last_run.go_on(coordinator, known.entry, means)
+            last_run.go_on(coordinator, known.entry, means)
             return known
 
         if (await jobs.reader.do(job, act)).ready:
@@ -260,7 +321,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
 
 def _ends(kind: Kind, checkpoint: int | None, operation: str) -> str:
-    """Give the page, below the job's, that shows what became of an intervention."""
+    """Return the page, relative to the job's, that shows the result of an intervention."""
     if kind is RunKind.CHECKPOINT:
         return f"/history?run={run_of(operation)}"
     if kind is RunKind.CLEAR:

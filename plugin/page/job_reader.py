@@ -1,4 +1,4 @@
-"""Reads the jobs of all storages for all readers: one coordinator a job, and one look for all who ask at once."""
+"""Reads the jobs of all storages for all readers: one coordinator a job, and one look for concurrent requests."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from ...checkpoint import Coordinator, system_runtime
-from ...checkpoint.decisions.ownership import check_owner
 from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.documents.head import Head
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.health.of_one_job import ExaminedJob, examine_job
+from ...checkpoint.rows.apart import first_rows
 from ...checkpoint.rows.reading import RowsKind
-from ...checkpoint.rows.shown import FirstRows, first_rows
+from ...checkpoint.rows.shown import FirstRows
+from ...checkpoint.rules.ownership import check_owner
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
 from ...checkpoint.views.checkpoint_list import JobRow
 from ...checkpoint.views.details import CheckpointDetails, details
-from ...checkpoint.views.file_list import FilePage, files
 from ...checkpoint.views.overview import Overview, overview
 from ...checkpoint.views.servers import ServerRow, servers
-from ...checkpoint.views.state_list import CheckpointStates, states
+from ...checkpoint.views.state_list import CheckpointStates, FilePage, checkpoint_files, states
 from ...storage.port import ObjectStore
 from ...tasks import metrics
-from ...tasks.deployment import deployment
+from ...tasks.dag_runs import deployment
 from .declared_jobs import DeclaredJob
 from .operations import Operation, look
 from .problems import NotYetDoneError, RowsNotShownError
@@ -37,16 +37,16 @@ from .shared_reads import SharedReads
 V = TypeVar("V")
 
 JOBS = 256
-"""Jobs that stay open."""
+"""Maximum number of jobs that stay open."""
 
 REOPENED_S = 300.0
-"""How long one stays open: credentials that were changed in the connection are used after that."""
+"""Seconds for which a job stays open: changed credentials of its connection are used after that."""
 
 EXAMINED_S = 60.0
-"""How long what an examination has found is shown: it looks at every file, and an open page asks every few seconds."""
+"""Seconds for which an examination's result is shown: it reads every file, and an open page asks every few seconds."""
 
 SUBTASKS = 20
-"""Subtasks of each stage that a checkpoint's page shows, the largest."""
+"""Number of subtasks of each stage on a checkpoint's page, the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class _OpenJob:
         self.coordinator = coordinator
         self.opened_at = opened_at
         self.lock = Lock()
-        """A coordinator remembers what it has read last, so only one thread uses it at a time."""
+        """A coordinator caches its last read, so only one thread may use it at a time."""
 
 
 class JobReader:
-    """What the page reads of jobs, and does to them, each through the DAG that owns the job (semantics W8).
+    """The page's reads and changes of jobs, each on behalf of the DAG that owns the job (semantics W8).
 
-    A user's rights are asked for the DAG in the address, and any DAG may declare any job. So the owner is compared
-    whenever a job is looked at or changed.
+    Airflow checks a user's rights for the DAG in the address, and any DAG may declare any job. So the owner is compared
+    whenever a job is read or changed.
 
     Args:
-        open_store: opens a storage by a connection.
+        open_store: opens a storage with a connection.
         shared: lets equal requests share a read.
-        now: seconds that only grow.
+        now: monotonic clock, seconds.
     """
 
     def __init__(
@@ -88,20 +88,20 @@ class JobReader:
         self._jobs: OrderedDict[tuple[str, str | None, str], _OpenJob] = OrderedDict()
 
     async def overview(self, job: DeclaredJob) -> Overview:
-        """Give a job at a glance.
+        """Return a job's overview.
 
         Raises:
             CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
         return await self._look(job, "overview", overview, checkpoint_list.pulse)
 
     async def row(self, job: DeclaredJob) -> JobRow:
-        """Give a job in a row, by one request.
+        """Return a job's row, with one request.
 
         Raises:
             CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
         key = (job.storage, job.aws_conn_id, job.job)
 
@@ -115,107 +115,107 @@ class JobReader:
         return await self._shared.get(job.storage, (job.dag_id, key, "row"), read)
 
     async def checkpoint(self, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
-        """Give one checkpoint by stage and subtask.
+        """Return one checkpoint by stage and subtask.
 
         Raises:
-            NoCheckpointError: the head does not know that id.
+            NoCheckpointError: the head does not know this id.
             CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
         look = partial(details, checkpoint=checkpoint, subtasks=SUBTASKS)
         return await self._look(job, checkpoint, look, partial(checkpoint_list.pulse, checkpoint=checkpoint))
 
     async def states(self, job: DeclaredJob, checkpoint: int | None = None) -> CheckpointStates:
-        """Give what a retained checkpoint holds, the newest by default.
+        """Return the states of a retained checkpoint, the newest by default.
 
         Raises:
-            NoCheckpointError: it is not retained, or none has completed.
+            NoCheckpointError: the checkpoint is not retained, or none has completed.
             CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
         look = partial(states, checkpoint=checkpoint)
         return await self._look(job, ("states", checkpoint), look, _revision)
 
     async def rows(self, job: DeclaredJob, checkpoint: int, stage: str, name: str, kind: RowsKind) -> FirstRows:
-        """Give the first rows of a state or a table of a retained checkpoint.
+        """Return the first rows of a state or a table of a retained checkpoint.
 
         Raises:
             RowsNotShownError: pyarrow is not installed, or only Spark can merge the state.
-            NoCheckpointError: it is not retained, or holds no such state or table.
+            NoCheckpointError: the checkpoint is not retained, or holds no such state or table.
             CairnError: the storage, the job's head or a file of the state cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
         look = partial(_rows, checkpoint=checkpoint, stage=stage, name=name, kind=kind)
         return await self._look(job, ("rows", checkpoint, stage, name, kind), look, _revision, apart=True)
 
     async def files(self, job: DeclaredJob, checkpoint: int, stage: str | None, first: int, limit: int) -> FilePage:
-        """Give some files of a retained checkpoint, each checked.
+        """Return some files of a retained checkpoint, each checked.
 
         Raises:
-            NoCheckpointError: it is not retained.
+            NoCheckpointError: the checkpoint is not retained.
             CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
-        look = partial(files, checkpoint=checkpoint, stage=stage, first=first, limit=limit)
-        # A file may be damaged without any change of the head: each look is a new one.
+        look = partial(checkpoint_files, checkpoint=checkpoint, stage=stage, first=first, limit=limit)
+        # A file may be damaged without a change of the head: never reuse an earlier look.
         return await self._look(job, ("files", checkpoint, stage, first, limit), look, lambda _: object())
 
     async def savepoints(self, job: DeclaredJob) -> tuple[SavepointEntry, ...]:
-        """Give the savepoints that a job remembers, newest first.
+        """Return the savepoints that a job remembers, newest first.
 
         Raises:
             CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
         return await self._look(job, "savepoints", _savepoints, _revision)
 
     async def servers(self, job: DeclaredJob) -> list[ServerRow]:
-        """Give the Spark servers that the job's stages share, oldest first.
+        """Return the Spark servers that the job's stages share, oldest first.
 
         Raises:
             CairnError: the storage or the record of servers cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
-        # A server renews its lease without a change of the head: each look is a new one.
+        # A server renews its lease without a change of the head: never reuse an earlier look.
         return await self._look(job, "servers", _servers, lambda _: object(), apart=True)
 
     async def examined(self, job: DeclaredJob) -> ExaminedJob:
-        """Give what is wrong with a job and its storage, as of the last minute.
+        """Return the problems of a job and its storage, as of the last minute.
 
         Raises:
             NoCheckpointError: the storage has no such job.
             CairnError: the storage cannot be opened.
-            TimeoutError: the examination has not ended in time; it goes on for who asks next.
+            TimeoutError: the examination has not ended in time; it goes on for the next request.
         """
         return await self._look(job, "examined", _examined, lambda _: int(self._now() // EXAMINED_S), apart=True)
 
     async def operation(self, job: DeclaredJob, operation: str) -> Operation:
-        """Give a savepoint that a person asked for from a page.
+        """Return a savepoint that a user requested on a page.
 
         Raises:
             NoSavepointError: the job does not remember it.
             CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store has not answered in time.
+            TimeoutError: the store did not answer in time.
         """
         return await self._look(job, ("operation", operation), partial(look, operation=operation), _revision)
 
     def folders(self, job: DeclaredJob) -> OpenFolder:
-        """Give what opens the folders of a job's savepoints, by the job's connection."""
+        """Return the function that opens the folders of a job's savepoints, with the job's connection."""
         return lambda uri: self._open_store(uri, job.aws_conn_id)
 
     async def do(
         self, job: DeclaredJob, act: Callable[[Coordinator], V], then: Callable[[V], None] = lambda _done: None
     ) -> V:
-        """Let one who asks look at a job or change it, with what the store says now.
+        """Run a function that reads or changes a job, with the store's present contents.
 
         Args:
             job: the job.
-            act: what is done; others who look at the job wait meanwhile.
-            then: what is done after it, also where the one who asks has stopped waiting; no other waits for that.
+            act: the function; other readers of the job wait until it ends.
+            then: called afterwards, even if the caller has stopped waiting; no other reader waits for it.
 
         Raises:
-            CairnError: of the act.
-            NotYetDoneError: the store, or what else the act asks, has not answered in time; the act goes on.
+            CairnError: the error of `act`.
+            NotYetDoneError: the store, or another service that `act` calls, has not answered in time; `act` goes on.
         """
         key = (job.storage, job.aws_conn_id, job.job)
 
@@ -239,21 +239,21 @@ class JobReader:
         *,
         apart: bool = False,
     ) -> V:
-        """Look at a job, unless what was seen before still holds.
+        """Look at a job, unless the last look is still valid.
 
         Args:
             job: the job.
             what: the look's name.
-            look: gives what is seen.
-            pulse: gives what changes when a look would see something else.
-            apart: look by a coordinator of its own, so that no other look waits for this one.
+            look: reads the job.
+            pulse: returns a value that changes whenever the look's result would.
+            apart: use a coordinator only for this look, so that no other look waits for it.
         """
         key = (job.storage, job.aws_conn_id, job.job)
 
         def read(before: _Seen[V] | None) -> _Seen[V]:
             opened = self._open(key)
             with opened.lock:
-                # The pulse first: what changes between the two is seen by the next look.
+                # The pulse first: the next look sees changes between the two.
                 beats = pulse(opened.coordinator)
                 if before is not None and before.pulse == beats:
                     return before

@@ -1,6 +1,6 @@
-"""The jobs that DAGs declare: the one that a path names, and a row for each of many.
+"""The jobs that DAGs declare: the one in a path, and a row for each of many.
 
-A row costs one request, the job's head. Rows are read side by side, and a store that does not answer holds up no other.
+A row costs one request, the job's head. Rows are read concurrently, and a store that does not answer delays no other.
 """
 
 from __future__ import annotations
@@ -22,53 +22,74 @@ from .problems import JobNotKnownError, Problem, TemplatedJobError, problem_of
 from .server import Schedule, Server
 
 READ = 250
-"""Jobs that are looked at for one page."""
+"""Maximum number of jobs read for one page."""
 
+LATE_MS = 300_000
+"""A job is late if it is further behind than this, and than twice the usual duration of its checkpoints."""
+
+_NEED_A_PERSON = (JobState.BROKEN, JobState.FAILED)
 _URGENCY: dict[JobState | None, int] = {state: number for number, state in enumerate(JobState)}
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What a reader wants to see."""
+    """The reader's filter."""
 
     state: JobState | None = None
-    """None: all."""
+    """None: every state."""
     text: str = ""
-    """A part of the job's name, of its DAG's id or of its storage; empty: all."""
+    """A part of the job's name, of its DAG's id or of its storage; empty: every job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """One job."""
+    """One job in the list."""
 
     declared: DeclaredJob
     row: JobRow | None = None
-    """None where `problem` says why, and for a job that only a run knows."""
+    """None if `problem` says why, or if the job is known only in a run."""
     problem: Problem | None = None
     schedule: Schedule | None = None
 
     @property
     def state(self) -> JobState | None:
-        """How the job is; None where only a run knows it."""
+        """The job's state; None if the job is known only in a run."""
         if self.problem is not None:
             return JobState.BROKEN
-        return None if self.row is None else self.row.state
+        if self.row is None:
+            return None
+        # The head hears of a pause by a task alone, and of a DAG that was paused between two runs none looks.
+        paused = self.schedule is not None and self.schedule.paused
+        return JobState.PAUSED if paused and self.row.state in (JobState.IDLE, JobState.NEW) else self.row.state
 
     @property
     def due_at_ms(self) -> int | None:
-        """Since when the oldest input waits that no checkpoint holds; None: none waits, or it is not known."""
+        """Since when the oldest input that no checkpoint holds has waited; None: none waits, or unknown."""
         asked = None if self.row is None else self.row.due_at_ms
-        # Airflow goes on naming the next run of a DAG that is paused, which does not begin.
+        # Airflow still gives a next run for a paused DAG, but that run does not begin.
         further = self.schedule.next_run_at_ms if self.schedule is not None and not self.schedule.paused else None
         return min((each for each in (asked, further) if each is not None), default=None)
 
+    def behind_ms(self, now_ms: int) -> int | None:
+        """Return how long that input has waited at a given time; None: none waits, or it is unknown."""
+        return None if self.due_at_ms is None or self.due_at_ms > now_ms else now_ms - self.due_at_ms
+
+    def is_late(self, now_ms: int) -> bool:
+        """Return whether that is longer than a run needs."""
+        usual_ms = (self.row.usual_ms if self.row is not None else None) or 0
+        return (self.behind_ms(now_ms) or 0) > max(LATE_MS, 2 * usual_ms)
+
+    def urgency(self, now_ms: int) -> tuple[int, int, str, str]:
+        """Return the sort key by urgency: first jobs that need a user, then late ones, then the rest; each by state."""
+        group = 0 if self.state in _NEED_A_PERSON else 1 if self.is_late(now_ms) else 2
+        return group, _URGENCY.get(self.state, len(_URGENCY)), self.declared.job, self.declared.dag_id
+
     def as_json(self, now_ms: int) -> dict[str, Json]:
-        """Give it as plain JSON values.
+        """Return the job as plain JSON values.
 
         Args:
             now_ms: the time, milliseconds since 1970 UTC.
         """
-        behind = None if self.due_at_ms is None or self.due_at_ms > now_ms else now_ms - self.due_at_ms
         return {
             "dag_id": self.declared.dag_id,
             "task_id": self.declared.task_id,
@@ -78,7 +99,8 @@ class ListedJob:
             "state": self.state,
             "problem": asdict(self.problem) if self.problem else None,
             "schedule": asdict(self.schedule) if self.schedule else None,
-            "behind_ms": behind,
+            "behind_ms": self.behind_ms(now_ms),
+            "late": self.is_late(now_ms),
         }
 
 
@@ -88,9 +110,9 @@ class JobList:
 
     jobs: tuple[ListedJob, ...]
     known: int
-    """Jobs that the reader may see."""
+    """Number of jobs that the reader may see."""
     named: int
-    """Those whose names the filter lets through; of these `READ` are looked at."""
+    """Number of jobs whose names match the filter; `READ` of them are read."""
 
 
 class Jobs:
@@ -106,10 +128,10 @@ class Jobs:
         self.reader = reader
 
     def of_dag(self, dag_id: str) -> tuple[DeclaredJob, ...]:
-        """Give the jobs of a DAG; one whose name or storage is a template as the newest run has rendered it, if any.
+        """Return the jobs of a DAG; templated names and storages as the newest run has rendered them, if any.
 
         Raises:
-            JobNotKnownError: there is no such DAG.
+            JobNotKnownError: the DAG does not exist.
         """
         dag = self._server.dag(dag_id)
         if dag is None:
@@ -117,19 +139,20 @@ class Jobs:
         return tuple(self._rendered(job) for job in declared_jobs(dag))
 
     def of_user(self, user: Any) -> list[DeclaredJob]:
-        """Give the jobs of all DAGs whose runs a user may read, as they are declared."""
+        """Return the jobs of all DAGs whose runs a user may read, as declared."""
         return [job for dag in self._server.dags_of(user) for job in declared_jobs(dag)]
 
     async def schedule(self, dag_id: str) -> Schedule | None:
-        """Say when the next run of a DAG begins; None where there is no such DAG."""
+        """Return when the next run of a DAG begins; None if there is no such DAG."""
         return (await run_in_threadpool(self._server.schedules, [dag_id])).get(dag_id)
 
-    async def rows(self, declared: Sequence[DeclaredJob], wanted: JobFilter) -> JobList:
-        """Give some jobs in a row each.
+    async def rows(self, declared: Sequence[DeclaredJob], wanted: JobFilter, now_ms: int) -> JobList:
+        """Return a row for each of some jobs.
 
         Args:
-            declared: those that the reader may see.
-            wanted: which of them.
+            declared: the jobs that the reader may see.
+            wanted: the filter.
+            now_ms: the time, milliseconds since 1970 UTC.
         """
         text = wanted.text.lower()
         named = [job for job in declared if any(text in each.lower() for each in (job.job, job.dag_id, job.storage))]
@@ -137,19 +160,19 @@ class Jobs:
         schedules = await run_in_threadpool(self._server.schedules, {job.dag_id for job in read})
         found = await asyncio.gather(*(self._row(job, schedules.get(job.dag_id)) for job in read))
         shown = [each for each in found if wanted.state in (None, each.state)]
-        shown.sort(key=lambda each: (_URGENCY.get(each.state, len(_URGENCY)), each.declared.job, each.declared.dag_id))
+        shown.sort(key=lambda each: each.urgency(now_ms))
         return JobList(tuple(shown), len(declared), len(named))
 
     def find(self, dag_id: str, job: str) -> DeclaredJob:
-        """Give one job of a DAG.
+        """Return one job of a DAG.
 
         Args:
-            dag_id: of the DAG.
+            dag_id: the DAG's id.
             job: its name, or the id of the task that triggers its checkpoints.
 
         Raises:
-            JobNotKnownError: there is no such DAG, or it declares no such job.
-            TemplatedJobError: only a run knows which job it is.
+            JobNotKnownError: the DAG does not exist, or does not declare the job.
+            TemplatedJobError: the job is known only in a run.
         """
         known = self.of_dag(dag_id)
         found = next((each for each in known if job in (each.job, each.task_id)), None)
@@ -165,7 +188,7 @@ class Jobs:
     def _rendered(self, job: DeclaredJob) -> DeclaredJob:
         if not job.is_templated:
             return job
-        # Airflow passes over the task that triggers where the first stage does it; all tasks of a job render the same.
+        # If the first stage triggers, Airflow passes over the trigger task; all tasks of a job render the same values.
         tasks = {job.task_id, *(stage.task_id for stage in job.stages if stage.task_id is not None)}
         found = self._server.rendered(job.dag_id, tasks)
         if found is None:

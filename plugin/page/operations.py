@@ -1,10 +1,10 @@
-"""Savepoints and runs on their way, as operations with an id to poll, which any API server process answers.
+"""Savepoints and runs in progress, as operations with an id that any API server process can poll.
 
-Airflow knows a run that was asked for, and the head knows a savepoint, so nothing is lost with a process. What is left
-to do for a savepoint is to copy files. The process in which a person confirmed does that at once, on a thread of its
-own. If it ends half-way, or the savepoint first waits for an epoch, the task that ends the epoch goes on (`sensors`),
-or a process that a person tells to. They may do so at the same time, because all write the same bytes under the same
-names. To ask how far an operation is changes nothing.
+Airflow knows a requested run, and the head knows a savepoint, so no process holds state that could be lost. The rest of
+a savepoint's work is to copy files. The process in which a user confirmed does that at once, on a thread of its own. If
+it dies half-way, or the savepoint first waits for an epoch, the task that ends the epoch continues (`sensors`), or a
+process in which a user asks for it. Several may do so at the same time, because all write the same bytes under the same
+names. Polling an operation changes nothing.
 """
 
 from __future__ import annotations
@@ -20,41 +20,40 @@ from ...checkpoint.documents.entries import InterventionKind, SavepointEntry
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import NoSavepointError
+from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status
-from ...checkpoint.secrets.masking import masked
-from ...checkpoint.views.checkpoint_list import CheckpointRow
-from ...checkpoint.views.savepoint_list import savepoint_json
+from ...checkpoint.views.checkpoint_list import CheckpointRow, savepoint_json
 from ...storage.errors import CairnError
 from ...storage.port import ObjectStore
 from ...storage.printable import printable
 from ...tasks import metrics
-from ..interventions.of_savepoints import REQUEST
 from ..interventions.plan import RunKind
+from ..interventions.savepoints import REQUEST
 from .declared_jobs import DeclaredJob
 
 log = logging.getLogger("airflow_cairn")
 
 AT_ONCE = 2
-"""Savepoints whose files one process copies at the same time; others wait for a place."""
+"""Number of savepoints whose files one process copies at the same time; others wait."""
 
 KEPT = 256
-"""Operations that a process remembers its own part of."""
+"""Number of operations of which a process remembers its own part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A savepoint that a person asked for from a page."""
+    """A savepoint that a user requested on a page."""
 
     id: str
     entry: SavepointEntry
     waits_for: str | None
-    """What it waits for; None where only the copying is left, or it has ended."""
+    """The object of its wait; None if only copying is left, or it has ended."""
     problem: str | None = None
-    """Why it does not go on by itself, as far as this process knows; None: nothing is wrong."""
+    """Why it does not continue by itself, as far as this process knows; None: nothing is wrong."""
 
     @property
     def kind(self) -> InterventionKind:
-        """What was asked for."""
+        """The kind of the intervention."""
         return InterventionKind.STOP if self.entry.stops else InterventionKind.SAVEPOINT
 
     @property
@@ -64,11 +63,11 @@ class Operation:
 
     @property
     def ready(self) -> bool:
-        """Whether its files are to be copied now."""
+        """Whether its files can be copied now."""
         return not self.entry.ended and self.waits_for is None
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values."""
+        """Return it as plain JSON values."""
         entry, failed = self.entry, self.entry.status is Status.FAILED
         return {
             "operation": self.id,
@@ -86,17 +85,17 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class RunOperation:
-    """A DAG run that a person asked for from a page, and its checkpoint."""
+    """A DAG run that a user requested on a page, and its checkpoint."""
 
     id: str
     run_id: str
     state: str | None
-    """Airflow's; None where it has no such run."""
+    """Airflow's state of the run; None if Airflow has no such run."""
     row: CheckpointRow | None
     """The newest attempt of its epoch, as far as the job remembers it."""
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values."""
+        """Return it as plain JSON values."""
         completed = self.row is not None and self.row.status is Status.COMPLETED
         over = completed or self.state in ("success", "failed")
         reason, detail = (self.row.reason, self.row.detail) if self.row is not None else (None, None)
@@ -113,7 +112,7 @@ class RunOperation:
 
 
 def look(coordinator: Coordinator, operation: str) -> Operation:
-    """Find an operation in a job's head.
+    """Return an operation from a job's head.
 
     Raises:
         NoSavepointError: the job does not remember it.
@@ -131,17 +130,17 @@ def look(coordinator: Coordinator, operation: str) -> Operation:
 
 @dataclass(slots=True)
 class _Copy:
-    """What one process has done for one savepoint."""
+    """The work of one process for one savepoint."""
 
     running: bool = False
     problem: str | None = None
 
 
 class Copies:
-    """Copies the files of savepoints, on threads that no request waits for, and that keep no process from ending.
+    """Copies the files of savepoints, on daemon threads that no request waits for.
 
     Args:
-        open_store: opens a storage by a connection.
+        open_store: opens a storage with a connection.
     """
 
     def __init__(self, open_store: Callable[[str, str | None], ObjectStore]) -> None:
@@ -151,10 +150,10 @@ class Copies:
         self._copies: OrderedDict[tuple[DeclaredKey, str], _Copy] = OrderedDict()
 
     def go_on(self, job: DeclaredJob, operation: str) -> Thread | None:
-        """Copy what is left, unless this process does so already.
+        """Copy the remaining files, unless this process does so already.
 
         Returns:
-            The thread that does it; None where none was started.
+            The thread; None if none was started.
         """
         with self._lock:
             copy = self._copies.setdefault((_key(job), operation), _Copy())
@@ -169,7 +168,7 @@ class Copies:
         return thread
 
     def problem(self, job: DeclaredJob, operation: str) -> str | None:
-        """Say why this process could not go on with an operation; None where nothing went wrong here."""
+        """Return why this process could not continue an operation; None if it had no error."""
         with self._lock:
             copy = self._copies.get((_key(job), operation))
         return None if copy is None else copy.problem

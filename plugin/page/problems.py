@@ -1,4 +1,4 @@
-"""What is answered where there is nothing to show: a status, a title, what happened, and what to do next."""
+"""The answer to a request that failed: a status, a title, what happened, and what to do next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ...checkpoint.errors import JobOwnedError
-from ...checkpoint.secrets.masking import masked
+from ...checkpoint.masking import masked
 from ...hooks.airflow_api import AirflowApiError, AirflowApiRefusedError
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.printable import printable
@@ -20,7 +20,7 @@ log = logging.getLogger("airflow_cairn")
 
 
 class JobNotKnownError(Exception):
-    """A path names a DAG or a job that there is none of."""
+    """The DAG or the job in a path does not exist."""
 
 
 class TemplatedJobError(Exception):
@@ -28,20 +28,20 @@ class TemplatedJobError(Exception):
 
 
 class RowsNotShownError(Exception):
-    """The rows of a state cannot be read in this process; the text says why, and what to do."""
+    """This process cannot read the rows of a state; the message says why, and what to do."""
 
 
 class ForeignRequestError(Exception):
-    """A request that would change something was not sent by a page of ours."""
+    """A changing request was not sent by a page of Cairn."""
 
 
 class NotYetDoneError(TimeoutError):
-    """What a person asked for has not ended in time, and goes on."""
+    """An intervention has not ended in time, and goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why there is nothing to show."""
+    """An error as the reader sees it."""
 
     status: int
     title: str
@@ -93,10 +93,10 @@ _OF_KIND = {
 
 
 def problem_of(error: Exception) -> Problem:
-    """Say what an error means to a reader; what is no such error is logged, and is not shown.
+    """Return an error as the reader sees it; an unexpected error is logged and not shown.
 
     Args:
-        error: as a route raised it.
+        error: the error of a route.
     """
     match error:
         case HTTPException():

@@ -1,4 +1,4 @@
-"""The REST interface: the documents of `cairn … --json`, by DAG and job. Reads only."""
+"""The REST interface: the documents of `cairn … --json`, by DAG and job. Read-only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from starlette.responses import JSONResponse
 from ...checkpoint import system_runtime
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.rows.reading import RowsKind
-from ...checkpoint.views.checkpoint_list import JobState
-from ...checkpoint.views.savepoint_list import savepoint_json
+from ...checkpoint.views.checkpoint_list import JobState, savepoint_json
 from .answers import API, document
 from .declared_jobs import DeclaredJob
 from .jobs import READ, JobFilter, Jobs
@@ -28,10 +27,10 @@ Required = Annotated[str, Query(max_length=1_000)]
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
-    """Make the routes.
+    """Create the routes.
 
     Args:
-        server: the API server, which says who may read what.
+        server: the API server, which checks users' rights.
         jobs: the jobs.
     """
     made = APIRouter(prefix=API, dependencies=[Depends(server.signed_in)])
@@ -51,7 +50,8 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         user: Any = Depends(server.signed_in),
     ) -> JSONResponse:
         declared = await run_in_threadpool(jobs.of_user, user)
-        found, now = await jobs.rows(declared, JobFilter(state, text)), now_ms()
+        now = now_ms()
+        found = await jobs.rows(declared, JobFilter(state, text), now)
         left_out = found.named - min(found.named, READ)
         return JSONResponse({"jobs": [each.as_json(now) for each in found.jobs], "jobs_left_out": left_out})
 
@@ -93,7 +93,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     @made.get(
         f"{one}/checkpoints/{{checkpoint}}/rows",
         summary="The first rows of a state or a published table",
-        # Who may only look sees what a state is, and not what is in it.
+        # A user without the right to edit sees that a state exists, but not its rows.
         dependencies=[Depends(server.may_edit)],
     )
     async def rows(

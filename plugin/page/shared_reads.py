@@ -1,7 +1,7 @@
-"""Reads that equal requests share, on threads of their own.
+"""Shares reads between equal requests, on threads for each storage.
 
-A store that hangs holds up only those who ask for it: each storage has its own few threads, and who asks waits for a
-bounded time. A read that is under way is never begun a second time.
+A store that hangs delays only requests for it: each storage has its own few threads, and a request waits for a bounded
+time. A read that is in progress is never started a second time.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-THREADS = 4
-"""Reads of one storage at once."""
+THREADS = 16
+"""Concurrent reads of one storage: 250 jobs of a store that takes 150 ms a read are listed within `PATIENCE_S`."""
 
 STORAGES = 32
-"""Storages that have threads; the one that was asked for longest ago loses its own to a further one."""
+"""Storages with threads; a further storage takes the threads of the least recently used one."""
 
 KEPT = 256
-"""Values that are remembered."""
+"""Maximum number of cached values."""
 
 FRESH_S = 2.0
-"""How long a value is given without another look at the store."""
+"""Seconds for which a value is returned without another look at the store."""
 
 PATIENCE_S = 8.0
-"""How long a request waits; below the ten seconds after which many proxies give up."""
+"""Seconds for which a request waits; below the ten seconds after which many proxies give up."""
 
 
 class _Read:
@@ -43,19 +43,19 @@ class _Read:
 
     @property
     def value(self) -> Any:
-        """What the read gave; None where it failed, or there was none."""
+        """The result of the read; None if it failed, or if there was none."""
         if self.future is None or not self.future.done() or self.future.exception() is not None:
             return None
         return self.future.result()
 
 
 class SharedReads:
-    """Values by their keys, each read once for all who ask at the same time.
+    """Cached values by key, each read once for all concurrent requests.
 
     Args:
-        now: seconds that only grow.
-        fresh_s: how long a value is given without another look.
-        patience_s: how long a request waits; `PATIENCE_S`, as it is now, if None.
+        now: monotonic clock, seconds.
+        fresh_s: seconds for which a value is returned without another look.
+        patience_s: seconds for which a request waits; None: `PATIENCE_S` at the time of the call.
     """
 
     def __init__(
@@ -69,29 +69,29 @@ class SharedReads:
         self._reads: OrderedDict[tuple[str, Hashable], _Read] = OrderedDict()
 
     async def get(self, storage: str, key: Hashable, read: Callable[[R | None], R]) -> R:
-        """Give a value that is no older than `fresh_s`.
+        """Return a value that is no older than `fresh_s`.
 
         Args:
-            storage: whose threads read.
-            key: what the value is known by.
-            read: takes the value that was given before, if it is remembered, and gives the one that holds now.
+            storage: the storage whose threads read.
+            key: the value's key.
+            read: takes the value returned before, if cached, and returns the present value.
 
         Raises:
-            TimeoutError: the read has not ended in time; it goes on for who asks next.
+            TimeoutError: the read has not ended in time; it goes on for the next request.
         """
         waited_for = asyncio.wrap_future(self._future(storage, (storage, key), read))
         return await asyncio.wait_for(asyncio.shield(waited_for), self._patience_s)
 
     async def once(self, storage: str, call: Callable[[], R], then: Callable[[R], None] = lambda _done: None) -> R:
-        """Call for one who asks, on the storage's threads; what is remembered of the storage is read anew after it.
+        """Call a function for one request, on the storage's threads; afterwards the storage's values are read anew.
 
         Args:
-            storage: whose threads call.
-            call: what is done; it goes on if it does not end in time.
-            then: what is done after that, and changes nothing that is remembered.
+            storage: the storage whose threads call.
+            call: the function; it goes on if it does not end in time.
+            then: called afterwards; changes nothing that is cached.
 
         Raises:
-            TimeoutError: it has not ended in time.
+            TimeoutError: the call has not ended in time.
         """
 
         def run() -> R:

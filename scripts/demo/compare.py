@@ -47,6 +47,8 @@ def compare(coordinator: Coordinator, stage: str, name: str, key: list[str], exp
 def leftovers(coordinator: Coordinator) -> list[str]:
     """Give what lies below the job's checkpoints and belongs to no retained one: files, and pending uploads.
 
+    The records of failed checkpoints, which people read, are no leftovers.
+
     Only meaningful while nothing is pending.
     """
     files = coordinator.files
@@ -59,7 +61,8 @@ def leftovers(coordinator: Coordinator) -> list[str]:
                 referred |= {line.handle.path, *metadata_file.led_to(files, line.handle)}
     found = [each.key for each in files.listing("") if layout.checkpoint_of(each.key) is not None]
     uploads = [f"{upload.key} (pending upload)" for upload in files.uploads()]
-    return [key for key in found if key not in referred] + uploads
+    recorded = head.recorded()
+    return [key for key in found if key not in referred and layout.record_of(key) not in recorded] + uploads
 
 
 def _plain_rows(folder: Path, key: list[str]) -> dict[Row, dict[str, Any]]:

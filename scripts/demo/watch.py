@@ -12,8 +12,8 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, PendingDocument
 from airflow_cairn.checkpoint.documents.entries import EndedEntry, PendingEntry
+from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.storage.errors import GoneError
 

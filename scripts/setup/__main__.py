@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..postgres_jar import postgres_jar
 from ..s3a_jars import s3a_jars
 from ..yarn_jars import yarn_jars
-from .base import SetupError
+from .base import SetupError, saying_how_far
 from .browser import ensure_browser
 from .classes import ensure_classes
 from .java import ensure_java
@@ -53,7 +53,8 @@ def main(names: list[str]) -> int:
         for name in names or list(_PARTS):
             if name not in known:
                 raise SetupError(f"there is no part `{name}`; choose from {', '.join(known)}")
-            known[name]()
+            with saying_how_far(name):
+                known[name]()
     except SetupError as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1

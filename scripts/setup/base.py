@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,41 @@ class SetupError(Exception):
 def say(text: str) -> None:
     """Tell the user about a step that takes time. Goes to stderr, so that stdout stays usable by callers."""
     print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def saying_how_far(part: str, every_s: float = 20.0) -> Iterator[None]:
+    """Say now and then how long a part has taken, and how much has been received: on a slow line nothing else would.
+
+    Args:
+        part: its name.
+        every_s: how often.
+    """
+    began, before, over = time.monotonic(), _received(), threading.Event()
+
+    def say_so() -> None:
+        while not over.wait(every_s):
+            seconds, now = int(time.monotonic() - began), _received()
+            fetched = "" if before is None or now is None else f", {(now - before) / 1e6:,.0f} MB received"
+            say(f"{part}: {seconds // 60} min {seconds % 60:02} s{fetched}")
+
+    thread = threading.Thread(target=say_so, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _received() -> int | None:
+    """Give the bytes that this machine has received; None where it does not say (Linux says)."""
+    try:
+        lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+    except OSError:
+        return None
+    counts = (line.partition(":") for line in lines)
+    return sum(int(values.split()[0]) for name, _, values in counts if name.strip() != "lo")
 
 
 def run(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:

@@ -43,7 +43,7 @@ def ensure_node() -> Node:
 
 
 def _install(home: Path) -> None:
-    say("installing node into .cache")
+    say("installing node into .cache (200 MB)")
     build = home.with_suffix(".build")
     shutil.rmtree(build, ignore_errors=True)
     pip = ("pip", "install", "--quiet", "--python", sys.executable, "--target", build)

@@ -51,7 +51,7 @@ def ensure_venv() -> Path:
     Raises:
         SetupError: uv is missing, or the packages cannot be installed.
     """
-    return _ensure(VENV, "the locked packages", _SYNC, _COMPILE)
+    return _ensure(VENV, "the locked packages (2 GB)", _SYNC, _COMPILE)
 
 
 def ensure_site() -> Path:

@@ -1,11 +1,12 @@
 """The sources of the site: copies of the pages, with what only a site needs.
 
 The pages stay plain Markdown that reads well on a forge. A copy differs in its links to code, and has the list of the
-pages below it. Which page is where is said once, by the table "To … read" of README.md.
+pages below it. Which page is where is said once, by docs/README.md.
 """
 
 from __future__ import annotations
 
+import posixpath
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,18 +16,18 @@ from urllib.parse import urlsplit
 from ..check_docs import pages
 from ..markdown import parse, slug, with_links
 
-_TABLE = "| To | read |"
+_INDEX = "docs/README.md"
 _IMAGES = {".png", ".svg"}
 _FENCE = "~" * 12
 
 
 @dataclass(frozen=True)
 class Section:
-    """A row of README's table."""
+    """A section of the index."""
 
     title: str
     pages: tuple[str, ...]
-    """Paths in the repository, in the row's order."""
+    """Paths in the repository, in the section's order."""
 
     @property
     def name(self) -> str:
@@ -34,20 +35,16 @@ class Section:
         return f"sections/{slug(self.title)}"
 
 
-def sections(readme: str) -> list[Section]:
-    """Read the table of README.md that says which page to read for what.
+def sections(index: str) -> list[Section]:
+    """Read which page is in which section.
 
     Args:
-        readme: its text.
+        index: the text of docs/README.md.
     """
     found = []
-    rows = iter(readme[readme.index(_TABLE) :].splitlines()[2:])
-    for row in rows:
-        if not row.startswith("| "):
-            break
-        title = row.split("|")[1].strip()
-        links = (target.partition("#")[0] for _, target in parse(row).links())
-        found.append(Section(title[0].upper() + title[1:], tuple(dict.fromkeys(links))))
+    for part in index.split("\n## ")[1:]:
+        links = (posixpath.normpath(f"docs/{target.partition('#')[0]}") for _, target in parse(part).links())
+        found.append(Section(part.partition("\n")[0], tuple(dict.fromkeys(links))))
     return found
 
 
@@ -64,13 +61,13 @@ def below(path: str, text: str) -> list[str]:
 
 
 def unlisted(root: Path) -> list[str]:
-    """Give the pages below `root` that no row of README's table leads to.
+    """Give the pages below `root` to which no section of the index leads.
 
     Args:
         root: the repository.
     """
-    listed = {"README.md"}
-    for section in sections((root / "README.md").read_text()):
+    listed = {"README.md", _INDEX}
+    for section in sections((root / _INDEX).read_text()):
         for page in section.pages:
             listed.add(page)
             if page.endswith("/README.md"):
@@ -100,15 +97,16 @@ class Sources:
         for path in pages(self._root):
             name = path.relative_to(self._root).as_posix()
             self._put(_home(name), self._copy(path, name))
-        for section in sections((self._root / "README.md").read_text()):
+        for section in sections((self._root / _INDEX).read_text()):
             self._put(f"{section.name}.md", f"# {section.title}\n\n{_list_of(section.pages, hidden=False)}")
 
     def _copy(self, path: Path, name: str) -> str:
         text = path.read_text()
         copy = with_links(text, lambda target: self._link(path, target))
         if name == "README.md":
-            return copy + _list_of([f"{each.name}.md" for each in sections(text)])
-        if path.name == "README.md" and (inside := below(name, text)):
+            found = sections((self._root / _INDEX).read_text())
+            return copy + _list_of([*(f"{each.name}.md" for each in found), _INDEX])
+        if path.name == "README.md" and name != _INDEX and (inside := below(name, text)):
             return copy + _list_of(inside)
         return copy
 

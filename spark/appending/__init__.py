@@ -1,4 +1,4 @@
-"""A table that grows: its manifests, its partitions and columns, and which small files of it become one.
+"""Tables that grow: their manifests, partitions and columns, and the merging of their small files.
 
 Imports stored and all below. Knows nothing of how Spark writes.
 """

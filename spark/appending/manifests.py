@@ -1,12 +1,12 @@
-"""The manifests of a table that grows: which an epoch keeps, which it writes, and the list of them (decision 0047).
+"""The manifests of a table that grows: those an epoch keeps, those it writes, and their list (decision 0047).
 
-Everything lies in the folder of this driver, under names that it alone uses, and counts once the acknowledgement is
-judged. Data files come first, then manifests, then the list. A crash in between leaves files that nothing refers to.
+Manifests and list lie in this driver's folder, under names that only this driver uses, and count once the
+acknowledgement is judged. Order: data files, manifests, list. A crash in between leaves files that nothing refers to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from ...checkpoint.documents import layout
@@ -26,35 +26,39 @@ from ...storage.port import ConditionFailed
 from ..stored.outputs import Stored
 
 FAN_IN = 4
-"""Manifests of about one size that are kept apart; that many become one."""
+"""Number of manifests of about one size that are merged into one; fewer are kept apart."""
 
 FULL = 10_000
-"""Files that a manifest names at most; some 3 MB. Full ones are never merged."""
+"""Most files that a manifest names; some 3 MB. Full manifests are never merged."""
+
+
+Replaced = Callable[[Set[str]], Set[str]]
+"""Selects, of the partitions of files, those whose files are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A table that grows as the restored checkpoint holds it."""
+    """A table that grows, as the restored checkpoint holds it."""
 
     manifests: tuple[Manifest, ...] = ()
     """Oldest first."""
     unlisted: tuple[StateHandle, ...] = ()
-    """Files that no manifest names: of a table that was published whole, or came with a savepoint."""
+    """Files that no manifest names: those of a table published whole, or of a savepoint."""
     files: int = 0
     size_bytes: int = 0
 
     @property
     def empty(self) -> bool:
-        """Whether it has no files."""
+        """True if the table has no files."""
         return not self.files
 
 
 def before(files: JobFiles, stored: Stored | None) -> Before:
-    """Read what there is of a table.
+    """Read a table's list.
 
     Raises:
-        GoneError: its list is gone.
-        DocumentError: its list is broken or altered.
+        GoneError: the list is gone.
+        DocumentError: the list is broken or altered.
     """
     if stored is None:
         return Before()
@@ -68,13 +72,14 @@ def before(files: JobFiles, stored: Stored | None) -> Before:
 
 
 def merged_tail(sizes: Sequence[int]) -> int:
-    """Say how many of the newest manifests are to become one; 1 where none are merged.
+    """Return how many of the newest manifests to merge into one; 1 for no merge.
 
-    Sizes grow by levels, each `FAN_IN` times the one before. The newest manifests below a level become one as soon as
-    together they reach it. So fewer than `FAN_IN` of each level stay, and a file's line is written anew once a level.
+    Sizes grow by levels, each `FAN_IN` times the one before. The newest manifests below a level are merged as soon as
+    together they reach it. So fewer than `FAN_IN` of each level stay, and a file's line is rewritten only once per
+    level.
 
     Args:
-        sizes: of each manifest how many files it names, oldest first, the one that is about to be written last.
+        sizes: the number of files in each manifest, oldest first; the last one is about to be written.
     """
     tail, bound = 1, FAN_IN
     while bound <= FULL:
@@ -91,14 +96,16 @@ def merged_tail(sizes: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What the list of a table is to name."""
+    """The contents of a table's next list."""
 
     kept: tuple[Manifest, ...]
-    """That stay as they are; oldest first."""
+    """Manifests that are kept; oldest first."""
     older: tuple[StateHandle, ...]
-    """Files of the table so far whose lines are written anew: their manifests and the new files' become one."""
+    """Existing files whose lines are rewritten: their manifests are merged with that of the new files."""
     new: tuple[StateHandle, ...]
     """Files that this epoch adds."""
+    gone: tuple[StateHandle, ...]
+    """Existing files that the table no longer names."""
     files: int
     size_bytes: int
 
@@ -108,7 +115,7 @@ class Listing:
 
     Args:
         files: the job's files.
-        output: the table, with the folder that this driver writes to.
+        output: the table, with this driver's folder.
     """
 
     def __init__(self, files: JobFiles, output: Output) -> None:
@@ -116,28 +123,28 @@ class Listing:
         self._output = output
         self._number = 0
 
-    def draft(self, there: Before, new: Sequence[StateHandle], replaced: Collection[str] = ()) -> Draft:
-        """Say what the list is to name, and write anew each manifest that loses files.
+    def draft(self, there: Before, new: Sequence[StateHandle], replaced: Replaced | None = None) -> Draft:
+        """Plan the list, with new lines for each manifest that loses files.
 
         Args:
-            there: the table so far.
+            there: the existing table.
             new: files that this epoch adds.
-            replaced: partitions whose files so far go.
+            replaced: selects the partitions that lose their existing files; None: no partition does.
 
         Raises:
-            GoneError: a manifest that is to be merged or changed is gone.
-            DocumentError: it is broken or altered.
+            GoneError: a manifest to be merged or changed is gone.
+            DocumentError: a manifest is broken or altered.
         """
         kept: list[Manifest] = []
         gone: list[StateHandle] = []
         for manifest in (*self._manifests(there.unlisted), *there.manifests):
             handles = metadata_file.read_manifest(self._files, manifest) if replaced else ()
-            dropped = [each for each in handles if each.partition in replaced]
-            if not dropped:
+            names = replaced({each.partition for each in handles}) if replaced else ()
+            if not names:
                 kept.append(manifest)
                 continue
-            gone += dropped
-            kept += self._manifests([each for each in handles if each.partition not in replaced])
+            gone += [each for each in handles if each.partition in names]
+            kept += self._manifests([each for each in handles if each.partition not in names])
         tail = merged_tail([*(each.files for each in kept), len(new)]) if new else 1
         merged = kept[len(kept) + 1 - tail :]
         del kept[len(kept) + 1 - tail :]
@@ -146,19 +153,20 @@ class Listing:
             tuple(kept),
             older,
             tuple(new),
+            tuple(gone),
             there.files - len(gone) + len(new),
             there.size_bytes + _bytes(new) - _bytes(gone),
         )
 
     def write(self, draft: Draft, older: Sequence[StateHandle] | None = None) -> tuple[StateHandle, int, int]:
-        """Write what names the table's files from now on.
+        """Write the manifests and the list.
 
         Args:
-            draft: what it is to name.
-            older: files that hold the same rows as those of `draft.older`, to be named in their place.
+            draft: the contents of the list.
+            older: files with the same rows as `draft.older`, to be named in their place.
 
         Returns:
-            The list, how many files the table has, and their bytes.
+            The list, the number of the table's files, and their bytes.
         """
         if older is None:
             older = draft.older
@@ -169,7 +177,7 @@ class Listing:
         return self._created(layout.table_list(self._output.folder), document), count, size_bytes
 
     def _manifests(self, handles: Sequence[StateHandle]) -> Iterator[Manifest]:
-        """Write manifests that name these files; none where there are none."""
+        """Write manifests for these files; none if there are no files."""
         for first in range(0, len(handles), FULL):
             named = tuple(handles[first : first + FULL])
             key = layout.manifest(self._output.folder, self._number)

@@ -1,7 +1,11 @@
-"""By which values the rows of a table that grows are kept apart: a file holds rows of one partition (`Epoch.append`).
+"""The partitions of a table that grows: each file holds rows of one partition (`Epoch.append`).
 
-The columns stay in the files, so a reader needs no more than the files. While Spark writes, one column more tells the
-partitions apart: its text names a folder, and from there the partition that each file belongs to. It is only compared.
+The partition columns stay in the files, so a reader needs only the files. While Spark writes, an extra column names the
+partition. Its text becomes the name of a folder, from which each file's partition is read; names are only compared.
+
+A stranger may choose the values, so a name ends in 128 bits of SHA-256: two values with one name cannot be made. Older
+names end in 64 bits of a reversible hash, so a file with such a name may hold rows of several values. Such a file is
+found by its name, and the values decide what becomes of its rows.
 """
 
 from __future__ import annotations
@@ -14,22 +18,24 @@ from ...checkpoint.errors import InvalidStateError
 from ..stored.key_groups import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 COLUMN = "cairn_partition"
-"""Only while the rows are written; its name begins the names of folders."""
+"""Exists only while the rows are written; the folders' names begin with it."""
 
 _TYPES = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
 _FOLDER = re.compile(rf"(?:\A|/){COLUMN}=([^/]+)/")
-_READABLE = 40
-"""Characters of the values that a folder's name shows."""
+_READABLE, _HASH = 24, 32
+"""Longest readable part of a name in characters, and the number of hex digits of the values' SHA-256."""
+_OLDER_READABLE, _OLDER_HASH = 40, 16
+"""The same for an older name, with an xxHash64 without leading zeros; either name has at most 57 characters."""
 
 
 def check(output_id: str, df: DataFrame, columns: Sequence[str]) -> None:
-    """Check by which columns a table is to be partitioned.
+    """Check a table's partition columns.
 
     Raises:
-        InvalidStateError: there is no such column, it is named twice, or its type has no exact text.
+        InvalidStateError: a column is missing, is named twice, or has a type without exact text.
     """
     if COLUMN.lower() in {column.lower() for column in df.columns}:
         raise InvalidStateError(
@@ -51,20 +57,50 @@ def check(output_id: str, df: DataFrame, columns: Sequence[str]) -> None:
 
 
 def told_apart(df: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Give the rows with the text of their partition: readable values, and a hash that is theirs alone."""
+    """Add the name of each row's partition: readable values, and a hash of them."""
     from pyspark.sql import functions
 
-    texts = [functions.col(quoted(each)).cast("string") for each in columns]
-    shown = functions.concat_ws(".", *(functions.coalesce(each, functions.lit("null")) for each in texts))
-    plain = functions.substring(functions.regexp_replace(shown, "[^A-Za-z0-9_.-]", "_"), 1, _READABLE)
-    # The hash passes over a null, so each text is hashed with whether it is one.
-    marked = [part for each in texts for part in (each.isNull(), each)]
-    return df.withColumn(
-        COLUMN, functions.concat(plain, functions.lit("-"), functions.hex(functions.xxhash64(*marked)))
-    )
+    # The length precedes each text, and a null has none, so different values never make one text.
+    marked = [
+        functions.coalesce(
+            functions.concat(functions.octet_length(text).cast("string"), functions.lit(":"), text), functions.lit("-")
+        )
+        for text in _texts(columns)
+    ]
+    digest = functions.upper(functions.sha2(functions.concat(*marked).cast("binary"), 256))
+    return df.withColumn(COLUMN, _name(columns, _READABLE, functions.substring(digest, 1, _HASH)))
+
+
+def older_names(df: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the older partition names of these rows, as the only column."""
+    from pyspark.sql import functions
+
+    # This hash skips nulls, so a flag for null is hashed with each text.
+    marked = [part for text in _texts(columns) for part in (text.isNull(), text)]
+    hashed = functions.hex(functions.xxhash64(*marked))
+    return df.select(_name(columns, _OLDER_READABLE, hashed).alias(COLUMN)).distinct()
+
+
+def is_older(name: str) -> bool:
+    """Tell whether a file of this partition may also hold rows of others."""
+    return 0 < len(name.rpartition("-")[2]) <= _OLDER_HASH
+
+
+def _texts(columns: Sequence[str]) -> list[Column]:
+    from pyspark.sql import functions
+
+    return [functions.col(quoted(each)).cast("string") for each in columns]
+
+
+def _name(columns: Sequence[str], readable: int, hashed: Column) -> Column:
+    from pyspark.sql import functions
+
+    shown = functions.concat_ws(".", *(functions.coalesce(each, functions.lit("null")) for each in _texts(columns)))
+    plain = functions.substring(functions.regexp_replace(shown, "[^A-Za-z0-9_.-]", "_"), 1, readable)
+    return functions.concat(plain, functions.lit("-"), hashed)
 
 
 def partition_of(path: str) -> str:
-    """Give the partition of a file that was written by `told_apart`; empty where there is none."""
+    """Return the partition of a file written by `told_apart`; empty if it has none."""
     found = _FOLDER.search(path)
     return found[1] if found else ""

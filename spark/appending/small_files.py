@@ -1,7 +1,7 @@
-"""Which small files of a table that grows become one (decision 0047).
+"""The merging of small files of a table that grows (decision 0047).
 
-Files of one partition and about one size are alike. An epoch merges those among the files whose lines it writes anew,
-so it looks at no other manifest. What was merged is larger, so each row is written again only a few times.
+Files of one partition and of about one size are alike. An epoch merges alike files only among those whose lines it
+rewrites, so it reads no other manifest. Merged files are larger, so each row is rewritten only a few times.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from itertools import accumulate
 from ...checkpoint.documents.acknowledgement import StateHandle
 
 SMALL = 8 * 1024 * 1024
-"""Bytes below which a file is small; larger ones are never merged."""
+"""Files below this many bytes are small; larger files are never merged."""
 
 FAN_IN = 8
-"""Files that are alike and kept apart; that many become one. It is also how much the largest of them is larger."""
+"""Number of alike files that are merged; also the largest ratio of sizes among alike files."""
 
 BUDGET = 128 * 1024 * 1024
-"""Bytes that one epoch writes anew at most, and so the most that a merged file has."""
+"""Most bytes that one epoch rewrites, and so the largest merged file."""
 
 
 def alike(handles: Sequence[StateHandle]) -> tuple[list[StateHandle], list[StateHandle]]:
-    """Give the files that are to become one file for each partition, and those that stay; each in the given order."""
+    """Select the files to merge for each partition, and those to keep; both in the given order."""
     found = defaultdict[tuple[str, int], list[StateHandle]](list)
     for each in handles:
         if each.size_bytes < SMALL:

@@ -1,4 +1,4 @@
-"""Event time in one epoch: what is restored, what the application asks and sets, and what is kept (semantics K6)."""
+"""Event time in one epoch: restored, read and changed by the application, and stored (semantics K6)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from datetime import datetime
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.documents.attempt import Handover, moment_in_slice
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ...storage import iso8601
 from ...storage.errors import InvalidNameError
 from ...storage.names import check_name
 from ..input.inputs import Inputs
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 RESERVED = "_cairn_"
-"""States and values that begin so are Cairn's own."""
+"""Prefix of the states and values of Cairn itself."""
 
 
 def check_free(kind: str, name: str) -> str:
     """Check a name that an application gives to a state or a value.
 
     Raises:
-        InvalidNameError: it does not match the grammar (semantics W1), or is reserved for Cairn's own state.
+        InvalidNameError: the name does not match the grammar (semantics W1), or is reserved for Cairn.
     """
     if check_name(kind, name).startswith(RESERVED):
         raise InvalidNameError(
@@ -52,7 +51,7 @@ def check_free(kind: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What event time needs of the epoch that it belongs to."""
+    """The parts of the epoch that event time uses."""
 
     spark: SparkSession
     files: JobFiles
@@ -64,7 +63,7 @@ class Parts:
 
 
 class EventTime:
-    """The event time of one stage in one epoch; several threads may ask at once."""
+    """The event time of one stage in one epoch; safe to use from several threads."""
 
     def __init__(self, parts: Parts) -> None:
         self._at = parts
@@ -76,11 +75,11 @@ class EventTime:
         self._written: set[str] = set()
 
     def load(self) -> None:
-        """Take what the restored checkpoint holds.
+        """Restore event time from the checkpoint.
 
         Raises:
-            GoneError: a file of it is gone.
-            DocumentError: it has been altered.
+            GoneError: a file is gone.
+            DocumentError: a file has been altered.
         """
         at = self._at
         stored = {name: at.carried.value(at.files, name, None, at.local) for name in (STAGE, INPUTS, ttl.VALUE)}
@@ -89,10 +88,10 @@ class EventTime:
         self._ttls = dict(self._restored_ttls)
 
     def source(self, df: DataFrame, column: str | Column, delay: int, source: str, idle_after: int | None) -> None:
-        """Take the watermark of a source by what was read from it; see `Epoch.watermark`.
+        """Advance a source's watermark by the rows read from it; see `Epoch.watermark`.
 
         Raises:
-            InvalidStateError: an argument is wrong, or the watermark was given or asked for before.
+            InvalidStateError: an argument is wrong, or the watermark was given or read before.
         """
         if idle_after is not None and (type(idle_after) is not int or idle_after < 1):
             raise InvalidStateError(
@@ -102,35 +101,42 @@ class EventTime:
         time, kind = moments.column_of("the watermark", df, column)
         with self._lock:
             self._mark.check_source(source)
-        newest = moments.newest("the watermark", df, time, kind)
+        newest = moments.newest("the watermark", df, column, time, kind)
+        at = None if newest is None else max(newest - delay, moments.BEGIN_OF_TIME)
         with self._lock:
-            self._mark.source(source, None if newest is None else newest - delay, idle_after)
+            self._mark.source(source, at, idle_after)
 
     def advance(self, moment: datetime, source: str) -> None:
-        """Take the watermark of a source as the application knows it; see `Epoch.advance_watermark`."""
+        """Advance a source's watermark to a moment; see `Epoch.advance_watermark`.
+
+        Raises:
+            InvalidStateError: the watermark would go back, or is later than the year 9999 in UTC.
+        """
+        at = moments.micros_of(moment)
+        if at > moments.micros_of(moments.END_OF_TIME):
+            raise moments.beyond("the watermark", moment.isoformat(), source=source)
         with self._lock:
-            at = moments.micros_of(moment)
             self._mark.check_forward(check_name("source", source), at)
             self._mark.source(source, at)
 
     def forget(self, source: str) -> None:
-        """Let a source hold nothing back any more; see `Epoch.drop_watermark`."""
+        """Stop a source from holding the watermark back; see `Epoch.drop_watermark`."""
         with self._lock:
             self._mark.forget(source)
 
     def note_read(self) -> None:
-        """Take the watermarks of the upstreams that have been read."""
+        """Take over the watermarks of the upstreams that have been read."""
         with self._lock:
             loaded, unknown = self._at.inputs.loaded, self._at.inputs.unknown
             self._mark.read({uid: UNKNOWN if uid in unknown else self._of(each) for uid, each in loaded.items()})
 
     def current(self) -> int | None:
-        """Give the watermark that what is due is judged by; the end of time in a drain (semantics P2)."""
+        """Return the watermark that decides which timers are due; the end of time in a drain (semantics P2)."""
         asked = self._ask()
         return moments.micros_of(moments.END_OF_TIME) if self._at.handover.draining else asked
 
     def is_late(self, df: DataFrame, column: str | Column, *, inclusive: bool) -> Column:
-        """Give the condition for a row to be late: it is null only where the time is."""
+        """Return the condition for a row to be late; null only where the row's time is null."""
         from pyspark.sql import functions as F
 
         time, kind = moments.column_of("what is late", df, column)
@@ -140,10 +146,10 @@ class EventTime:
         return time <= limit if inclusive else time < limit
 
     def timers(self, name: str, key: tuple[str, ...], time: str) -> Timers:
-        """Give the timers of a name; see `Epoch.timers`.
+        """Return timers by their name; see `Epoch.timers`.
 
         Raises:
-            InvalidStateError: they were set with another key or time before, or there is no key.
+            InvalidStateError: the timers were set with another key or time column before, or there is no key.
         """
         at = self._at
         stored_name = check_name("timers", PREFIX + check_name("timers", name))
@@ -167,42 +173,41 @@ class EventTime:
             return self._timers[name]
 
     def to_write(self, name: str, df: DataFrame, lives: ttl.StateTtl | None) -> DataFrame:
-        """Leave out what has outlived its time of what is written as a state, and keep in mind how long it lives."""
-        if lives is not None:
-            df = ttl.alive(f"the state {name!r}", df, lives, self._ask if lives.time == "event" else self._time)
-        with self._lock:
-            self._written.add(name)
-            self._ttls.pop(name, None)
-            if lives is not None:
-                self._ttls[name] = lives
-        return df
+        """Drop ended rows of a state to be written; by event time, as of the epoch's end."""
+        if lives is None:
+            return df
+        return ttl.alive(f"the state {name!r}", df, lives, self._ask if lives.time == "event" else self._time)
 
     def to_read(self, name: str, df: DataFrame) -> DataFrame:
-        """Leave out what has outlived its time of what is read as a state; by event time as of the epoch's begin."""
+        """Drop ended rows of a state that was read; by event time, as of the epoch's start."""
         lives = self._restored_ttls.get(name)
         if lives is None:
             return df
         by_event = lives.time == "event"
         return ttl.alive(f"the state {name!r}", df, lives, (lambda: self._mark.at_start) if by_event else self._time)
 
-    def to_fold(self, name: str, df: DataFrame) -> DataFrame:
-        """Leave out what has outlived its time where base and runs become a new base: what a read would leave out.
+    def to_give_back(self, name: str, df: DataFrame) -> DataFrame:
+        """Drop ended rows of a state that this epoch has written (semantics K8)."""
+        return self.to_write(name, df, self._ttls.get(name))
 
-        An epoch without a time of its own leaves out nothing by that time: the files keep such rows until an epoch with
-        a time writes a new base, and reads go on leaving them out.
+    def to_fold(self, name: str, df: DataFrame) -> DataFrame:
+        """Drop rows when base and deltas become a new base: the rows that a read would drop.
+
+        An epoch without a time of its own drops no rows by processing time: the files keep such rows until an epoch
+        with a time writes a new base, and reads go on dropping them.
         """
         lives = self._restored_ttls.get(name)
         timeless = lives is not None and lives.time == "processing" and self._at.handover.slice.end is None
         return df if timeless else self.to_read(name, df)
 
     def check_lives(self, name: str, changed: DataFrame | None, lives: ttl.StateTtl) -> None:
-        """See that the rows of an updated state may live so long.
+        """Check that the rows of an updated state may have this time to live.
 
-        A row that has ended is written all the same: it hides the older one of its key.
+        Ended rows are written all the same: each hides the older row of its key.
 
         Raises:
-            InvalidStateError: they live for another time so far, which may have ended rows that are in the files; the
-                column holds no timestamps; or the epoch has no time of its own by which that is judged.
+            InvalidStateError: the state has another time to live, which may have ended rows that are in the files; the
+                column holds no timestamps; or the epoch has no processing time to judge by.
         """
         known = self._restored_ttls.get(name)
         if known is not None and known != lives:
@@ -216,14 +221,16 @@ class EventTime:
         if changed is not None:
             moments.column_of(f"the time to live of the state {name!r}", changed, lives.column)
 
-    def let_live(self, name: str, lives: ttl.StateTtl) -> None:
-        """Keep in mind how long the rows of a state live that has been updated."""
+    def let_live(self, name: str, lives: ttl.StateTtl | None) -> None:
+        """Record the time to live of a written state's rows; None: forever."""
         with self._lock:
             self._written.add(name)
-            self._ttls[name] = lives
+            self._ttls.pop(name, None)
+            if lives is not None:
+                self._ttls[name] = lives
 
     def check_lives_on(self, name: str) -> None:
-        """See that no row of a state ends: partials would be merged with what has ended, and bring it back.
+        """Check that no row of a state ends: partials would be merged with an ended row, and bring it back.
 
         Raises:
             InvalidStateError: the state has a time to live.
@@ -236,10 +243,10 @@ class EventTime:
             )
 
     def time(self) -> datetime:
-        """Give the processing time of the epoch; see `Epoch.time`.
+        """Return the processing time of the epoch; see `Epoch.time`.
 
         Raises:
-            InvalidStateError: the run has no data interval.
+            InvalidStateError: the run has no data interval, or a source gave something that is no moment.
         """
         end = self._at.handover.slice.end
         if end is None:
@@ -249,13 +256,13 @@ class EventTime:
                 job=self._at.handover.job,
                 run=run_id_of(self._at.handover.epoch),
             )
-        return moments.moment_of(moments.micros_of(iso8601.moment_of(end)))
+        return moments.utc_of(moment_in_slice("end", end))
 
     def finish(self) -> None:
-        """Write the timers that have changed, and put what is kept as values.
+        """Write the changed timers, and put watermarks and times to live as values.
 
         Raises:
-            InvalidStateError: timers have been dropped in this epoch too.
+            InvalidStateError: timers have also been dropped in this epoch.
             FencedError: the execution can no longer count.
         """
         at = self._at
@@ -288,12 +295,12 @@ class EventTime:
         log.info(
             "stage %s: the watermark is %s; what holds it back: %s",
             self._at.handover.stage,
-            "not there yet" if watermark is None else moments.moment_of(watermark).isoformat(),
+            "not there yet" if watermark is None else moments.shown(watermark),
             ", ".join(self._mark.held_back_by()) or "nothing",
         )
 
     def _of(self, contents: StageContents) -> Json:
-        """Give the watermark that an upstream has acknowledged; None: it has none."""
+        """Return the watermark that an upstream has acknowledged; None if it has none."""
         stored = contents.outputs.get(f"{VALUE}.{STAGE}")
         if stored is not None:
             plain: Json = small_state.read(self._at.files, stored)

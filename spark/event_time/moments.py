@@ -1,7 +1,7 @@
-"""Moments of event time: microseconds since 1970 in what is stored, datetimes and columns for people.
+"""Moments of event time: stored as microseconds since 1970; datetimes and columns for people.
 
-Spark has two types of moments. A `timestamp` is a moment. A `timestamp_ntz` is a reading of a clock without a zone, and
-is taken to be UTC here, so that nothing depends on the zone of the session (semantics K6).
+Spark has two types of moments. A `timestamp` is a moment. A `timestamp_ntz` is a clock reading without a zone; here it
+is taken as UTC, so that nothing depends on the session's zone (semantics K6).
 """
 
 from __future__ import annotations
@@ -21,29 +21,43 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 END_OF_TIME = datetime.max.replace(tzinfo=timezone.utc)
-"""The watermark of a drain (semantics P2): nothing comes after it."""
+"""The watermark of a drain (semantics P2): no moment is later."""
 
 
 def micros_of(moment: datetime) -> int:
-    """Give a moment as microseconds since 1970; without a zone it is UTC."""
+    """Convert a moment to microseconds since 1970; without a zone it is UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
     return (aware - _EPOCH) // _MICROSECOND
 
 
-BEGIN_OF_TIME = micros_of(datetime.min.replace(tzinfo=timezone.utc))
-"""The first moment that can be named."""
+BEGIN_OF_TIME = -(2**63)
+"""Spark's first moment, in the year -290308; datetimes begin with the year 1."""
 
 
-def moment_of(micros: int) -> datetime:
-    """Give the moment of so many microseconds since 1970."""
-    return _EPOCH + micros * _MICROSECOND
+def moment_of(micros: int) -> datetime | None:
+    """Convert microseconds since 1970 to a moment; None before the year 1, which no datetime can hold."""
+    try:
+        return _EPOCH + micros * _MICROSECOND
+    except OverflowError:
+        return None
+
+
+def utc_of(moment: datetime) -> datetime:
+    """Convert a moment to UTC; without a zone it is UTC already."""
+    return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)
+
+
+def shown(micros: int) -> str:
+    """Format a moment for people."""
+    moment = moment_of(micros)
+    return f"before the year 1 ({micros} microseconds from 1970)" if moment is None else moment.isoformat()
 
 
 def length_of(what: str, length: object, *, may_be_nothing: bool) -> int:
-    """Give a length of time in microseconds.
+    """Convert a timedelta to microseconds.
 
     Raises:
-        InvalidStateError: it is no timedelta, is negative, or is nothing where that has no meaning.
+        InvalidStateError: `length` is no timedelta, is negative, or is zero where zero has no meaning.
     """
     if not isinstance(length, timedelta) or length < timedelta(0) or not (length or may_be_nothing):
         least = "not negative" if may_be_nothing else "longer than nothing"
@@ -52,10 +66,10 @@ def length_of(what: str, length: object, *, may_be_nothing: bool) -> int:
 
 
 def column_of(what: str, df: DataFrame, column: str | Column) -> tuple[Column, DataType]:
-    """Find the column that holds moments, and its type.
+    """Find a column of moments, and its type.
 
     Raises:
-        InvalidStateError: `df` is no DataFrame or has no such column, or it is of another type than a timestamp.
+        InvalidStateError: `df` is no DataFrame, the column is missing, or its type is not a timestamp.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import DataFrame
@@ -83,48 +97,55 @@ def column_of(what: str, df: DataFrame, column: str | Column) -> tuple[Column, D
 
 
 def literal(micros: int, kind: DataType) -> Column:
-    """Give a moment as a value of the same type as a column."""
+    """Make a moment a literal of a column's type."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(kind, T.TimestampNTZType):
-        return F.expr(f"TIMESTAMP_NTZ '{moment_of(micros).replace(tzinfo=None).isoformat(sep=' ')}'")
+        # Before Spark 4.0 `timestampadd` takes only an int, and Python formats no text of the year 0.
+        sign = "-" if micros < 0 else ""
+        seconds, rest = divmod(abs(micros), 1_000_000)
+        days, seconds = divmod(seconds, 86_400)
+        since = f"make_dt_interval({sign}{days}, 0, 0, {sign}{seconds}.{rest:06d})"
+        return F.expr(f"TIMESTAMP_NTZ '1970-01-01' + {since}")
     return F.expr(f"timestamp_micros({micros}L)")
 
 
-def newest(what: str, df: DataFrame, time: Column, kind: DataType) -> int | None:
-    """Give the newest moment of a column in microseconds; None where it holds none. Runs the DataFrame.
+def newest(what: str, df: DataFrame, column: str | Column, time: Column, kind: DataType) -> int | None:
+    """Return the newest moment of a column in microseconds; None if it holds none. Runs the DataFrame.
 
     Raises:
-        InvalidStateError: it is later than the year 9999.
+        InvalidStateError: the newest moment is later than the year 9999.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    without_zone = isinstance(kind, T.TimestampNTZType)
     last = F.max(time)
-    # A datetime of Python cannot hold what is later, so Spark must not hand it over.
-    named = F.when(~is_beyond(last, kind), last if without_zone else F.unix_micros(last))
-    [row] = df.agg(named, last.cast("string")).collect()
-    if row[0] is None and row[1] is not None:
-        raise beyond(what, row[1])
-    return micros_of(row[0]) if without_zone and row[0] is not None else row[0]
+    text = last.cast("string")
+    # Spark computes the number: a datetime holds only the years 1 to 9999. A cast would shift by the session's zone.
+    moment = F.concat(text, F.lit("Z")).cast("timestamp") if isinstance(kind, T.TimestampNTZType) else last
+    [row] = df.agg(F.unix_micros(moment), text).collect()
+    micros: int | None = row[0]
+    if micros is not None and micros > micros_of(END_OF_TIME):
+        raise beyond(what, row[1], column=column)
+    return micros
 
 
 def is_beyond(time: Column, kind: DataType) -> Column:
-    """Give the condition that a moment is later than the year 9999, which Spark can hold and a datetime cannot."""
+    """Return the condition that a moment is later than the year 9999, which Spark can hold and a datetime cannot."""
     return time > literal(micros_of(END_OF_TIME), kind)
 
 
-def beyond(what: str, moment: str) -> InvalidStateError:
-    """Make the error of a moment that is later than the year 9999."""
+def beyond(what: str, moment: str, **where: object) -> InvalidStateError:
+    """Make the error for a moment later than the year 9999, naming its column or source."""
     return InvalidStateError(
-        f"{what} has a moment later than the year 9999, which is the last that event time knows. Leave such rows out, "
-        "or mend their time: it is often milliseconds taken for seconds",
+        f"{what} has a moment later than the year 9999 in UTC, which is the last that event time knows. Leave such "
+        "rows out, or correct their time: it is often milliseconds taken for seconds",
         moment=moment,
+        **where,
     )
 
 
 def _named(column: str, columns: Sequence[str]) -> str:
-    """Give what Spark is to look for: a column of that very name, else a path into a struct such as `window.end`."""
+    """Quote a column of exactly that name; otherwise return the path into a struct, such as `window.end`."""
     return quoted(column) if column in columns else column

@@ -1,8 +1,8 @@
-"""Timers: keyed state that comes back when the watermark has passed its time, once (semantics K6).
+"""Timers: keyed state that comes back once, when the watermark has passed its time (semantics K6).
 
-A timer is a key and a time, and nothing else; the same one set twice is one. They are stored as a keyed state, so a
-restore, a savepoint and another parallelism treat them as any other. What `due` gives is left out of what the epoch
-stores: it is given again only if the attempt fails, and then everything else of the attempt is undone too.
+A timer is a key and a time; setting it twice makes one timer. Timers are stored as a keyed state, so a restore, a
+savepoint and another parallelism treat them like any other. The epoch does not store timers that `due` has returned.
+They come back only if the attempt fails, and then the rest of the attempt is undone too.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PREFIX = "_cairn_timers."
-"""Timers are stored as the state of this name and theirs."""
+"""Prefix of the state that stores timers; their name follows."""
 
 
 class Timers:
-    """The timers of one name, in one epoch; `Epoch.timers` makes it.
+    """The timers of one name in one epoch; made by `Epoch.timers`.
 
     Args:
-        name: their name.
-        key: the columns of their key.
-        time: the column of their time.
-        restored: as the restored checkpoint holds them; None: it holds none.
-        until: gives the watermark that they are judged by, in microseconds; None: nothing is due.
+        name: the timers' name.
+        key: the key columns.
+        time: the time column.
+        restored: the timers in the restored checkpoint; None if it has none.
+        until: returns the watermark in microseconds up to which timers are due; None: none is due.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class Timers:
         self._lock = Lock()
         self._changed = False
         self._perhaps: DataFrame | None = None
-        """What was due when nothing else had changed; whether it has rows is not known."""
+        """The timers that were due before any other change; they may have no rows."""
 
     def set(self, df: DataFrame) -> None:
-        """Set a timer for each row; one that is set already stays one. Runs the DataFrame now.
+        """Set a timer for each row; setting an existing timer changes nothing. Runs the DataFrame now.
 
-        One whose time has passed is due at once: the next call of `due` gives it.
+        A timer whose time has passed is due at once: the next call of `due` returns it.
 
         Args:
-            df: has the columns of the key and of the time; what else it has is left out.
+            df: has the key columns and the time column; other columns are ignored.
 
         Raises:
             InvalidStateError: a column is missing or of another type than before, or a time is null or later than the
@@ -64,7 +64,7 @@ class Timers:
         time, kind = moments.column_of(self._what, new, self.time)
         odd = new.where(time.isNull() | moments.is_beyond(time, kind)).select(time.cast("string")).first()
         if odd is not None and odd[0] is not None:
-            raise moments.beyond(self._what, odd[0])
+            raise moments.beyond(self._what, odd[0], column=self.time)
         if odd is not None:
             raise InvalidStateError(
                 f"{self._what} have no time in some rows (null in {self.time!r}), so they would never be due. Leave "
@@ -75,12 +75,12 @@ class Timers:
             self._changed = True
 
     def delete(self, df: DataFrame) -> None:
-        """Delete timers: those of a row's key and time, or where `df` has no column of the time, all of its key.
+        """Delete timers by a row's key and time, or all timers of its key if `df` has no time column.
 
-        Runs the DataFrame now. What is not set is passed over.
+        Runs the DataFrame now. Missing timers are ignored.
 
         Args:
-            df: has the columns of the key, and may have that of the time.
+            df: has the key columns, and may have the time column.
 
         Raises:
             InvalidStateError: a column is missing or of another type than before.
@@ -96,12 +96,12 @@ class Timers:
             self._changed = True
 
     def due(self) -> DataFrame | None:
-        """Take out the timers whose time the watermark has reached; in a drain, all.
+        """Take out the timers whose time the watermark has reached; in a drain, all timers.
 
-        Called again it gives what has been set since and is due too. What is not taken stays for the next epoch.
+        Another call returns timers that were set since and are due too. Timers not taken stay for the next epoch.
 
         Returns:
-            The columns of the key and of the time. None where no timer of this name was ever set.
+            The key columns and the time column. None if no timer of this name was ever set.
         """
         until = self._until()
         with self._lock:
@@ -119,13 +119,13 @@ class Timers:
             return due
 
     def to_store(self) -> DataFrame | None:
-        """Give what is left over; None where it is what the restored checkpoint holds. May run a Spark job."""
+        """Return the remaining timers; None if they equal the restored checkpoint's. May run a Spark job."""
         with self._lock:
             changed = self._changed or (self._perhaps is not None and not self._perhaps.isEmpty())
             return self._left if changed else None
 
     def _taken(self, df: Any, columns: Sequence[str]) -> DataFrame:
-        """Check rows, and keep them as they are now: what is set must not change when Spark evaluates it again."""
+        """Check rows and fix their values, so that a second evaluation by Spark cannot change them."""
         for column in columns:
             if column not in getattr(df, "columns", ()):
                 raise InvalidStateError(
@@ -144,17 +144,17 @@ class Timers:
 
 
 def check_same(name: str, stored_key: Sequence[str], stored: Sequence[str], key: Sequence[str], time: str) -> None:
-    """Check that timers are named with the key and the time that they were set with.
+    """Check that timers are used with the key and time columns that they were set with.
 
     Args:
-        name: their name.
-        stored_key: the key in the restored checkpoint.
+        name: the timers' name.
+        stored_key: the key columns in the restored checkpoint.
         stored: all columns there.
-        key: the key that is named now.
-        time: the column of the time that is named now.
+        key: the key columns now.
+        time: the time column now.
 
     Raises:
-        InvalidStateError: these are others.
+        InvalidStateError: the columns differ.
     """
     if tuple(stored_key) == tuple(key) and sorted(stored) == sorted([*key, time]):
         return

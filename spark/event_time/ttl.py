@@ -1,7 +1,7 @@
-"""How long rows of a state live: `StateTtl`, judged by the epoch's own time, never by a clock (semantics K6).
+"""The time to live of a state's rows: `StateTtl`, judged by the epoch's time, never by a clock (semantics K6).
 
-A retry of the epoch a day later drops the same rows. They are dropped when the state is written, and left out when it
-is read, as Flink does by default.
+A retry a day later drops the same rows. As in Flink's default, ended rows are dropped when the state is written and
+left out when it is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 VALUE = TTL
-"""The value with the time to live of each state that has one, by its name."""
+"""The value that holds each state's time to live, by the state's name."""
 
 _TIMES = ("event", "processing")
 
@@ -33,12 +33,12 @@ class StateTtl:
     """The time to live of a state's rows.
 
     Args:
-        after: how long a row lives after the moment in its column; more than zero.
-        column: a column of timestamps, such as the time of a key's last event. A row with null in it lives on.
-        time: by which time that is judged. `event`: the watermark. `processing`: `epoch.time`.
+        after: the time that a row lives after the moment in its column; more than zero.
+        column: a timestamp column, such as the time of a key's last event. A row with null in it does not end.
+        time: the time to judge by. `event`: the watermark. `processing`: `epoch.time`.
 
     Raises:
-        InvalidStateError: `after` is no such timedelta, or there is no such `time`.
+        InvalidStateError: `after` is no positive timedelta, or `time` is unknown.
     """
 
     after: timedelta
@@ -55,21 +55,21 @@ class StateTtl:
 
     @property
     def micros(self) -> int:
-        """How long a row lives, in microseconds."""
+        """The time to live in microseconds."""
         return moments.length_of("the time to live of a state", self.after, may_be_nothing=False)
 
 
 def alive(what: str, df: DataFrame, ttl: StateTtl, tell: Callable[[], int | None]) -> DataFrame:
-    """Leave out the rows whose time is over.
+    """Leave out the ended rows.
 
     Args:
-        what: the state, for error texts.
-        df: its rows.
-        ttl: how long they live.
-        tell: gives the time that they are judged by, in microseconds; None: it has not begun, and all live.
+        what: the state, for error messages.
+        df: the state's rows.
+        ttl: their time to live.
+        tell: returns the current time in microseconds; None: time has not begun, and no row has ended.
 
     Raises:
-        InvalidStateError: the rows have no such column, or it holds no timestamps.
+        InvalidStateError: the column is missing or holds no timestamps.
     """
     time, kind = moments.column_of(f"the time to live of {what}", df, ttl.column)
     now = tell()
@@ -82,16 +82,16 @@ def alive(what: str, df: DataFrame, ttl: StateTtl, tell: Callable[[], int | None
 
 
 def parse(plain: Json) -> dict[str, StateTtl]:
-    """Read the value `VALUE`.
+    """Parse the value `VALUE`.
 
     Raises:
-        DocumentError: it holds something else.
+        DocumentError: the value holds something else.
     """
     if plain is None:
         return {}
     try:
         return {name: _one(each) for name, each in dict(plain).items()}
-    except (TypeError, ValueError, KeyError, InvalidStateError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError, InvalidStateError) as error:
         raise DocumentError("the checkpoint holds no time to live by this name", where=VALUE) from error
 
 
@@ -100,7 +100,7 @@ def _one(plain: Any) -> StateTtl:
 
 
 def plain_of(ttls: Mapping[str, StateTtl], states: Collection[str]) -> Json:
-    """Give the value `VALUE`, of the states that there still are."""
+    """Make the value `VALUE` for the states that still exist."""
     return {
         name: {"after": ttl.micros, "column": ttl.column, "time": ttl.time}
         for name, ttl in sorted(ttls.items())

@@ -1,13 +1,13 @@
-"""The watermark of a stage: how far event time has come, as the least of what the stage reads (semantics K6).
+"""The watermark of a stage: the lowest watermark of all its inputs (semantics K6).
 
-A watermark W says that no row with a time before W is expected any more. Each input has its own: a source that the
-stage reads itself by the rows that have been seen, an upstream stage by what its acknowledgement says. All of them are
-state. So a retry starts from the same watermarks, and takes each of them forward only: it never goes back.
+A watermark W means that no row with a time before W is expected any more. Each input has a watermark: a source gets it
+from the rows that the stage has read, an upstream stage from its acknowledgement. All of them are state. So a retry
+starts from the same watermarks, and a watermark never goes back.
 
-Rows of one epoch are in no order. They all count as read before the watermark moves on: what is late is judged by the
-watermark with which the epoch began, what is due by the one with which it ends.
+Rows of one epoch have no order. All of them count as read before the watermark moves: rows are late by the watermark at
+the epoch's start, timers are due by the watermark at its end.
 
-Pure: neither Spark nor a store. The times are microseconds since 1970.
+Pure: uses neither Spark nor a store. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from ...checkpoint.documents.metadata import WATERMARK, WATERMARK_INPUTS
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...storage.errors import DocumentError
-from .moments import moment_of
+from .moments import shown
 
 STAGE = WATERMARK
-"""The value with the stage's own watermark, which its readers look up in the acknowledgement."""
+"""The value of the stage's own watermark, which downstream stages read from the acknowledgement."""
 
 INPUTS = WATERMARK_INPUTS
-"""The value with the watermarks of its inputs, which only the stage itself reads."""
+"""The value of the inputs' watermarks, which only the stage itself reads."""
 
 UNKNOWN: Json = {"at": None, "idle": False}
-"""The watermark of an upstream that has never acknowledged: what it reads now may be of any time, so it holds back."""
+"""The watermark of an upstream that has never acknowledged: its next rows may have any time, so it holds back."""
 
 _SOURCE, _UPSTREAM = "source.", "stage."
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far event time has come in an input, or in all of a stage."""
+    """The event time of an input, or of the whole stage."""
 
     at: int | None = None
     """None: no row with a time has come yet."""
     idle: bool = False
-    """Whether nothing comes any more for now, so that it does not hold others back."""
+    """True if no rows come for now, so that the input does not hold others back."""
     quiet: int = 0
-    """Of a source: epochs in a row without a row."""
+    """For a source: epochs in a row without a row."""
 
     def __post_init__(self) -> None:
-        """Check what was read from a store."""
-        at_fits = self.at is None or type(self.at) is int
+        """Check the fields, which may come from a store."""
+        at_fits = self.at is None or (type(self.at) is int and -(2**63) <= self.at < 2**63)
         if not at_fits or type(self.idle) is not bool or type(self.quiet) is not int:
             raise DocumentError("this is no watermark", at=self.at, idle=self.idle, quiet=self.quiet)
 
     @classmethod
     def parse(cls, plain: Json, where: str) -> Mark:
-        """Read a mark as it is stored.
+        """Parse a stored mark.
 
         Raises:
-            DocumentError: it is none.
+            DocumentError: the value is no mark.
         """
         if not isinstance(plain, dict) or not plain.keys() <= {"at", "idle", "quiet"}:
             raise DocumentError("the checkpoint holds no watermark by this name", where=where, found=str(plain)[:80])
@@ -64,14 +64,14 @@ class Mark:
         return cls(**found)
 
     def plain(self) -> Json:
-        """Give it as JSON."""
+        """Convert the mark to JSON."""
         return {"at": self.at, "idle": self.idle, **({"quiet": self.quiet} if self.quiet else {})}
 
 
 def least(marks: Iterable[Mark]) -> Mark:
-    """Give the least of the inputs, as Flink does: an idle one does not hold the others back.
+    """Return the lowest mark, as Flink does: an idle input does not hold the others back.
 
-    If all are idle the furthest counts: none of them is waited for.
+    If all inputs are idle, the highest mark counts: no input is waited for.
     """
     known = list(marks)
     awake = [mark.at for mark in known if not mark.idle]
@@ -85,10 +85,10 @@ class StageWatermark:
     """The watermark of one stage in one epoch.
 
     Args:
-        stage: the stage's uid, for error texts.
-        upstream: the stages that it reads from, as the DAG declares them now.
-        own: the value `STAGE` of the restored checkpoint; None where it has none.
-        inputs: the value `INPUTS` of the restored checkpoint; None where it has none.
+        stage: the stage's uid, for error messages.
+        upstream: the upstreams that the DAG declares now.
+        own: the value `STAGE` of the restored checkpoint; None if it has none.
+        inputs: the value `INPUTS` of the restored checkpoint; None if it has none.
 
     Raises:
         DocumentError: a value is no watermark.
@@ -100,7 +100,7 @@ class StageWatermark:
         if not isinstance(inputs, dict | None):
             raise DocumentError("the checkpoint holds no watermarks by this name", where=INPUTS, found=str(inputs)[:80])
         stored = {name: Mark.parse(plain, name) for name, plain in (inputs or {}).items()}
-        # An upstream that the DAG does not name any more holds nothing back.
+        # An upstream that the DAG no longer names holds nothing back.
         self._marks = {name: mark for name, mark in stored.items() if _is_input(name, upstream)}
         self._declared: set[str] = set()
         self._read: set[str] = set()
@@ -108,19 +108,19 @@ class StageWatermark:
 
     @property
     def at_start(self) -> int | None:
-        """The watermark with which the epoch began; None: there was none yet."""
+        """The watermark at the epoch's start; None: there was none yet."""
         return self._before.at
 
     def ask(self) -> int | None:
-        """Give the watermark of this epoch, which stays what it is from now on; None: there is none yet."""
+        """Return the watermark and fix it for this epoch; None: there is none yet."""
         self._asked = True
         return self._now().at
 
     def check_source(self, source: str) -> None:
-        """See that the watermark of a source may still be given in this epoch.
+        """Check that the watermark of a source may still be given in this epoch.
 
         Raises:
-            InvalidStateError: it was given before in this epoch, or the watermark was asked for.
+            InvalidStateError: it was given, or the stage's watermark read, before in this epoch.
         """
         if _SOURCE + source in self._declared:
             raise InvalidStateError(
@@ -131,15 +131,15 @@ class StageWatermark:
         self._check_not_asked()
 
     def source(self, source: str, at: int | None, idle_after: int | None = None) -> None:
-        """Take what was read from a source in this epoch.
+        """Record what the stage has read from a source in this epoch.
 
         Args:
-            source: its name.
-            at: the watermark by what was read; None: nothing was read.
-            idle_after: after so many epochs in a row without a row the source is idle; None: never.
+            source: the source's name.
+            at: the watermark of the rows read; None: no rows.
+            idle_after: after this many epochs in a row without a row the source is idle; None: never.
 
         Raises:
-            InvalidStateError: it was given before in this epoch, or the watermark was asked for.
+            InvalidStateError: the source was given, or the watermark read, before in this epoch.
         """
         name = _SOURCE + source
         self.check_source(source)
@@ -152,24 +152,24 @@ class StageWatermark:
         self._marks[name] = Mark(before.at, idle_after is not None and quiet >= idle_after, quiet)
 
     def check_forward(self, source: str, at: int) -> None:
-        """Check a watermark that an application gives as a moment.
+        """Check that a source's watermark does not go back.
 
         Raises:
-            InvalidStateError: it lies before the one that the source has.
+            InvalidStateError: the moment lies before the source's watermark.
         """
         before = self._marks.get(_SOURCE + source, Mark()).at
         if before is not None and at < before:
             raise InvalidStateError(
-                f"a watermark never goes back: that of the source {source!r} is {moment_of(before).isoformat()}, and "
-                f"{moment_of(at).isoformat()} lies before it. To read older input again, rewind the job",
+                f"a watermark never goes back: that of the source {source!r} is {shown(before)}, and "
+                f"{shown(at)} lies before it. To read older input again, rewind the job",
                 stage=self._stage,
             )
 
     def forget(self, source: str) -> None:
-        """Let a source that is no longer read hold nothing back.
+        """Stop a source that is no longer read from holding the watermark back.
 
         Raises:
-            InvalidStateError: there is no such source, or it was given in this epoch, or the watermark was asked for.
+            InvalidStateError: there is no such source, it was given in this epoch, or the watermark was read before.
         """
         name = _SOURCE + source
         if name in self._declared or name not in self._marks:
@@ -183,15 +183,15 @@ class StageWatermark:
         del self._marks[name]
 
     def read(self, upstreams: Mapping[str, Json]) -> None:
-        """Take what the upstreams say that have been read so far in this epoch.
+        """Take over the watermarks of the upstreams read so far in this epoch.
 
         Args:
-            upstreams: by uid, the value `STAGE` of what was read; None: the upstream has no watermark. `UNKNOWN`: it
-                has never acknowledged, so it may yet have one.
+            upstreams: by uid, the upstream's value `STAGE`; None: the upstream has no watermark. `UNKNOWN`: it has
+                never acknowledged, so it may yet get one.
 
         Raises:
-            InvalidStateError: one has a watermark, or may have one or had, and was read only after this stage's own was
-                asked for.
+            InvalidStateError: an upstream that has a watermark, had one or may get one was read after this stage's own
+                watermark.
             DocumentError: a value is no watermark.
         """
         for uid in upstreams.keys() - self._read:
@@ -202,13 +202,13 @@ class StageWatermark:
                 before = self._marks.get(name, Mark())
                 self._marks[name] = replace(mark, at=_later(before.at, mark.at), quiet=0)
             elif self._marks.get(name) == Mark():
-                # It was unknown until now, and it turns out to have none.
+                # The upstream was unknown until now, and has no watermark.
                 self._check_not_asked()
                 del self._marks[name]
             self._read.add(uid)
 
     def values(self) -> dict[str, Json]:
-        """Give what is to be kept, by the name of the value; for a stage without event time nothing is."""
+        """Return the values to store, by name; a stage without event time has none."""
         if not self._marks and self._before == Mark():
             return {}
         return {
@@ -217,17 +217,17 @@ class StageWatermark:
         }
 
     def held_back_by(self) -> list[str]:
-        """Give the inputs that hold the watermark where it is, for the log."""
+        """Name the inputs that hold the watermark back, for the log."""
         awake = {name: mark.at for name, mark in self._marks.items() if not mark.idle}
         lowest = min((at for at in awake.values() if at is not None), default=None)
         behind = [name for name, at in awake.items() if at is None] or [n for n, at in awake.items() if at == lowest]
         return sorted(name.replace(".", " ", 1) for name in behind)
 
     def _check_not_asked(self) -> None:
-        """See that an input may still change the watermark.
+        """Check that an input may still change the watermark.
 
         Raises:
-            InvalidStateError: it was asked for before.
+            InvalidStateError: the watermark was read before.
         """
         if self._asked:
             raise InvalidStateError(

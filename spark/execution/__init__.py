@@ -1,4 +1,4 @@
-"""Is this driver still wanted, and why did it fail.
+"""Execution: whether this driver is still needed, and why it failed.
 
 Imports checkpoint and storage. Writes nothing.
 """

@@ -1,7 +1,7 @@
-"""Is this driver still wanted? Asked before work begins, before each write and while one runs (semantics B4, F3, W4).
+"""The fence checks, before work and before and during writes, that the driver is still needed (semantics B4, F3, W4).
 
-So a driver that is not awaited stops, and does not compute for another hour. Only a look: what decides is the
-acknowledgement, judged by the head afterwards.
+So a driver that is no longer needed stops, instead of computing for another hour. The fence only looks. The head
+decides afterwards, when it judges the acknowledgement.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from threading import Lock
 
-from ...checkpoint.attempts.acknowledgements import ExecutionReports, Standing
+from ...checkpoint.acts.acknowledgements import ExecutionReports, Standing
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.errors import FencedError
@@ -21,11 +21,11 @@ from ...storage.errors import CairnError
 log = logging.getLogger("airflow_cairn")
 
 LOOK_EVERY_MS = 10_000
-"""Writes that follow a look within this time do not look again, so that a block of many small ones costs no more."""
+"""A write within this time after a look does not look again, so that many small writes cost no more."""
 
 
 class Fence:
-    """Stops a driver whose execution can no longer count; several threads may ask at once."""
+    """Stops a driver whose execution can no longer count; safe to use from several threads."""
 
     def __init__(self, reports: ExecutionReports, handover: Handover, now_ms: Callable[[], int]) -> None:
         self._reports = reports
@@ -39,11 +39,11 @@ class Fence:
         """Check before work begins.
 
         Returns:
-            When the execution's checkpoint was triggered, milliseconds since 1970, if the head still knows.
+            The time when the checkpoint was triggered, in milliseconds since 1970; None if the head has forgotten it.
 
         Raises:
-            FencedError: the execution can no longer count, or another driver of it has acknowledged.
-            CairnError: the head, or the document of the pending attempt, cannot be read.
+            FencedError: the execution can no longer count, or another driver of the execution has acknowledged.
+            CairnError: the head, or the pending attempt's document, cannot be read.
         """
         standing = self._reports.standing(self._handover)
         why = _why_not(self._handover, standing)
@@ -57,7 +57,7 @@ class Fence:
     def check(self) -> None:
         """Check before or during a write: one read of the head, at most every `LOOK_EVERY_MS`.
 
-        A look that fails is logged, and the driver goes on: it could only have saved work.
+        A failed read is logged, and the driver goes on: the check can only save work.
 
         Raises:
             FencedError: the execution can no longer count; raised again by every later check.
@@ -77,17 +77,17 @@ class Fence:
             self.raise_if_stopped()
 
     def raise_if_stopped(self) -> None:
-        """See that no check has failed so far; without a look.
+        """Raise if a check has failed, without a new one.
 
         Raises:
-            FencedError: one has. A block that caught it has not written what it was to write.
+            FencedError: a check has failed. A block that caught the error did not write its output.
         """
         if self._error is not None:
             raise self._error
 
 
 def _why_not(handover: Handover, standing: Standing) -> FencedError | None:
-    """Give the error of an execution that can no longer count, None for one that may."""
+    """Return the error of an execution that can no longer count; None if it still may."""
     if standing.may_count:
         return None
     if standing.completed is not None:
@@ -108,7 +108,7 @@ def _why_not(handover: Handover, standing: Standing) -> FencedError | None:
 
 
 def replaced(handover: Handover, why: str) -> FencedError:
-    """Make the error of a driver whose attempt no longer counts."""
+    """Make the error for a driver whose attempt no longer counts."""
     return FencedError(
         f"this attempt has been replaced: {why}. What it wrote is discarded; there is nothing to repair, the current "
         "attempt does the work",
@@ -117,7 +117,7 @@ def replaced(handover: Handover, why: str) -> FencedError:
 
 
 def already_acknowledged(handover: Handover) -> FencedError:
-    """Make the error of the second driver of one execution."""
+    """Make the error for the second driver of one execution."""
     return FencedError(
         "this stage has been acknowledged already, by an earlier driver of this attempt or an earlier epoch block of "
         "this application. That result counts, and the cleaner deletes this one; use one block an application",

@@ -1,39 +1,97 @@
-"""Stops Spark jobs that are not awaited any more: one write may be all that a stage computes (semantics B4).
+"""Cancels Spark jobs that are no longer needed: a stage's whole work may be one write (semantics B4).
 
-While a write runs, a thread asks the fence as often as it allows. Once that says that this execution can no longer
-count, the jobs of the write are cancelled by their tag, again and again until it has ended: Spark cancels what runs,
-and it may be between two of them.
+During a write, a thread checks the fence as often as the fence allows. Once the execution can no longer count, the
+thread cancels the write's jobs by their tag, repeatedly until the write has ended: Spark cancels only running jobs, and
+the write may be between two of them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from queue import SimpleQueue
+from threading import Event, Thread, current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import FencedError
 from . import fence as fences
-from .end_signal import END_SIGNAL
 from .fence import Fence
 from .transport import JobTags, job_tags
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# The signal that ends this process, and the write that it waits for (semantics A5). A Spark Connect server aborts a
+# write only some time after it was told to. A client that does not wait for the server's answer would delete files
+# while they are being written. So a signal during a write does not end the write's thread: the write is cancelled, the
+# server's answer ends it, and then the process ends.
+
+
+class EndSignal:
+    """SIGTERM in a process that runs an application; its handler is `handle`."""
+
+    def __init__(self) -> None:
+        self.told = SimpleQueue[int]()
+        """Receives the signal's number, once. A handler may put into this queue at any moment."""
+        self._number: int | None = None
+        self._cancels: list[Callable[[], None]] = []
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """End the process as soon as no write runs in the main thread; further signals change nothing.
+
+        Raises:
+            SystemExit: no write runs.
+        """
+        signal.signal(number, signal.SIG_IGN)
+        self._number = number
+        self.told.put(number)
+        if not self._cancels:
+            raise SystemExit(128 + number)
+        for cancel in self._cancels:
+            cancel()
+
+    @contextmanager
+    def put_off(self, cancel: Callable[[], None]) -> Iterator[None]:
+        """Delay a signal until the block's end; only in the main thread.
+
+        Args:
+            cancel: called when the signal comes; makes the block end soon, and must not wait.
+
+        Raises:
+            SystemExit: a signal came, and the block has ended.
+        """
+        if current_thread() is not main_thread():
+            yield
+            return
+        self._cancels.append(cancel)
+        try:
+            yield
+        finally:
+            self._cancels.remove(cancel)
+            if self._number is not None:
+                raise SystemExit(128 + self._number)
+
+
+END_SIGNAL = EndSignal()
+"""The process's signal. Without its handler, as in the driver of a spark-submit, it does nothing."""
+
+
 log = logging.getLogger("airflow_cairn")
 
 RECHECK_S = 0.2
-"""How often jobs are cancelled again."""
+"""Seconds between two cancellations."""
 
 
 @contextmanager
 def stopping(fence: Fence, spark: SparkSession, tag: str) -> Iterator[None]:
-    """Stop the Spark jobs that this thread starts in the block once they are of no use.
+    """Cancel the Spark jobs that this thread starts in the block once they are no longer needed.
 
     Raises:
-        FencedError: they were stopped.
+        FencedError: the jobs were cancelled.
     """
     tags, ended, news = job_tags(spark), Event(), Event()
     watch = Thread(target=_watch, args=(fence, tags, tag, ended, news), name=f"cairn watches {tag}", daemon=True)
@@ -43,7 +101,7 @@ def stopping(fence: Fence, spark: SparkSession, tag: str) -> Iterator[None]:
         with END_SIGNAL.put_off(news.set):
             yield
     except Exception:
-        # Raise why the jobs were cancelled; that they were is its context.
+        # Raise the reason of the cancellation; the cancellation is its context.
         fence.raise_if_stopped()
         raise
     finally:
@@ -54,10 +112,10 @@ def stopping(fence: Fence, spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 def cancel_jobs(tags: JobTags, tag: str) -> None:
-    """Cancel the jobs with a tag that run now."""
+    """Cancel the running jobs with a tag."""
     try:
         tags.cancel(tag)
-    except Exception as problem:  # noqa: BLE001 - without Spark they end by themselves
+    except Exception as problem:  # noqa: BLE001 - if Spark is gone, so are the jobs
         log.warning("The jobs of %s could not be cancelled: %s", tag, problem)
 
 

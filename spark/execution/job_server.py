@@ -1,11 +1,12 @@
-"""The Spark server that the job's stages share: whether what listens at its address is that server (semantics F4, V4).
+"""The job's shared Spark server: checks that it is the program that listens at its address (semantics F4, V4).
 
 A connection proves nothing: another program may have taken the port of a server that has ended. So the server shows a
-certificate that only a process with its token can have made, before anything is sent to it.
+certificate that only a process with its token can make, before anything is sent to it. The server's Python process
+shows it. That process lives on if Spark's JVM hangs, so Spark has to answer too.
 
-A decline asks too: the attempt of a stage that declined may end before its task reports the failed try. So the decline
-itself says that the server was gone; else the failure would count by itself, although it is one with those of the
-other stages.
+A decline checks this too: the attempt of a declined stage may end before its task reports the failed try. So the
+decline itself records that the server was gone; otherwise the failure would count separately, although it has the same
+cause as those of the other stages.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from ...checkpoint.documents.server_record import KEY, ServersDocument
 from ...checkpoint.runtime import system_runtime
-from ...checkpoint.servers.record import KEY, ServersDocument
 from ...storage.errors import CairnError
 from ...storage.str_enum import StrEnum
 
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
     from ...checkpoint.store.job_files import JobFiles
 
 CONNECT_S = 10.0
-"""For each step: the connection, and the certificate."""
+"""Seconds for each step: the connection, the certificate, and Spark's first answer."""
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The start of an HTTP/2 connection with empty settings; the server answers with its own settings."""
 CERTIFICATE_HOST = "cairn-server"
-"""The name in the certificate of a server that Cairn runs. Each has an authority of its own, so that the name need not
-tell servers apart."""
+"""The name in the certificate of a server that Cairn runs. Each server has its own authority, so the name need not tell
+servers apart."""
 
 
 class Heard(StrEnum):
-    """What was heard at the address of a server that Cairn runs; the value says so in a message."""
+    """The result of a check at a server's address; messages show the value."""
 
     SERVER = "it has shown that it is the job's server"
     NOTHING = "nothing listens at its port"
@@ -38,18 +41,18 @@ class Heard(StrEnum):
         "changed"
     )
     SILENCE = "it does not answer"
-    """It has stopped, is very busy, or this machine does not reach it: its lease tells."""
+    """The server has stopped, is very busy, or this machine cannot reach it: its lease tells which."""
 
 
 def hear(host: str, port: int, authority: str) -> Heard:
-    """Ask what listens at an address to prove that it is the server; nothing secret is sent.
+    """Ask the program at an address to prove that it is the server; sends nothing secret.
 
     Args:
         host: a name or an address.
-        port: to connect to.
-        authority: that only a process with the server's token can have signed by, PEM.
+        port: the port to connect to.
+        authority: the certificate authority that only a process with the server's token can sign with, PEM.
     """
-    import ssl  # a driver that asks no server needs none of it
+    import ssl  # a driver without a server does not need it
 
     try:
         connection = socket.create_connection((host, port), CONNECT_S)
@@ -61,40 +64,41 @@ def hear(host: str, port: int, authority: str) -> Heard:
     context.load_verify_locations(cadata=authority)
     with connection:
         try:
-            context.wrap_socket(connection, server_hostname=CERTIFICATE_HOST).close()
+            with context.wrap_socket(connection, server_hostname=CERTIFICATE_HOST) as shown:
+                shown.sendall(_PREFACE)
+                return Heard.SERVER if shown.recv(1) else Heard.NOTHING  # without Spark, the TLS end closes it
         except TimeoutError:
             return Heard.SILENCE
         except ConnectionError:
-            return Heard.NOTHING  # it has just ended
+            return Heard.NOTHING  # the server has just ended
         except OSError:
             return Heard.STRANGER
-    return Heard.SERVER
 
 
 class JobServer:
-    """The one that this process's application runs on, if Cairn runs it."""
+    """The server that this process's application runs on, if Cairn runs it."""
 
     def __init__(self) -> None:
         self._nonce = ""
         self._at: tuple[str, int, str] | None = None
 
     def use(self, nonce: str, host: str, port: int, authority: str | None) -> None:
-        """Take note of it.
+        """Record the server.
 
         Args:
-            nonce: of the server; empty: it is none that Cairn runs.
-            host: where a client reaches it.
-            port: there.
-            authority: of its certificate.
+            nonce: the server's nonce; empty for a server that Cairn does not run.
+            host: the server's host, as clients reach it.
+            port: the server's port.
+            authority: the certificate authority of the server.
         """
         self._nonce = nonce
         self._at = None if authority is None else (host, port, authority)
 
     def lost(self, files: JobFiles) -> str:
-        """Give its nonce if it is gone; else nothing. One that does not answer is gone once its lease has ended.
+        """Return the server's nonce if it is gone, else "". A silent server is gone once its lease has ended.
 
         Args:
-            files: of the job.
+            files: the job's files.
         """
         if not self._nonce or self._at is None:
             return ""

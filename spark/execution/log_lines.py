@@ -1,7 +1,7 @@
-"""What Cairn says in a driver, among all that the application prints: the task knows it by a mark (semantics V5).
+"""Cairn's own lines in a driver's output: a mark tells the task which lines they are (semantics V5).
 
-The mark is new for each run, and travels by the environment. So no line of an input that an application prints is taken
-for a word of Cairn's. Without one, where no task reads the lines, they are printed bare.
+The mark is new for each run and travels in the environment. So no line that an application prints from its input passes
+for Cairn's. Without a mark, where no task reads the lines, they are printed bare.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ...storage.clock import new_token
 log = logging.getLogger("airflow_cairn")
 
 VARIABLE = "CAIRN_OUTPUT_MARK"
-"""The environment variable by which a driver that runs below the task gets its mark."""
+"""The environment variable with the mark, for a driver that runs below the task."""
 
 
 def new_mark() -> str:
-    """Make the mark of one run."""
+    """Make a mark for one run."""
     return f"cairn-{new_token()} "
 
 
 @cache
 def _mark() -> str:
-    # Taken out: what the application starts does not get it.
+    # Remove the variable, so that programs started by the application do not inherit it.
     return os.environ.pop(VARIABLE, "")
 
 
@@ -35,27 +35,27 @@ def say(text: str, stream: TextIO) -> None:
 
     Args:
         text: one line.
-        stream: of this process.
+        stream: stdout or stderr of this process.
     """
     stream.write(f"{_mark()}{text}\n")
     stream.flush()
 
 
 def marked(line: str, mark: str) -> tuple[str, str | None]:
-    """Divide a line of a driver into what the application printed, and what Cairn said behind it; None: nothing.
+    """Split a driver's line into the application's text and Cairn's text behind the mark; None without a mark.
 
     Args:
-        line: as it was printed. The application may have left its own line open.
-        mark: of the run.
+        line: the printed line. The application may have left its own line open.
+        mark: the run's mark.
     """
     printed, found, said = line.partition(mark)
     return printed, said if found else None
 
 
 def print_log_lines() -> None:
-    """Print what Cairn logs as `LEVEL:airflow_cairn:text`, unless the application has set up logging or does so later.
+    """Print Cairn's log as `LEVEL:airflow_cairn:text`, unless the application sets up logging, now or later.
 
-    Python by itself prints a warning without either.
+    By default Python prints warnings without level and logger.
     """
     mark = _mark()
     if log.hasHandlers():

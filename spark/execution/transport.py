@@ -1,6 +1,6 @@
-"""How an application reaches Spark: its own driver (classic), or a Spark Connect server that others use too.
+"""The transport between application and Spark: its own driver (classic), or a shared Spark Connect server.
 
-The two differ in a few calls only. They are told apart here, and nowhere by the kind of an import that fails.
+The transports differ in a few calls only. Only this module tells them apart, never by the kind of a failed import.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Tell whether a session is that of a client of a Spark Connect server."""
+    """Tell whether a session belongs to a Spark Connect client."""
     return not hasattr(spark, "_jsparkSession")
 
 
 def identity_of(spark: SparkSession) -> Any:
-    """Give what is equal for two Python objects of one session: PySpark makes another one each time it is asked."""
+    """Return a value that is equal for all Python objects of one session: PySpark often makes a new one."""
     found: Any = spark
     return found.session_id if is_remote(spark) else found._jsparkSession
 
 
 def conf_of(spark: SparkSession, *keys: str) -> dict[str, str | None]:
-    """Look up several settings of a session: over Spark Connect by one request, which takes a millisecond or more.
+    """Look up several settings of a session; over Spark Connect in one request, which takes a millisecond or more.
 
     Args:
         spark: the session.
-        *keys: of the settings.
+        *keys: the settings' names.
 
     Returns:
-        By key what is set; None where nothing is, so that Spark's own default counts.
+        The values by name; None for a setting that is not set, so that Spark's default applies.
     """
     if not is_remote(spark):
         return {key: spark.conf.get(key, None) for key in keys}
@@ -42,22 +42,22 @@ class JobTags(Protocol):
     """Tags of the Spark jobs that a thread starts."""
 
     def add(self, tag: str) -> None:
-        """Tag what this thread starts from now on."""
+        """Tag the jobs that this thread starts from now on."""
 
     def remove(self, tag: str) -> None:
-        """Tag it no longer."""
+        """Stop tagging."""
 
     def cancel(self, tag: str) -> None:
-        """Cancel what runs with a tag, of any thread."""
+        """Cancel the running jobs with a tag, of any thread."""
 
 
 def job_tags(spark: SparkSession) -> JobTags:
-    """Give the job tags of a session."""
+    """Return the job tags of a session."""
     return _OfSession(spark) if is_remote(spark) else _OfContext(spark)
 
 
 class _OfContext:
-    """The classic ones. Those of the session would not do: another thread cannot cancel by them."""
+    """Classic tags, through the context. The session's own tags cannot be cancelled from another thread."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -73,7 +73,7 @@ class _OfContext:
 
 
 class _OfSession:
-    """Those of Spark Connect, which reach the operations of this session only."""
+    """Tags of Spark Connect, which reach only the operations of this session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -1,4 +1,4 @@
-"""What travels from the operator to the application: conf, the zip of this package, and secrets.
+"""The handover from operator to application: conf, the zip of this package, and secrets.
 
 Imports checkpoint and storage.
 """

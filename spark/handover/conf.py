@@ -1,8 +1,8 @@
-"""What the operator hands to the application by Spark conf, and how the application reads it.
+"""The Spark conf by which the operator hands over, and its reading in the application.
 
-Two facts are handed over: where the storage is, and the key of one document in it, the handover. Everything else stands
-there. There is never a credential among them: conf is shown in Spark's web UI, in logs and on command lines. The keys
-under `FOR_PEOPLE` are read only by people who look at that UI.
+The conf names two things: the storage, and the key of one document in it, the handover, which holds everything else.
+The conf never holds a credential: Spark's web UI, logs and command lines show it. Only people who look at that UI read
+the keys under `FOR_PEOPLE`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,26 @@ from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
 from ...checkpoint.errors import InvalidConfigError
 from ...storage import ObjectStore, S3Options, UnsupportedStorageError, open_store
+from ...storage.s3.waiting import Waiting
 from ...storage.uris import StorageUri, parse_storage_uri
 
 PREFIX = "spark.cairn."
-"""All keys of ours begin so; an author's conf may not set them."""
+"""Prefix of all of Cairn's keys; an author's conf may not set them."""
 
 STORAGE = f"{PREFIX}storage"
 JOB = f"{PREFIX}job"
 HANDOVER = f"{PREFIX}handover"
 S3_ENDPOINT = f"{PREFIX}s3.endpoint"
 S3_REGION = f"{PREFIX}s3.region"
+_S3 = {
+    "endpoint_url": S3_ENDPOINT,
+    "region": S3_REGION,
+    "request_payer": f"{PREFIX}s3.requestPayer",
+    "server_side_encryption": f"{PREFIX}s3.encryption",
+    "sse_kms_key_id": f"{PREFIX}s3.kmsKeyId",
+    "expected_bucket_owner": f"{PREFIX}s3.bucketOwner",
+}
+"""The conf key of each option of `S3Options`. No credential is among them."""
 LOCAL_STATE = f"{PREFIX}localState.folder"
 LOCAL_STATE_BYTES = f"{PREFIX}localState.bytes"
 
@@ -36,31 +46,30 @@ SLICE = f"{PREFIX}slice"
 RESTORE = f"{PREFIX}restore"
 
 FOR_PEOPLE = frozenset({CHECKPOINT, EPOCH, ATTEMPT, STAGE, SLICE, RESTORE})
-"""Shown in the Spark UI; what is believed is the handover document."""
+"""Shown in the Spark UI only; Cairn trusts the handover document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """Where the application finds its handover."""
+    """The location of the application's handover."""
 
     storage: StorageUri
     job: str
     handover_key: str
     """Relative to the job's prefix."""
-    endpoint: str | None = None
-    """URL of an S3 server other than AWS."""
-    region: str | None = None
+    s3: S3Options | None = None
+    """Access to S3, without credentials."""
     local_state: str | None = None
-    """Folder of the copies of state that the Spark server has (semantics V3); None: it has none."""
+    """Folder of the Spark server's copies of state (semantics V3); None: the server has none."""
     local_state_bytes: int = 0
 
     def open_store(self) -> ObjectStore:
-        """Open the storage, with the credentials that this process finds by itself (environment, instance role).
+        """Open the storage with the credentials that this process finds by itself (environment, instance role).
 
         Raises:
-            UnsupportedStorageError: as `open_driver_store`.
+            UnsupportedStorageError: see `open_driver_store`.
         """
-        return open_driver_store(self.storage, s3_options(self.endpoint, self.region))
+        return open_driver_store(self.storage, self.s3, waits=True)
 
 
 def handover_conf(
@@ -68,17 +77,15 @@ def handover_conf(
     handover_key: str,
     *,
     storage: StorageUri,
-    endpoint: str | None = None,
-    region: str | None = None,
+    s3: S3Options | None = None,
 ) -> dict[str, str]:
-    """Give the Spark conf that tells an application which epoch it is to work on.
+    """Build the Spark conf that names an application's epoch.
 
     Args:
-        handover: what `Coordinator.begin` answered.
-        handover_key: its key, relative to the job's prefix.
+        handover: the answer of `Coordinator.begin`.
+        handover_key: the key of the handover document, relative to the job's prefix.
         storage: the storage's URI.
-        endpoint: URL of an S3 server other than AWS.
-        region: the bucket's region.
+        s3: access to S3; credentials are left out.
     """
     window = {"start": handover.slice.start, "end": handover.slice.end}
     conf = {
@@ -89,26 +96,26 @@ def handover_conf(
         EPOCH: handover.epoch,
         ATTEMPT: str(handover.attempt),
         STAGE: handover.stage,
-        # The slice's detail is the author's own and may be long or private; the handover holds it.
+        # The slice's detail is the author's and may be long or private; only the handover holds it.
         SLICE: json.dumps(window),
         RESTORE: str(handover.restore.checkpoint) if handover.restore else "none",
     }
-    return conf | {key: value for key, value in ((S3_ENDPOINT, endpoint), (S3_REGION, region)) if value}
+    return conf | s3_conf(s3)
 
 
-READ = (STORAGE, JOB, HANDOVER, S3_ENDPOINT, S3_REGION, LOCAL_STATE, LOCAL_STATE_BYTES)
-"""What `parse` looks up."""
+READ = (STORAGE, JOB, HANDOVER, *_S3.values(), LOCAL_STATE, LOCAL_STATE_BYTES)
+"""The keys that `parse` looks up."""
 
 
 def parse(get: Callable[[str], str | None]) -> Handed:
-    """Read what was handed over.
+    """Parse the handover's location.
 
     Args:
-        get: looks a conf key up; None where it is not set.
+        get: looks up a conf key; None if it is not set.
 
     Raises:
         InvalidConfigError: the application was not submitted by a SparkEpochOperator.
-        InvalidKeyError: the storage URI is none (semantics W5).
+        InvalidKeyError: the storage URI is invalid (semantics W5).
         DocumentError: the handover key leads out of the job's checkpoints (semantics W5).
     """
     found = {key: get(key) for key in (HANDOVER, STORAGE, JOB)}
@@ -124,27 +131,41 @@ def parse(get: Callable[[str], str | None]) -> Handed:
         storage=parse_storage_uri(found[STORAGE]),
         job=check_job(str(found[JOB])),
         handover_key=check_relative(str(found[HANDOVER])),
-        endpoint=get(S3_ENDPOINT) or None,
-        region=get(S3_REGION) or None,
+        s3=s3_options(get),
         local_state=get(LOCAL_STATE) or None,
         local_state_bytes=int(get(LOCAL_STATE_BYTES) or 0),
     )
 
 
-def s3_options(endpoint: str | None, region: str | None) -> S3Options | None:
-    """Give S3 options without credentials; None where there is nothing to say."""
-    return S3Options(endpoint_url=endpoint, region=region) if endpoint or region else None
+def s3_conf(s3: S3Options | None) -> dict[str, str]:
+    """Build the conf of a driver's access to S3, without credentials."""
+    return {key: value for name, key in _S3.items() if (value := getattr(s3, name, None))}
 
 
-def open_driver_store(storage: str | StorageUri, s3: S3Options | None) -> ObjectStore:
-    """Open a storage in the driver's process, whose own credentials are used where `s3` has none.
+def s3_options(get: Callable[[str], str | None]) -> S3Options | None:
+    """Parse the conf of `s3_conf`; None if it sets nothing.
+
+    Args:
+        get: looks up a conf key; None if it is not set.
+    """
+    found = {name: value for name, key in _S3.items() if (value := get(key))}
+    return S3Options(**found) if found else None  # type: ignore[arg-type]
+
+
+def open_driver_store(storage: str | StorageUri, s3: S3Options | None, *, waits: bool = False) -> ObjectStore:
+    """Open a storage in the driver's process, with the process's credentials where `s3` has none.
+
+    Args:
+        storage: the storage's URI.
+        s3: access to S3.
+        waits: wait some minutes for a store that refuses for a moment.
 
     Raises:
-        UnsupportedStorageError: the scheme is none of ours, or boto3 is not installed where S3 is meant.
-        InvalidKeyError: the URI is of no accepted form.
+        UnsupportedStorageError: the scheme is unknown, or boto3 is missing for S3.
+        InvalidKeyError: the URI has no accepted form.
     """
     try:
-        return open_store(storage, s3=s3)
+        return open_store(storage, s3=s3, waiting=Waiting("this driver") if waits else None)
     except ModuleNotFoundError as error:
         if error.name not in ("boto3", "botocore"):
             raise

@@ -1,8 +1,8 @@
-"""Secrets for a driver in deploy mode cluster travel as Hadoop credentials, which the cluster keeps (semantics V4).
+"""Secrets for a driver in deploy mode cluster, handed over as Hadoop credentials (semantics V4).
 
-`spark-submit` reads them and hands them on as it does with delegation tokens: on YARN with the container's request, on
-Kubernetes as a Secret that the driver's pod mounts and that goes with the pod. Neither is a conf, an argument, a
-variable or a staged file.
+`spark-submit` reads them and passes them on like delegation tokens: on YARN with the container's request, on Kubernetes
+as a Secret that the driver's pod mounts and that goes with the pod. Neither way uses a conf, an argument, a variable or
+a staged file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from ...checkpoint.errors import InvalidConfigError
 
 TOKEN_FILES = "hadoop.token.files"
-"""Java's system property that names files of credentials; a process reads them beside all others that it finds."""
+"""Java's system property that names credential files; a process reads them in addition to all others it finds."""
 
 _MAGIC = b"HDTS\0"
-"""What a file of credentials begins with; the version is that which every Hadoop reads."""
+"""Header of a credential file; every Hadoop reads this version."""
 _ONE_BYTE = 127
 _LENGTHS = -112
 
 
 def to_bytes(secrets: Mapping[str, str]) -> bytes:
-    """Write secrets as a file of Hadoop credentials.
+    """Encode secrets as a file of Hadoop credentials.
 
     Args:
         secrets: by name.
@@ -38,10 +38,10 @@ def from_jvm(jvm: Any, names: Iterable[str]) -> dict[str, str]:
 
     Args:
         jvm: py4j's view of the driver's JVM.
-        names: of the secrets.
+        names: the names of the secrets.
 
     Raises:
-        InvalidConfigError: one is not there.
+        InvalidConfigError: a secret is missing.
     """
     credentials = jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getCredentials()
     found = {}
@@ -63,7 +63,7 @@ def _counted(text: str) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Write a number as Hadoop does: one byte if it fits, else how many bytes, and these."""
+    """Encode a number as Hadoop does: one byte if it fits, else the number of bytes and the bytes."""
     if value <= _ONE_BYTE:
         return bytes([value])
     data = value.to_bytes((value.bit_length() + 7) // 8, "big")

@@ -1,8 +1,8 @@
-"""The runtime that travels with each application: one zip of what runs inside Spark, for `--py-files`.
+"""The runtime that is submitted with each application: one zip of the code that runs inside Spark, for `--py-files`.
 
 Equal sources give equal bytes and an equal name, so that caches between here and the executors work, and another
-version never passes for this one. Beside each source stands its bytecode for the Python that runs here, which halves
-what a driver spends on importing it; a driver of another Python version takes the source.
+version never passes for this one. The zip also holds each source's bytecode for this Python, which halves a driver's
+import time; a driver with another Python version uses the source.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _NAME = "airflow_cairn"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o644 << 16
 _UNCHECKED = (0b01).to_bytes(4, "little")
-"""Of bytecode that belongs to the source beside it and is not compared with it again (PEP 552)."""
+"""Flags of bytecode that is not compared with the source beside it (PEP 552)."""
 _WITHOUT_REFERENCES = 2
-"""The newest version of `marshal` whose bytes depend on the value alone, and not on who else holds parts of it."""
+"""The newest version of `marshal` whose bytes depend on the value alone, and not on other references to its parts."""
 
 
 def runtime_zip(target_dir: str | os.PathLike[str]) -> Path:
@@ -42,7 +42,7 @@ def runtime_zip(target_dir: str | os.PathLike[str]) -> Path:
         target_dir: an existing folder.
 
     Returns:
-        The zip: `airflow_cairn-<version>-<hash of its sources and of the Python that runs here>.zip`.
+        The zip: `airflow_cairn-<version>-<hash of its sources and of this Python>.zip`.
 
     Raises:
         InvalidConfigError: Cairn's own sources are not files on disk.
@@ -71,10 +71,10 @@ def _sources() -> Iterator[tuple[str, bytes]]:
 
 
 def _write(target: Path, sources: dict[str, bytes]) -> None:
-    """Write under another name first: two operators may ship at the same moment into one folder."""
+    """Write under a temporary name first: two operators may write into one folder at the same moment."""
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".cairn-", suffix=".zip")
     try:
-        # Stored and not deflated: the bytes then do not depend on the version of zlib.
+        # Stored, not deflated, so that the bytes do not depend on the version of zlib.
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, data in sources.items():
                 for member, content in ((name, data), (f"{name}c", _bytecode(name, data))):
@@ -89,7 +89,7 @@ def _write(target: Path, sources: dict[str, bytes]) -> None:
 
 
 def _bytecode(name: str, source: bytes) -> bytes:
-    """Give a module's bytecode: what this Python has kept of it, or compiled anew."""
+    """Return a module's bytecode: this Python's cached one, or a newly compiled one."""
     path = _ROOT / name.removeprefix(f"{_NAME}/")
     code = SourceFileLoader(path.stem, str(path)).get_code(path.stem)
     assert code is not None  # the module is a file with a source
@@ -97,6 +97,6 @@ def _bytecode(name: str, source: bytes) -> bytes:
 
 
 def _named(code: CodeType, name: str) -> CodeType:
-    """Give the code as one of a file of another name, so that no path of this machine travels along."""
+    """Return the code with another file name, so that no path of this machine is shipped."""
     inner = tuple(_named(each, name) if isinstance(each, CodeType) else each for each in code.co_consts)
     return code.replace(co_filename=name, co_consts=inner)

@@ -1,4 +1,4 @@
-"""What a stage reads: its slice, its upstreams, what was in flight, its restored state.
+"""A stage's input: its slice, its upstreams, in-flight data, its restored state.
 
 Imports kinds and all below. Writes nothing.
 """

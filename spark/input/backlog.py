@@ -1,7 +1,7 @@
-"""In-flight data: what upstreams wrote in the epochs of this stage's backlog, read before what they write now (B3, F6).
+"""In-flight data: outputs of upstreams in the epochs of this stage's backlog, read before their new ones (B3, F6).
 
-The restored checkpoint's metadata names the files. An upstream that was left out in such an epoch too has nothing in
-flight for it: what it writes when it catches up covers that epoch.
+The restored checkpoint's metadata names the files. An upstream that was left out of such an epoch too has no in-flight
+data for it: what the upstream writes when it catches up covers that epoch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..stored.outputs import StageContents, Stored
 
 
 class Backlog:
-    """What one stage has still to read of older epochs."""
+    """One stage's unread input of older epochs."""
 
     def __init__(self, unread: Sequence[BacklogEpoch]) -> None:
         self._unread = unread
@@ -22,15 +22,15 @@ class Backlog:
         self._found: dict[tuple[str, str], StageContents] = {}
 
     def take(self, stage: str, execution: Execution) -> StageContents | None:
-        """Give where to put what an execution wrote; None if it is not in this stage's backlog."""
+        """Return the place for an execution's outputs; None if the execution is not in this stage's backlog."""
         at = stage, execution.token
         return self._found.setdefault(at, StageContents(stage)) if at in self._wanted else None
 
     def check_whole(self) -> None:
-        """See that everything is there that the handover promises.
+        """Check that the checkpoint names everything that the handover promises.
 
         Raises:
-            DocumentError: it is not.
+            DocumentError: something is missing.
         """
         missing = sorted(uid for uid, _ in self._wanted - self._found.keys())
         if missing:
@@ -39,14 +39,14 @@ class Backlog:
             )
 
     def readable(self, now: StageContents) -> StageContents:
-        """Give what can be read of an upstream: what it wrote now, and what is in flight from it under other names."""
+        """Return an upstream's readable outputs: its new ones, and in-flight ones under other names."""
         older = {output_id: stored for each in self._of(now.stage) for output_id, stored in each.outputs.items()}
         return StageContents(now.stage, {**older, **now.outputs}, now.values)
 
     def parts(self, now: StageContents, output_id: str) -> list[Stored]:
-        """Give what makes up one output of an upstream: what is in flight, oldest first, and what it wrote now.
+        """Return the parts of one output of an upstream: the in-flight ones, oldest first, then the new one.
 
-        Only what is written to be read on is in flight. A state or a table is read as it is now.
+        Only exchanges can be in flight. A state or a table is read as it is now.
         """
         return [each.outputs[output_id] for each in [*self._of(now.stage), now] if output_id in each.outputs]
 

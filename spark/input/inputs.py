@@ -1,16 +1,19 @@
-"""What a stage reads of its upstreams: what is in flight, then what they wrote in this epoch (semantics B1 to B3, F6).
+"""A stage's reads of its upstreams: first in-flight data, then outputs of this epoch (semantics B1 to B3, F6).
 
-By default an upstream has acknowledged, or reading it is an error. With `at_least_once` it may still run. Whether it
-has acknowledged is looked at once an epoch, when it is first read: what was read then is what the stage's
-acknowledgement names, and the rest is its backlog.
+By default an upstream must have acknowledged, or reading it is an error. With `at_least_once` it may still run. The
+first read in an epoch checks once whether it has acknowledged: the stage's acknowledgement names what was read then,
+and the rest is the stage's backlog.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from threading import Lock
 
+from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store import attempt_documents
 from ...checkpoint.store.job_files import JobFiles
 from ..stored.outputs import StageContents, Stored, of_checkpoint
 from . import upstream
@@ -18,7 +21,7 @@ from .backlog import Backlog
 
 
 class Inputs:
-    """The upstreams of one stage in one epoch; several threads may read at once."""
+    """The upstreams of one stage in one epoch; safe to use from several threads."""
 
     def __init__(self, files: JobFiles, handover: Handover, backlog: Backlog) -> None:
         self._files = files
@@ -31,65 +34,60 @@ class Inputs:
 
     @property
     def consumed(self) -> dict[str, str]:
-        """By upstream, the token of the execution that was read; empty where a stage waits for all (semantics B2)."""
+        """By upstream, the token of the execution that was read; empty if the stage waits for all (semantics B2)."""
         return dict(self._consumed)
 
     @property
     def loaded(self) -> dict[str, StageContents]:
-        """By upstream, what those that have been read so far have left."""
+        """By upstream, the outputs of those that have been read so far."""
         with self._lock:
             return dict(self._now)
 
     @property
     def unknown(self) -> frozenset[str]:
-        """The upstreams of which nothing is known: they have not acknowledged, nor are they in what was restored."""
+        """The upstreams that have neither acknowledged nor are in the restored checkpoint."""
         with self._lock:
             return frozenset(self._unknown)
 
-    def parts(
-        self, stage: str, name: str | None, kind: str | None, *, columns: Sequence[str] | None = None
-    ) -> list[Stored]:
-        """Give what makes up one output of an upstream, oldest first; nothing where there is nothing yet (B2).
+    def parts(self, stage: str, name: str | None, kind: str | None, *, required: bool = True) -> list[Stored]:
+        """Return the parts of one output of an upstream, oldest first; none if there is nothing yet (B2).
 
-        Nor is there anything where the upstream was skipped, but for the states and tables that it has carried over.
-        With `columns`, nor where it ran and wrote no output of the kind at all.
+        A skipped upstream has no parts either, except the states and tables that it carried over.
 
-        Of an upstream that has not acknowledged, states and tables are as the restored checkpoint has them.
+        For an upstream that has not acknowledged, states and tables are the restored checkpoint's.
 
         Args:
-            stage: the upstream's uid, or that of a mapped task: then those of all its instances, in order.
-            name: which of its outputs; None for its only exchange, or its only output.
-            kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
-            columns: the columns of what is read, also where it is not there; None: it has to be there.
+            stage: the upstream's uid, or that of a mapped task: then the parts of all its instances, in order.
+            name: the output's name; None for the upstream's only exchange, or for its only output of the kind.
+            kind: `exchange`, `table` or `state`, if the name alone is ambiguous.
+            required: raise if an upstream that ran has no output of the kind.
 
         Raises:
-            InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several.
-            DocumentError: its acknowledgement is broken.
+            InvalidStateError: the stage is no declared upstream, has not acknowledged, or has no such output, or
+                several.
+            DocumentError: the upstream's acknowledgement is broken.
         """
         upstream.check_kind(kind)
         members = self._handover.members.get(stage, (stage,))
-        return [part for member in members for part in self._parts(member, name, kind, columns)]
+        return [part for member in members for part in self._parts(member, name, kind, required=required)]
 
-    def _parts(self, stage: str, name: str | None, kind: str | None, columns: Sequence[str] | None) -> list[Stored]:
+    def _parts(self, stage: str, name: str | None, kind: str | None, *, required: bool) -> list[Stored]:
         now = self._load(stage)
         readable = self._backlog.readable(now)
-        if now.skipped or (self._handover.at_least_once and stage not in self._consumed):
-            # Without a name its only exchange is meant: it is not known here whether it writes one.
-            meant = kind if name or kind else "exchange"
-            if not upstream.matching(readable, name, meant):
-                return []
-            kind = meant
+        if name is None and kind is None:
+            # No state and no table: on a day without input, the stage may have only those, carried over.
+            kind = "exchange"
+        absent = now.skipped or (self._handover.at_least_once and stage not in self._consumed)
+        if absent and not upstream.matching(readable, name, kind):
+            return []
         if upstream.wrote_none(readable, kind):
-            if columns is not None:
+            if not required:
                 return []
             raise upstream.nothing_written(readable, kind)
-        chosen = upstream.choose(readable, name, kind).output
-        if name is None and kind is None and columns is not None:
-            upstream.check_columns(stage, chosen, columns)
-        return self._backlog.parts(now, chosen.id)
+        return self._backlog.parts(now, upstream.choose(readable, name, kind).output.id)
 
     def skipped(self, stage: str) -> bool:
-        """Tell whether the task of an upstream that was read, or of all its instances, was skipped in this epoch."""
+        """Tell whether the task of an upstream that was read, or all its instances, was skipped in this epoch."""
         members = self._handover.members.get(stage, (stage,))
         return all(self._load(member).skipped for member in members)
 
@@ -114,3 +112,27 @@ class Inputs:
             return before[0]
         self._unknown.add(stage)
         return StageContents(stage)
+
+
+# The answers of the job's master hooks for this epoch, for the stages that need them (semantics T7).
+
+
+def answer_of(files: JobFiles, handover: Handover, name: str) -> Json | bytes:
+    """Read the answer of one hook, in one request. It is the same for every attempt that takes the answers over.
+
+    Raises:
+        InvalidStateError: the job has no such hook.
+        GoneError: the attempt has been replaced and cleaned.
+        DocumentError: the answers are broken.
+    """
+    ref = handover.hooks
+    names = ref.names if ref is not None else ()
+    if ref is None or name not in names:
+        raise InvalidStateError(
+            f"the job has no master hook {name!r}: give the group master_hooks=[…]",
+            job=handover.job,
+            hooks=", ".join(names) or "none",
+        )
+    where = files.full(layout.hook_answers(ref.home, ref.token))
+    answers = {answer.name: answer for answer in attempt_documents.read_hook_answers(files, ref)}
+    return attempt_documents.answered_state(answers[name], key=where) if name in answers else None

@@ -1,88 +1,96 @@
-"""What a stage has from the restored checkpoint, and what of it goes on into the next one.
+"""A stage's part of the restored checkpoint, and what is carried over into the next one.
 
-State, tables and values that a stage does not write again are carried over by reference: the same files, in the older
-checkpoint's folder, named by the new acknowledgement too. So nothing vanishes because an epoch did not touch it, and
-nothing is copied. The cleaner keeps a file as long as one checkpoint refers to it (semantics C3).
+States, tables and values that a stage does not write again are carried over by reference: the new acknowledgement names
+the same files, in the older checkpoint's folder. So nothing vanishes because an epoch did not touch it, and nothing is
+copied. The cleaner keeps a file as long as a checkpoint refers to it (semantics C3).
 """
 
 from __future__ import annotations
 
+import logging
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...checkpoint.documents.acknowledgement import CompactionDocument
 from ...checkpoint.documents.attempt import RestorePointer
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store import compactions
+from ...checkpoint.store.file_check import FileCheck
 from ...checkpoint.store.job_files import JobFiles
 from ..kinds import small_state
 from ..stored.local_state import LocalState
-from ..stored.outputs import Stored, of_checkpoint
-from .adoption import adopted
+from ..stored.outputs import File, Stored, of_checkpoint, same_type, schema_of
+from ..stored.runs import Touched
 from .backlog import Backlog
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
 VALUE = "value"
-"""Kind of a small value: in `values`, or where it was too large for an acknowledgement among the outputs (A4)."""
+"""Kind of a small value: in `values`, or among the outputs if it is too large for an acknowledgement (A4)."""
 
 
 class RestoredState:
     """One stage's part of the restored checkpoint.
 
     Args:
-        stage: the stage's uid; state is matched by it (semantics R3).
+        stage: the stage's uid, by which its state is matched (semantics R3).
     """
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
         self._restored: dict[str, Stored] = {}
         self.outputs: dict[str, Stored] = {}
-        """States and tables that go on unless they are written anew, by `Output.id`."""
+        """States and tables that are carried over unless this epoch writes them, by `Output.id`."""
         self.values: dict[str, Json] = {}
-        """Values that go on; `Epoch.put` adds to them."""
+        """Values that are carried over; `Epoch.put` adds to them."""
 
     def load(self, files: JobFiles, pointer: RestorePointer | None, backlog: Backlog) -> None:
-        """Read the stage's part of a checkpoint, and its backlog; nothing where there is no pointer (semantics R2).
+        """Read the stage's part of a checkpoint, and its backlog; nothing without a pointer (semantics R2).
 
         Raises:
-            GoneError: its metadata is gone.
-            DocumentError: its metadata is broken or altered.
-            UnavailableError: the store could not be asked which compactions there are.
+            GoneError: the metadata are gone.
+            DocumentError: the metadata are broken or altered.
+            UnavailableError: the store did not answer the listing of compactions.
         """
         if pointer is not None:
             found = of_checkpoint(files, pointer.metadata, lambda stage: stage == self._stage, backlog.take)
             for contents in found:
                 self._restored.update(contents.outputs)
                 self.values.update(contents.values)
-            self._restored = adopted(files, self._stage, self._restored)
+            self._restored = with_adopted_base(files, self._stage, self._restored)
         backlog.check_whole()
         self.outputs = dict(self._restored)
 
     def restored(self, output_id: str) -> Stored | None:
-        """Give an output as the restored checkpoint holds it, whatever this epoch does to it."""
+        """Return an output as the restored checkpoint holds it, whatever this epoch does to it."""
         return self._restored.get(output_id)
 
     def put(self, name: str, plain: Json) -> None:
-        """Let a value go on instead of what was carried over."""
+        """Put a value in place of the one carried over."""
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values[name] = plain
 
     def forget(self, name: str) -> None:
-        """Let a value end, if there is one."""
+        """End a value, if there is one."""
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values.pop(name, None)
 
     def put_or_forget(self, name: str, plain: Json) -> None:
-        """Put a value; where it is None, let it end."""
+        """Put a value; None ends it."""
         if plain is None:
             self.forget(name)
         else:
             self.put(name, plain)
 
     def value(self, files: JobFiles, name: str, default: Any, local: LocalState | None = None) -> Any:
-        """Give a copy of a value as it goes on, `default` where there is none.
+        """Return a copy of a value as it is now, or `default`.
 
         Raises:
-            GoneError: the file that holds it is gone.
-            DocumentError: that file has been altered.
+            GoneError: the value's file is gone.
+            DocumentError: the file has been altered.
         """
         stored = self.outputs.get(f"{VALUE}.{name}")
         if stored is not None:
@@ -90,10 +98,10 @@ class RestoredState:
         return deepcopy(self.values[name]) if name in self.values else default
 
     def choose(self, name: str, kind: str | None) -> str:
-        """Find what `name` means among what is carried over: an `Output.id`, or `value.<name>`.
+        """Find a name among the carried over: an `Output.id`, or `value.<name>`.
 
         Raises:
-            InvalidStateError: nothing of that name, or more than one thing.
+            InvalidStateError: nothing has that name, or several things have it.
         """
         there = [*self.outputs, *(f"{VALUE}.{each}" for each in self.values)]
         found = [each for each in there if each.partition(".")[2] == name and kind in (None, each.partition(".")[0])]
@@ -107,6 +115,91 @@ class RestoredState:
         )
 
     def drop(self, dropped: str) -> None:
-        """Leave out what `choose` found."""
+        """Leave out an id that `choose` found."""
         if self.outputs.pop(dropped, None) is None:
             del self.values[dropped.partition(".")[2]]
+
+
+# A compaction's base, in place of the base and the deltas that it was made of, when a stage restores these (semantics
+# K7). The epoch's acknowledgement then names the new base, and completing the checkpoint adopts it. A failed epoch
+# changes nothing, and the next one looks again.
+
+
+log = logging.getLogger("airflow_cairn")
+
+
+def with_adopted_base(files: JobFiles, stage: str, outputs: dict[str, Stored]) -> dict[str, Stored]:
+    """Replace a stage's outputs by new bases where they exist; one listing, if a state has deltas at all.
+
+    Args:
+        files: the job's files.
+        stage: the stage's uid.
+        outputs: the restored checkpoint's, by `Output.id`.
+
+    Raises:
+        UnavailableError: the store did not answer.
+        ForbiddenError: the store refused the credentials.
+    """
+    grown = {
+        output_id: [file.handle for file in stored.files]
+        for output_id, stored in outputs.items()
+        if any(file.handle.run for file in stored.files)
+    }
+    result = dict(outputs)
+    for home in sorted({compactions.home_of(handles) for handles in grown.values()}):
+        there = list(compactions.of_stage(files, stage, home))
+        for output_id, record in compactions.fitting(there, grown).items():
+            result[output_id] = _with_base(files, outputs[output_id], record.document)
+    return result
+
+
+def _with_base(files: JobFiles, stored: Stored, document: CompactionDocument) -> Stored:
+    base = [File(ack.index, handle) for ack in document.base or () for handle in ack.handles]
+    for handle, problem in FileCheck(files).damaged([file.handle for file in base]):
+        log.warning("the compaction of %s is not adopted, because of %s: %s", stored.output.id, handle.path, problem)
+        return stored
+    replaced = set(document.replaces)
+    left = [file for file in stored.files if file.handle not in replaced]
+    log.info("%s has a new base, by a compaction of %d files", stored.output.id, len(replaced))
+    return Stored(document.output, [*base, *left])
+
+
+# The rows of a keyed state for given keys.
+
+
+def rows_of_keys(stored: Stored, keys: DataFrame) -> Touched:
+    """Select the keys of a state to read; runs a job over `keys` if the state is large.
+
+    Raises:
+        InvalidStateError: the state has no key, or `keys` lacks a key column or has one of another type.
+    """
+    from pyspark.sql import DataFrame
+
+    output = stored.output
+    if not output.key or output.key_groups is None:
+        raise InvalidStateError(
+            f"{output.id} was written without a key, so its rows cannot be found by keys. Read all of it, or write it "
+            f"by epoch.snapshot({output.name!r}, …, key=…)"
+        )
+    if not isinstance(keys, DataFrame):
+        raise InvalidStateError(f"keys is to be a Spark DataFrame and is a {type(keys).__name__}", state=output.id)
+    schema = schema_of(output)
+    for column in output.key:
+        if column not in keys.columns:
+            raise InvalidStateError(
+                f"keys lacks the column {column!r}, by which {output.id} is keyed. Give all columns of the key",
+                key=", ".join(output.key),
+                columns=", ".join(keys.columns),
+            )
+        if not same_type(keys.schema[column].dataType, schema[column].dataType):
+            raise InvalidStateError(
+                f"the column {column!r} of keys is of another type than that of {output.id}. Cast it",
+                found=keys.schema[column].dataType.simpleString(),
+                expected=schema[column].dataType.simpleString(),
+            )
+    handles = [file.handle for file in stored.files]
+    rows: int | None = 0
+    for handle in handles:
+        rows = handle.rows_with(rows)
+    values = None if rows is None else rows * len(schema)
+    return Touched(keys, output.key, output.key_groups, sum(handle.size_bytes for handle in handles), values)

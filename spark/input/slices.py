@@ -1,4 +1,4 @@
-"""The input of an epoch: its own slice, and those of older epochs that are still to be folded in (T8, R1, B3)."""
+"""The input of an epoch: its own slice, and those of older epochs still to be read (T8, R1, B3)."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from ...storage import iso8601
 from ..kinds.places import FileStatus
 
 _NAMED = 10
-"""Files that changed, named in the message."""
+"""Most changed files that a message names."""
 
 
 def slices_of(handover: Handover) -> list[Slice]:
-    """Give every slice that the application must fold in, oldest first: its backlog, what is read again, its own."""
+    """Return every slice that the application must read, oldest first: backlog, re-read ones, its own."""
     return [*(older for _, older in older_of(handover)), handover.slice]
 
 
 def older_of(handover: Handover) -> list[tuple[str, Slice]]:
-    """Give the older epochs that the application must fold in, oldest first, each with its slice.
+    """Return the older epochs that the application must read, oldest first, each with its slice.
 
-    Of an epoch in which the stage took part only what upstreams wrote is in the backlog (semantics B2).
+    An epoch in which the stage took part is in the backlog only for its upstreams' outputs (semantics B2).
     """
     older: list[BacklogEpoch | ReplayedEpoch] = [*handover.backlog, *handover.replay]
     return [(each.epoch, each.slice) for each in older if each.slice is not None]
 
 
 def hull_of(handover: Handover) -> Slice:
-    """Give the one slice that covers them all.
+    """Return the one slice that covers all slices.
 
     Raises:
-        InvalidStateError: an older epoch has to be folded in too and the slices do not make up one window.
+        InvalidStateError: an older epoch has to be read too, and the slices do not make up one window.
     """
     slices = slices_of(handover)
     if len(slices) == 1:
@@ -73,7 +73,7 @@ def _problem(slices: Sequence[Slice]) -> str:
 
 
 def _same(end: str | None, start: str | None) -> bool:
-    """Compare moments, which may be written with different offsets; what is no ISO 8601 is compared as text."""
+    """Compare moments, which may have different offsets; texts that are no ISO 8601 are compared as they are."""
     if end is None or start is None:
         return False
     try:
@@ -84,24 +84,24 @@ def _same(end: str | None, start: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FixedFile:
-    """A file that a source has fixed, as it was seen last."""
+    """A file that a source has fixed, as it was last seen."""
 
     key: str
     url: str
-    """The name as it is, no pattern."""
+    """The literal name, not a pattern."""
     seen: FileStatus | None
-    """None: the source does not say what the file was like."""
+    """None: the source does not record the file's status."""
     is_older: bool
-    """Whether it belongs to an older epoch, which the job counts as read."""
+    """True if the file belongs to an older epoch, which the job counts as read."""
 
 
 class SourceFiles:
-    """The files that the epoch's sources have fixed, compared with what is there before and after they are read.
+    """The files that the epoch's sources have fixed, compared before and after they are read.
 
     Args:
         handover: what the operator handed over.
-        files: the job's files; they hold a long list of what to read.
-        look: gives what Spark sees of the files at some URLs, None for one that is gone.
+        files: the job's files; they hold the list of input files if it is long.
+        look: returns Spark's view of the files at some URLs; None for a missing file.
     """
 
     def __init__(
@@ -113,22 +113,23 @@ class SourceFiles:
         self._given: dict[str, list[FixedFile]] = {}
 
     def urls(self, source: str) -> list[str]:
-        """Give the files that a source fixed for every slice, oldest slice first, as Spark takes them literally.
+        """Return the files that a source fixed for all slices, oldest slice first, escaped for Spark.
 
         Raises:
-            InvalidStateError: the epoch's own slice has no files of that source, or a file is not as it was fixed.
+            InvalidStateError: the epoch's own slice has no files of that source, or a file has changed since it was
+                fixed.
             GoneError: a long list is gone.
-            DocumentError: it is broken.
+            DocumentError: a long list is broken.
         """
         if source not in self._given:
             self._given[source] = self._compared(source, list(self._fixed(source)), "since they were fixed to be read")
         return [file_names.literal(file.url) for file in self._given[source]]
 
     def check_unchanged(self) -> None:
-        """Compare all files that were given with what is there now.
+        """Compare all returned files with their current status.
 
         Raises:
-            InvalidStateError: a file has changed since it was given.
+            InvalidStateError: a file has changed since it was returned.
         """
         for source, given in self._given.items():
             self._compared(source, given, "while this stage read them")
@@ -153,7 +154,7 @@ class SourceFiles:
         return source_lists.read(self._files, listed)
 
     def _compared(self, source: str, fixed: list[FixedFile], when: str) -> list[FixedFile]:
-        """Look at the files, and give them as they are now."""
+        """Compare the files with their current status, and return them with it."""
         known = [each for each in fixed if each.seen is not None]
         looked = dict(zip((each.url for each in known), self._look([each.url for each in known]), strict=True))
         changed = [(each, said) for each in known if (said := _difference(each.seen, looked[each.url]))]
@@ -165,7 +166,7 @@ class SourceFiles:
 def _fixed_file(file: Mapping[str, Any], *, is_older: bool) -> FixedFile:
     seen = None
     if "size_bytes" in file:
-        # What an older epoch read may have been put back since: as it was, and at another time.
+        # A file of an older epoch may have been put back since: with the same content, at another time.
         seen = FileStatus(file["size_bytes"], file.get("etag"), None if is_older else file.get("modified_ms"))
     return FixedFile(str(file["key"]), str(file["url"]), seen, is_older)
 

@@ -1,27 +1,26 @@
-"""What an upstream stage of the same epoch wrote, found through its acknowledgement (semantics B1)."""
+"""The outputs of an upstream stage in the same epoch, found through its acknowledgement (semantics B1)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.documents.attempt import Execution
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store import acks
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError
-from ..stored.outputs import StageContents, Stored, of_acknowledgement, schema_of
+from ..stored.outputs import StageContents, Stored, of_acknowledgement
 
 KINDS = ("exchange", "table", "state")
-"""In the order in which a bare name is looked up: what was written to be read on comes first."""
+"""Kinds of outputs that a stage can read of another."""
 
 
 def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> StageContents:
-    """Read what an upstream stage acknowledged in this epoch.
+    """Read the outputs that an upstream acknowledged in this epoch.
 
     Raises:
-        InvalidStateError: it is no declared upstream, or has not acknowledged.
-        DocumentError: its acknowledgement is broken.
+        InvalidStateError: the stage is no declared upstream, or has not acknowledged.
+        DocumentError: the upstream's acknowledgement is broken.
     """
     execution = declared(upstream, stage)
     found = acknowledged(files, stage, execution)
@@ -37,10 +36,10 @@ def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> Stag
 
 
 def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
-    """Give the execution of an upstream.
+    """Return the execution of an upstream.
 
     Raises:
-        InvalidStateError: it is no declared upstream.
+        InvalidStateError: the stage is no declared upstream.
     """
     execution = upstream.get(stage)
     if execution is None:
@@ -54,10 +53,10 @@ def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
 
 
 def acknowledged(files: JobFiles, stage: str, execution: Execution) -> StageContents | None:
-    """Read what an execution acknowledged; None if it has not.
+    """Read the outputs that an execution acknowledged; None if it has not acknowledged.
 
     Raises:
-        DocumentError: its acknowledgement is broken.
+        DocumentError: the acknowledgement is broken.
     """
     try:
         return of_acknowledgement(files, acks.read_ack(files, stage, execution))
@@ -68,26 +67,22 @@ def acknowledged(files: JobFiles, stage: str, execution: Execution) -> StageCont
 def choose(contents: StageContents, name: str | None, kind: str | None) -> Stored:
     """Choose one output of a stage.
 
-    Without a name that is its only exchange; where it has none, its only output. With a name, the exchange of that
-    name, else the table or state of it.
+    An ambiguous name is an error, never a preference: on a day without input, only one of the outputs might exist.
 
     Args:
-        contents: what the stage wrote.
-        name: name of the output, None where there is only one to mean.
-        kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
+        contents: the stage's outputs.
+        name: the output's name; None if the stage has only one of the kind.
+        kind: `exchange`, `table` or `state`, if the name alone is ambiguous.
 
     Raises:
-        InvalidStateError: nothing fits, or more than one does; the text lists what there is.
+        InvalidStateError: no output matches, or several do; the message lists the outputs.
     """
     check_kind(kind)
     found = matching(contents, name, kind)
-    exchanges = [stored for stored in found if stored.output.kind == "exchange"]
-    if len(exchanges) == 1:
-        return exchanges[0]
     if len(found) == 1:
         return found[0]
     what = "output" if name is None else f"output named {name!r}"
-    problem = f"has more than one such {what}; give its name, or its kind"
+    problem = f"has more than one such {what}; give its {'name' if name is None else 'kind'}"
     if not found:
         lacks_exchange = kind is None and not matching(contents, None, "exchange")
         hint = ". Where it may write no exchange, give kind='exchange' and schema" if lacks_exchange else ""
@@ -101,14 +96,14 @@ def check_kind(kind: str | None) -> None:
     """Refuse a kind of output that no stage can read.
 
     Raises:
-        InvalidStateError: it is one.
+        InvalidStateError: no stage can read this kind.
     """
     if kind is not None and kind not in KINDS:
         raise InvalidStateError(f"there is no kind {kind!r} of output. Use one of {', '.join(KINDS)}")
 
 
 def matching(contents: StageContents, name: str | None, kind: str | None) -> list[Stored]:
-    """Give the outputs that a name and a kind may mean; None means any."""
+    """Return the outputs that match a name and a kind; None matches any."""
     return [
         stored
         for stored in contents.outputs.values()
@@ -119,38 +114,25 @@ def matching(contents: StageContents, name: str | None, kind: str | None) -> lis
 def wrote_none(contents: StageContents, kind: str | None) -> bool:
     """Tell whether a stage has no output of the kind (None: of any kind), as on a day without input.
 
-    One that has others lacks the one that is asked for: its name may be misspelt.
+    A stage that has others may have been asked for a misspelt name.
     """
     return not matching(contents, None, kind)
 
 
-def check_columns(stage: str, output: Output, columns: Sequence[str]) -> None:
-    """Check what was chosen without a name or a kind: a state may be all that a stage has on a day without input.
-
-    Raises:
-        InvalidStateError: it is no exchange, and has other columns than the author expects.
-    """
-    if output.kind != "exchange" and set(schema_of(output).names) != set(columns):
-        raise InvalidStateError(
-            f"the stage {stage!r} has written no exchange in this epoch, and its {output.kind} {output.name} has other "
-            f"columns than schema. Say which is meant: kind='exchange' or kind='{output.kind}'",
-            stage=stage,
-            columns=", ".join(schema_of(output).names),
-        )
-
-
 def nothing_written(contents: StageContents, kind: str | None) -> InvalidStateError:
-    """Say that a stage has not written what is read of it, as on a day without input, and what helps."""
+    """Make the error for an output that a stage has not written, as on a day without input, with the remedies."""
+    there_is = matching(contents, None, None)
+    by_name = f". Its {there_is[0].output.kind} is read by its name: {there_is[0].output.name!r}" if there_is else ""
     return InvalidStateError(
         f"the stage {contents.stage!r} has written no {kind or 'output'} in this epoch. Have it write an empty "
-        "DataFrame where it has no rows, or give the columns of one where it is read: schema='…'",
+        f"DataFrame where it has no rows, or give the columns of one where it is read: schema='…'{by_name}",
         stage=contents.stage,
         there_is=listed(contents) or "nothing",
     )
 
 
 def listed(contents: StageContents) -> str:
-    """List what of a stage's outputs is a DataFrame, for an error text."""
+    """List a stage's outputs that are DataFrames, for an error message."""
     frames = (stored for stored in contents.outputs.values() if stored.output.kind in KINDS)
     outputs = sorted(frames, key=lambda stored: (stored.output.kind, stored.output.name))
     return ", ".join(f"{stored.output.kind} {stored.output.name}" for stored in outputs)

@@ -1,6 +1,6 @@
-"""List, union and broadcast state: items of each subtask, given out anew when the stage is restored (semantics R4).
+"""List, union and broadcast state: items of each subtask, redistributed when the stage is restored (semantics R4).
 
-What Flink calls operator state: offsets of partitions, rules, thresholds. It is not keyed, and the driver holds it all.
+Flink calls this operator state: offsets of partitions, rules, thresholds. It is not keyed, and the driver holds it all.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from ...checkpoint.decisions.state_assignment import assign
 from ...checkpoint.documents.acknowledgement import ListMode, Output
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.rules.state_assignment import assign
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from ..output.writer import Writer
@@ -27,20 +27,20 @@ KIND = "list"
 def items_of(
     handover: Handover, name: str, per_subtask: Sequence[Sequence[object]], mode: str
 ) -> tuple[list[list[Any]], ListMode]:
-    """Check what an application gives as a list state.
+    """Check the items of a list state.
 
     Args:
-        handover: which execution writes.
+        handover: of the execution that writes.
         name: the state's name.
         per_subtask: the items of each subtask, by its 0-based index.
         mode: `split`, `union` or `broadcast`.
 
     Returns:
-        The items to keep, for broadcast state one copy; and the mode.
+        The items to keep, one copy for broadcast state; and the mode.
 
     Raises:
-        InvalidStateError: it is no list of lists of JSON, too large, of another number of subtasks than the stage's
-            parallelism, or broadcast with lists that differ.
+        InvalidStateError: `per_subtask` is no list of lists of JSON, is too large, has not as many lists as the stage's
+            parallelism, or is broadcast with lists that differ.
     """
     if mode not in list(ListMode):
         raise InvalidStateError(
@@ -72,18 +72,18 @@ def items_of(
 
 
 def held(writer: Writer, output_id: str, items: list[list[Any]], mode: ListMode) -> Stored:
-    """Describe a list state that is in memory still; when the block ends it is written, or small enough (A4)."""
+    """Describe a list state that is still in memory; at the block's end it goes into a file unless it is small (A4)."""
     return Stored(Output(KIND, output_id.partition(".")[2], writer.folder_of(output_id), mode=mode, items=items))
 
 
 def given_out(files: JobFiles, stored: Stored, handover: Handover, local: LocalState | None = None) -> list[list[Any]]:
-    """Give each subtask its items of a restored list state (semantics R4).
+    """Distribute a restored list state to the subtasks (semantics R4).
 
-    Where the stage names no parallelism, there are as many subtasks as wrote it, and one for broadcast state.
+    Without a parallelism, there are as many subtasks as wrote the state, and one for broadcast state.
 
     Raises:
-        GoneError: the file that holds it is gone.
-        DocumentError: that file has been altered, or holds no list state.
+        GoneError: the state's file is gone.
+        DocumentError: the file has been altered, or holds no list state.
     """
     items = stored.output.items
     if items is None:
@@ -91,7 +91,7 @@ def given_out(files: JobFiles, stored: Stored, handover: Handover, local: LocalS
     if stored.output.mode is None or not isinstance(items, list) or not all(isinstance(each, list) for each in items):
         raise DocumentError("the checkpoint holds no list state by this name", output=stored.output.id)
     assigned = assign(stored.output.mode, items, handover.parallelism or len(items))
-    return [deepcopy(list(each)) for each in assigned]  # what is carried over stays as it is
+    return [deepcopy(list(each)) for each in assigned]  # the application must not change the carried-over items
 
 
 def _is_list(value: object) -> bool:

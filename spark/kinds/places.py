@@ -1,8 +1,8 @@
-"""Files outside of the checkpoint: folders of raw files, how these get in and out, and what Spark sees of an input.
+"""Files outside of the checkpoint: copies folders of raw files in and out, and looks at input files as Spark does.
 
 A classic application copies by Hadoop's file systems inside its JVM, so a folder may lie wherever Spark reads and
-writes: on the driver's disk, in S3, in HDFS. A client of a Spark Connect server has no JVM: it copies what is on its
-own disk through the storage port. The server's disk may be another machine's.
+writes: on the driver's disk, in S3, in HDFS. A client of a Spark Connect server has no JVM: it copies files of its own
+disk through the storage port. The server's disk may be another machine's.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/")
 _CHUNK_BYTES = 8 * 1024 * 1024
 _AT_ONCE = 8
-"""Files that are looked at side by side."""
+"""Files looked at side by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """What tells one content of a file from another without reading it."""
+    """A file's status, which tells its contents apart without reading them."""
 
     size_bytes: int
     etag: str | None
     modified_ms: int | None
 
     def is_like(self, other: FileStatus) -> bool:
-        """Tell whether both are of one content: by the tags, or where one has none by the time of the last change."""
+        """Compare contents: by the tags, or by the time of the last change if one has no tag."""
         if self.size_bytes != other.size_bytes:
             return False
         tags = [(each.etag or "").strip('"') for each in (self, other)]
         if all(tags):
             return tags[0] == tags[1]
         times = [each.modified_ms for each in (self, other) if each.modified_ms is not None]
-        # An S3 server may list milliseconds, and name seconds for the object itself.
+        # An S3 server may list milliseconds, but return seconds for the object itself.
         precision = 1000 if any(each % 1000 == 0 for each in times) else 1
         return len({each // precision for each in times}) < 2
 
 
 def look(spark: SparkSession, urls: Sequence[str]) -> list[FileStatus | None]:
-    """Look at files as Spark sees them, with the credentials that it reads them with; one request a file on S3.
+    """Look at files as Spark sees them, with Spark's credentials; on S3 one request per file.
 
-    Over Spark Connect no tag is known, and a file that is gone is Spark's own error, which names it.
+    Over Spark Connect tags are unknown, and a missing file is Spark's own error, which names it.
 
     Args:
         spark: the session.
-        urls: their names as they are, no patterns.
+        urls: literal names, not patterns.
 
     Returns:
-        Of each its status; None where it is gone.
+        The status of each; None if the file is missing.
     """
     if not urls:
         return []
@@ -90,7 +90,7 @@ def _looked(spark: SparkSession, url: str) -> FileStatus | None:
 
 
 def _looked_remotely(spark: SparkSession, urls: Sequence[str]) -> list[FileStatus | None]:
-    # Of its columns only the content is read from a file; the others come from the listing.
+    # Of these columns only the content is read from the file; the others come from the listing.
     found = spark.read.format("binaryFile").load([file_names.literal(url) for url in urls])
     rows = found.selectExpr("path", "length", "unix_millis(modificationTime) AS modified_ms").collect()
     by_path = {row.path: FileStatus(row.length, None, row.modified_ms) for row in rows}
@@ -101,39 +101,39 @@ class Place(Protocol):
     """A folder outside of the checkpoint."""
 
     url: str
-    """For error texts."""
+    """For error messages."""
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Give each file below by its path relative to the folder: its bytes, and when it was written last.
+        """Return each file below, by its path relative to the folder: its bytes, and the time of the last change.
 
         Raises:
             InvalidStateError: there is no such folder.
         """
 
     def make_empty(self) -> None:
-        """Make the folder, which may be there and empty.
+        """Make the folder, which may exist and be empty.
 
         Raises:
-            InvalidStateError: something lies there already.
+            InvalidStateError: the folder is not empty.
         """
 
     def keep(self, name: str, folder: str) -> None:
-        """Copy one file into a folder of the job, which ends in `/`."""
+        """Copy one file into a folder of the job; `folder` ends in `/`."""
 
     def bring(self, name: str, folder: str) -> None:
-        """Copy one file out of a folder of the job, which ends in `/`."""
+        """Copy one file out of a folder of the job; `folder` ends in `/`."""
 
 
 def place(spark: SparkSession, files: JobFiles, where: str | os.PathLike[str]) -> Place:
-    """Give the folder that an application names.
+    """Return the folder that an application names.
 
     Args:
         spark: the session.
         files: the job's files.
-        where: a path on the disk of the application's process, or a URL. Over Spark Connect `file:` only.
+        where: a path on the disk of the application's process, or a URL; over Spark Connect only `file:`.
 
     Raises:
-        InvalidStateError: it is a URL, and this application has no JVM that could read it.
+        InvalidStateError: this application has no JVM that could read the URL.
     """
     if not is_remote(spark):
         return _ByHadoop(spark, files, where)
@@ -183,7 +183,7 @@ class OnDisk:
         """See `Place`.
 
         Raises:
-            InvalidStateError: something lies there already.
+            InvalidStateError: the folder is not empty.
         """
         if self._root.exists() and (not self._root.is_dir() or any(self._root.iterdir())):
             raise _occupied(self.url)
@@ -193,7 +193,7 @@ class OnDisk:
         """See `Place`.
 
         Raises:
-            InvalidStateError: another process writes in the name of this driver.
+            InvalidStateError: another process writes in this driver's name.
         """
         key = self._files.full(folder + name)
         with (self._root / name).open("rb") as source:
@@ -201,7 +201,7 @@ class OnDisk:
                 raise InvalidStateError("a file with this driver's own name is there already", key=key)
 
     def copy_to(self, path: Path, name: str) -> None:
-        """Copy one file to a path where nothing is."""
+        """Copy one file to a new path."""
         with (self._root / name).open("rb") as source, path.open("xb") as into:
             shutil.copyfileobj(source, into, _CHUNK_BYTES)
 
@@ -213,7 +213,7 @@ class OnDisk:
                 at += len(chunk)
 
     def bring_from(self, path: Path, name: str) -> None:
-        """Copy one file from another path; no link, for the application may write into it."""
+        """Copy one file from another path; no link, since the application may write into it."""
         with path.open("rb") as source, self._new(name) as into:
             shutil.copyfileobj(source, into, _CHUNK_BYTES)
 
@@ -224,7 +224,7 @@ class OnDisk:
 
 
 class _ByHadoop:
-    """A folder as Hadoop sees it, and copies it inside the JVM."""
+    """A folder in Hadoop's file systems, copied inside the JVM."""
 
     def __init__(self, spark: SparkSession, files: JobFiles, where: str | os.PathLike[str]) -> None:
         text = os.fspath(where)
@@ -244,7 +244,7 @@ class _ByHadoop:
     def files(self) -> dict[str, tuple[int, int]]:
         if not self._fs.exists(self._root) or not self._fs.getFileStatus(self._root).isDirectory():
             raise _missing(self.url)
-        # The root as the file system writes it: what it lists begins with that.
+        # Use the root as the file system writes it: listed paths begin with that.
         root = self._fs.getFileStatus(self._root).getPath().toString().rstrip("/") + "/"
         found: dict[str, tuple[int, int]] = {}
         listing = self._fs.listFiles(self._root, True)
@@ -273,6 +273,6 @@ class _ByHadoop:
         paths = [self._hadoop.Path(url) for url in (source, target)]
         systems = [path.getFileSystem(self._conf) for path in paths]
         if target.startswith("file:"):
-            # Without the checksum files that Hadoop puts beside what it writes to a local disk.
+            # Without the checksum files that Hadoop writes beside files on a local disk.
             systems[1] = systems[1].getRawFileSystem()
         self._hadoop.FileUtil.copy(systems[0], paths[0], systems[1], paths[1], False, True, self._conf)

@@ -1,8 +1,8 @@
 """Raw files as state: a model, an index, the checkpoint folder of a Structured Streaming query (semantics A4, R4).
 
-A folder is copied into the checkpoint file by file. It is looked at before and after: one that is written to meanwhile
-is refused, and not half of it kept. Where it may lie: `places`. A client of a server that keeps copies (semantics V3)
-copies the folder there, uploads this copy, and restores from it.
+A folder is copied into the checkpoint file by file, and checked before and after: a folder that changes during the copy
+is refused, never kept half. `places` says where it may lie. A client of a server that keeps copies (semantics V3)
+copies the folder there first, uploads this copy, and restores from it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ KIND = "files"
 def snapshot(
     spark: SparkSession, files: JobFiles, writer: Writer, output_id: str, folder: str | os.PathLike[str]
 ) -> Stored:
-    """Copy a folder into the checkpoint, with all that lies below it; folders without files are not kept.
+    """Copy a folder with all files below it into the checkpoint; empty folders are not kept.
 
     Args:
-        spark: the session; one of a driver of its own copies by its JVM.
+        spark: the session; a session with its own driver copies by its JVM.
         files: the job's files.
-        writer: of this driver.
+        writer: this driver's.
         output_id: `files.<name>`.
         folder: a path on the driver's disk, or a URL; see `places.place`.
 
     Raises:
-        InvalidStateError: there is no such folder, a file has a backslash in its name, or the files changed while they
-            were copied.
+        InvalidStateError: the folder is missing, a file has a backslash in its name, or the files changed during the
+            copy.
         InvalidKeyError: a file has a name that no store can hold.
     """
     source = place(spark, files, folder)
@@ -57,7 +57,7 @@ def snapshot(
 def _copied_here(
     source: Place, before: Mapping[str, tuple[int, int]], writer: Writer, output: Output
 ) -> list[StateHandle] | None:
-    """Copy a folder by way of a copy beside the server; None where there is none, and nothing was done."""
+    """Copy a folder by way of a copy beside the server; None, with nothing done, if there is no such place."""
     if not isinstance(source, OnDisk):
         return None
 
@@ -72,20 +72,20 @@ def _copied_here(
 def _copied(
     source: Place, before: Mapping[str, tuple[int, int]], files: JobFiles, writer: Writer, output: Output
 ) -> list[StateHandle]:
-    """Copy a folder straight into the store."""
+    """Copy a folder directly into the store."""
     own = output.folder
     with writer.waiting():
         for name in before:
             source.keep(name, own)
     arrived = {found.key.removeprefix(own): found for found in files.listing(own)}
-    # Some file systems leave markers of folders.
+    # Some file systems leave markers for folders.
     writer.delete([own + name for name in arrived.keys() - before.keys()])
     _check_unchanged(source, before, {name: arrived[name].size_bytes for name in before})
     return writer.handles(output.id, [arrived[name] for name in sorted(before)])
 
 
 def _check_unchanged(source: Place, before: Mapping[str, tuple[int, int]], copied: Mapping[str, int]) -> None:
-    """Check that a folder did not change while it was copied; `copied` has the bytes of each copy."""
+    """Check that a folder did not change during the copy; `copied` has the bytes of each copy."""
     changed = sorted({name for name, _ in source.files().items() ^ before.items()})
     if changed or any(copied[name] != size for name, (size, _) in before.items()):
         raise InvalidStateError(
@@ -102,17 +102,17 @@ def restore(
     into: str | os.PathLike[str],
     local: LocalState | None = None,
 ) -> None:
-    """Copy raw files out of the checkpoint into a folder that is empty or not there; it is there afterwards.
+    """Copy raw files out of the checkpoint into an empty or new folder.
 
     Args:
-        spark: the session; one of a driver of its own copies by its JVM.
+        spark: the session; a session with its own driver copies by its JVM.
         files: the job's files.
         stored: the raw files.
         into: a path on the driver's disk, or a URL; see `places.place`.
-        local: where a copy may be taken instead, if it is whole (semantics V3).
+        local: copies beside the server, used if they are whole (semantics V3).
 
     Raises:
-        InvalidStateError: something lies there already.
+        InvalidStateError: the folder is not empty.
     """
     target = place(spark, files, into)
     target.make_empty()

@@ -1,7 +1,6 @@
-"""Small JSON state: it travels inside the acknowledgement, or in a file of its own where it is larger (semantics A4).
+"""Small JSON state: travels inside the acknowledgement, or in a file if it is larger (semantics A4).
 
-Which of the two is decided when the block ends, from the sizes alone. So a value that is put a hundred times in one
-epoch is written once.
+The sizes decide when the block ends. So a value that is put a hundred times in one epoch is written once.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from ..stored.local_state import LocalState
 from ..stored.outputs import Stored
 
 MAX_INLINE_BYTES = 20 * 1024
-"""What travels inside the acknowledgement, as JSON in UTF-8; more goes into a file (semantics A4)."""
+"""Largest value inside the acknowledgement, as JSON in UTF-8; larger ones go into a file (semantics A4)."""
 
 MAX_INLINE_TOTAL_BYTES = 256 * 1024
-"""All that travels inside one acknowledgement, which has at most 1 MiB; the largest beyond that go into files."""
+"""Limit for all values inside one acknowledgement, which has at most 1 MiB; the largest beyond it go into files."""
 
 MAX_BYTES = 16 * 1024 * 1024
-"""The largest value or list; more belongs into a DataFrame or into raw files."""
+"""Largest value or list; more belongs into a DataFrame or into raw files."""
 
 KIND = "cairn.small-state"
 
 FILE = "content.json"
 
 MAX_FILES = 100
-"""How many files an acknowledgement may need for its small state; a thousand values belong into a DataFrame."""
+"""Most files for an acknowledgement's small state; a thousand values belong into a DataFrame."""
 
-_ROUND_CONTENT_BYTES = 1024
-"""Of a file: kind, format and field names."""
+_MAX_FILE_BYTES = MAX_BYTES + 1024
+"""Largest file, with kind, format and field names; a document may give a size up to this."""
 
 
 def check_size(what: str, plain: Any) -> None:
-    """Check that a value or a list is not too large to be kept as JSON.
+    """Check that a value or a list is not too large to keep as JSON.
 
     Raises:
-        InvalidStateError: it is larger than 16 MiB.
+        InvalidStateError: the JSON is larger than 16 MiB.
     """
     size = codec.size_of(plain)
     if size > MAX_BYTES:
@@ -58,13 +57,13 @@ def check_size(what: str, plain: Any) -> None:
 
 
 def to_files(sizes: Mapping[str, int]) -> list[str]:
-    """Choose what goes into files: what is large, then the largest until the rest fits into an acknowledgement.
+    """Choose the values for files: the large ones, then the largest until the rest fits into an acknowledgement.
 
     Args:
         sizes: bytes of each piece of state, by its id.
 
     Returns:
-        Their ids, in order.
+        The ids of the values for files, in order.
     """
     chosen = {each for each, size in sizes.items() if size > MAX_INLINE_BYTES}
     inline = sorted(sizes.keys() - chosen, key=lambda each: (-sizes[each], each))
@@ -80,18 +79,19 @@ def to_files(sizes: Mapping[str, int]) -> list[str]:
 def settle(
     writer: Writer, outputs: Mapping[str, Stored], values: Mapping[str, Json]
 ) -> tuple[dict[str, Stored], dict[str, Json]]:
-    """Write into files what does not fit into the acknowledgement.
+    """Write values that do not fit into the acknowledgement into files.
 
     Returns:
-        The same, with what is in files now taken out of the acknowledgement.
+        The outputs and values, with the values in files moved to the outputs.
 
     Raises:
-        InvalidStateError: there is too much of it.
+        InvalidStateError: there are too many large values.
         UnavailableError: the store did not answer.
     """
     inline = {each: stored.output.items for each, stored in outputs.items() if stored.output.items is not None}
     inline.update({f"value.{name}": value for name, value in values.items()})
-    chosen = to_files({each: codec.size_of(content) for each, content in inline.items()})
+    sizes = {each: codec.size_of(content) for each, content in inline.items()}
+    chosen = to_files(sizes)
     if len(chosen) > MAX_FILES:
         raise InvalidStateError(
             "the values and lists of this stage are too many together. Put them into one, or write them as a DataFrame "
@@ -99,6 +99,7 @@ def settle(
             number=len(inline),
             files=len(chosen),
             limit_files=MAX_FILES,
+            largest=max(sizes, key=lambda each: sizes[each]),
         )
     left, kept = dict(outputs), dict(values)
     for each in chosen:
@@ -112,11 +113,11 @@ def settle(
 
 
 def read(files: JobFiles, stored: Stored, local: LocalState | None = None) -> Any:
-    """Read what is in a file, or in its copy beside the Spark server (semantics V3).
+    """Read a value from its file, or from the file's copy beside the Spark server (semantics V3).
 
     Raises:
         GoneError: the file is gone.
-        DocumentError: it has been altered, or is of a newer format.
+        DocumentError: the file has been altered, or has a newer format.
     """
     if len(stored.files) != 1:
         raise DocumentError("a piece of small state has one file", output=stored.output.id, found=len(stored.files))
@@ -124,7 +125,7 @@ def read(files: JobFiles, stored: Stored, local: LocalState | None = None) -> An
     where = files.full(handle.path)
     here = local.find(stored.output.id, [handle]) if local is not None else None
     if here is None:
-        blob = files.get(handle.path, max_bytes=handle.size_bytes)
+        blob = files.get(handle.path, max_bytes=min(handle.size_bytes, _MAX_FILE_BYTES))
         data, etag = blob.data, blob.etag
     else:
         data, etag = (here / FILE).read_bytes(), handle.checksum
@@ -132,7 +133,7 @@ def read(files: JobFiles, stored: Stored, local: LocalState | None = None) -> An
     found = etag if known is None else checksum_of(data, algorithm_of(known))
     if found != (known or handle.checksum):
         raise DocumentError("the file has been altered", key=where, expected=known or handle.checksum, found=found)
-    document = codec.decode(data, kind=KIND, key=where, max_bytes=MAX_BYTES + _ROUND_CONTENT_BYTES)
+    document = codec.decode(data, kind=KIND, key=where, max_bytes=_MAX_FILE_BYTES)
     if "content" not in document:
         raise DocumentError("the file holds no content", key=where)
     return document["content"]

@@ -1,4 +1,4 @@
-"""Writes what a stage leaves: the writer, its committer, background snapshots.
+"""Writes a stage's outputs: the writer, its committer, background snapshots.
 
 Imports appending and all below. Knows nothing of kinds of state.
 """

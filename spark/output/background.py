@@ -1,8 +1,8 @@
-"""Snapshots that are written while the block goes on (semantics A5, B5).
+"""Snapshots written while the block goes on (semantics A5, B5).
 
-The short part is over when the call returns: the plan is fixed, the author's step has run, the committer is chosen.
-A thread of its own does the rest. The block's end waits for all of them. One that fails deletes what it wrote and makes
-the stage decline; a block that raises cancels what runs, waits until it has ended, and deletes the rest.
+The synchronous part ends when the call returns: the plan is fixed, the author's step has run, the committer is chosen.
+A thread does the rest. The block's end waits for all threads. A failed snapshot deletes its files and makes the stage
+decline; a block that raises cancels the running snapshots, waits for their end, and deletes the rest.
 """
 
 from __future__ import annotations
@@ -12,31 +12,104 @@ from threading import Event as Signal
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.errors import CheckpointError
+from ...checkpoint.errors import CheckpointError, InvalidStateError
+from ...storage.str_enum import StrEnum
 from ..execution.job_cancellation import RECHECK_S, cancel_jobs
 from ..execution.transport import is_remote, job_tags
 from ..stored.outputs import Stored
-from .async_outcome import AsyncOutcome, Duty, Event, State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# The outcome of a background snapshot (finished, discarded or still running) is decided once (semantics A5). Two
+# parties act on it. The *writer* ends exactly once: it has finished or failed. The *block* may cancel the snapshot
+# (stop it unless it is done) and discard it (none of it may count), as often as it likes. In any order, exactly one
+# party keeps or deletes the files, and no party deletes before the writer has ended.
+
+
+class State(StrEnum):
+    """The state of a background snapshot."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    DISCARDED = "discarded"
+
+
+class Event(StrEnum):
+    """An event in a background snapshot's life."""
+
+    FINISH = "finish"
+    """The writer has written everything."""
+    FAIL = "fail"
+    """The writer has ended without writing everything."""
+    CANCEL = "cancel"
+    """The block stops the snapshot, unless it is done."""
+    DISCARD = "discard"
+    """The block drops the snapshot, done or not."""
+
+
+class Duty(StrEnum):
+    """The next act of the party that caused the event."""
+
+    NOTHING = "nothing"
+    KEEP = "keep"
+    """Make the files part of the acknowledgement."""
+    DELETE = "delete"
+    """Delete the files."""
+
+
+TRANSITIONS = {
+    (State.RUNNING, Event.FINISH): (State.COMPLETED, Duty.KEEP),
+    (State.RUNNING, Event.FAIL): (State.DISCARDED, Duty.DELETE),
+    (State.RUNNING, Event.CANCEL): (State.DISCARDED, Duty.NOTHING),
+    (State.RUNNING, Event.DISCARD): (State.DISCARDED, Duty.NOTHING),
+    (State.COMPLETED, Event.CANCEL): (State.COMPLETED, Duty.NOTHING),
+    (State.COMPLETED, Event.DISCARD): (State.DISCARDED, Duty.DELETE),
+    (State.DISCARDED, Event.FINISH): (State.DISCARDED, Duty.DELETE),
+    (State.DISCARDED, Event.FAIL): (State.DISCARDED, Duty.DELETE),
+    (State.DISCARDED, Event.CANCEL): (State.DISCARDED, Duty.NOTHING),
+    (State.DISCARDED, Event.DISCARD): (State.DISCARDED, Duty.NOTHING),
+}
+"""Missing entries cannot happen: a writer that has finished does not end again."""
+
+
+class AsyncOutcome:
+    """The outcome of one background snapshot; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.state = State.RUNNING
+
+    def apply(self, event: Event) -> Duty:
+        """Apply an event, and return its party's duty.
+
+        Raises:
+            InvalidStateError: a writer ended twice.
+        """
+        with self._lock:
+            found = TRANSITIONS.get((self.state, event))
+            if found is None:
+                raise InvalidStateError("a background snapshot ended twice", state=self.state, by=event)
+            self.state, duty = found
+            return duty
+
+
 class BackgroundSnapshotError(CheckpointError):
-    """A snapshot that was written in the background failed; the stage declines (semantics A5)."""
+    """A snapshot in the background failed; the stage declines (semantics A5)."""
 
     retry_cures = True
 
 
 class BackgroundSnapshot:
-    """One output that a thread of its own writes.
+    """One output written by a thread.
 
     Args:
-        spark: the session whose jobs write it.
+        spark: the session whose jobs write the output.
         output_id: `Output.id`.
-        tag: tells its Spark jobs from all others.
-        write: writes it.
-        delete: deletes what it has written; raises nothing.
+        tag: marks the output's Spark jobs.
+        write: writes the output.
+        delete: deletes the output's files; raises nothing.
     """
 
     def __init__(
@@ -46,34 +119,34 @@ class BackgroundSnapshot:
 
         self.output_id = output_id
         self.stored: Stored | None = None
-        """Set once it has been written."""
+        """The output, once it has been written."""
         self.error: BaseException | None = None
-        """Set once it has failed, and what it wrote is deleted."""
+        """The error, once the write has failed and the files are deleted."""
         self._tags = job_tags(spark)
         self._tag = tag
         self._write = write
         self._delete = delete
         self._outcome = AsyncOutcome()
         self._ended = Signal()
-        # It has the block's own local properties: scheduler pool, job description, tags.
-        more: dict[str, Any] = {"session": spark} if is_remote(spark) else {}  # Spark 3.5 does not know the word
+        # The thread has the block's own local properties: scheduler pool, job description, tags.
+        more: dict[str, Any] = {"session": spark} if is_remote(spark) else {}  # Spark 3.5 lacks this argument
         self._thread = InheritableThread(target=self._run, name=f"cairn {output_id}", daemon=True, **more)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the writer has ended, and has deleted what it had to."""
+        """Wait until the writer has ended, and has deleted its files if it must."""
         self._ended.wait()
 
     def cancel(self) -> None:
-        """Stop it unless it is done; it may go on for a moment."""
+        """Stop the snapshot unless it is done; it may go on for a moment."""
         self._outcome.apply(Event.CANCEL)
         cancel_jobs(self._tags, self._tag)
 
     def discard(self) -> None:
-        """Wait until the writer has ended, and see that nothing of it is left."""
+        """Wait until the writer has ended, and delete the files that are left."""
         while not self._ended.wait(RECHECK_S):
             cancel_jobs(self._tags, self._tag)
         if self._outcome.apply(Event.DISCARD) is Duty.DELETE:
@@ -81,7 +154,7 @@ class BackgroundSnapshot:
 
     def _run(self) -> None:
         if self._outcome.state is State.DISCARDED:
-            # Cancelled before it began: nothing was written, and nothing is (semantics A5).
+            # Cancelled before it began: nothing is written (semantics A5).
             self._ended.set()
             return
         failure: BaseException | None = None
@@ -111,16 +184,16 @@ class Background:
         self._all: list[BackgroundSnapshot] = []
 
     def start(self, snapshot: BackgroundSnapshot) -> None:
-        """Begin to write one more."""
+        """Start one more snapshot."""
         with self._lock:
             self._all.append(snapshot)
         snapshot.start()
 
     def check(self) -> None:
-        """See that none has failed so far.
+        """Check that no snapshot has failed so far.
 
         Raises:
-            BackgroundSnapshotError: one has; what it wrote is deleted.
+            BackgroundSnapshotError: a snapshot has failed; its files are deleted.
         """
         for snapshot in self._all:
             if snapshot.error is not None:
@@ -129,10 +202,10 @@ class Background:
                 ) from snapshot.error
 
     def finish(self) -> dict[str, Stored]:
-        """Wait for all, and give what they have written, by `Output.id`.
+        """Wait for all snapshots, and return their outputs by `Output.id`.
 
         Raises:
-            BackgroundSnapshotError: one has failed.
+            BackgroundSnapshotError: a snapshot has failed.
         """
         for snapshot in self._all:
             snapshot.wait()
@@ -140,7 +213,7 @@ class Background:
         return {each.output_id: each.stored for each in self._all if each.stored is not None}
 
     def abort(self) -> None:
-        """Stop all that run, wait until they have ended, and see that nothing of any is left."""
+        """Stop all running snapshots, wait for their end, and delete the files that are left."""
         for snapshot in self._all:
             snapshot.cancel()
         for snapshot in self._all:

@@ -1,8 +1,8 @@
 """The author's step before the first snapshot of a stage (semantics B5): once, or the stage does not acknowledge.
 
-It waits to run until something that belongs to the checkpoint is about to be written, or the block ends. Of several
-threads that write at once the first runs it and the others wait. What has failed once is never run again: a stage whose
-step failed declines, even if its author caught the exception.
+The step runs before the first write that belongs to the checkpoint, or at the block's end. Of several threads that
+write at once, the first runs the step and the others wait. A failed step never runs again: its stage declines, even if
+the author caught the exception.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...checkpoint.errors import InvalidStateError
 
 
 class BeforeSnapshot:
-    """Holds the step and runs it."""
+    """Holds and runs the step."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -23,13 +23,13 @@ class BeforeSnapshot:
         self._begun = self._running = False
         self._failure: BaseException | None = None
         self.took_ms = 0
-        """How long the step ran, milliseconds."""
+        """Duration of the step in milliseconds."""
 
     def set(self, step: Callable[[], object]) -> None:
-        """Take the step.
+        """Register the step.
 
         Raises:
-            InvalidStateError: it cannot be called, there is one already, or something was written before.
+            InvalidStateError: the step cannot be called, there is a step already, or something was written before.
         """
         if not callable(step):
             raise InvalidStateError(
@@ -47,11 +47,11 @@ class BeforeSnapshot:
             self._step = step
 
     def run(self) -> None:
-        """Run the step, if there is one that has not run.
+        """Run the step, if there is one that has not run yet.
 
         Raises:
-            InvalidStateError: the step itself writes, or it has failed before.
-            BaseException: what the step raised.
+            InvalidStateError: the step itself writes, or has failed before.
+            BaseException: the error that the step raised.
         """
         with self._lock:
             if self._running:

@@ -1,4 +1,4 @@
-"""Checks of what an application gives to be written."""
+"""Checks of the DataFrames that an application writes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """Give the names of columns, which an author may give as one name."""
+    """Return column names as a tuple; an author may give a single name."""
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
-    """Check what is to be written as an output, and give its key columns.
+    """Check a DataFrame to be written, and return its key columns.
 
     Raises:
-        InvalidStateError: `df` is no DataFrame, or does not have a key column.
+        InvalidStateError: `df` is no DataFrame, or lacks a key column.
     """
     from pyspark.sql import DataFrame
 

@@ -1,13 +1,14 @@
-"""Which output committer writes: what a listing shows is believed, so it must show committed files only.
+"""The output committer: a listing must show only committed files, because Cairn trusts listings.
 
-Two committers keep that promise: the classic `FileOutputCommitter` with algorithm version 1, which moves all files when
-the job commits, and the magic committer of s3a, which uploads in place and makes them visible when the job commits.
-Version 2 publishes task by task: a task that dies while it does so leaves files that a listing shows. It is refused.
+Two committers guarantee this: the classic `FileOutputCommitter` with algorithm version 1, which moves all files when
+the job commits, and the magic committer of s3a, which uploads in place and makes the files visible when the job
+commits. Version 2 publishes task by task: a task that dies while publishing leaves files that a listing shows. It is
+refused.
 
-All of it is chosen for each write of ours and nothing has to be set at submit, as measured on Spark 4: the commit
-protocol is a session setting (set for the time of the write), the committers are options of the write. So a user's own
-writes keep whatever they were given, and a user's settings do not reach ours. The same goes for the settings that say
-how Spark writes timestamps and dates.
+Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The commit protocol
+is a session setting, set during the write; the committers are options of the write. So a user's own writes keep their
+settings, and the user's settings do not reach Cairn's writes. The same holds for the settings by which Spark writes
+timestamps and dates.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
+from ...storage import S3Options
 from ...storage.errors import GoneError
-from ..execution.missing_packages import S3A_PACKAGES
+from ..execution.failure_kinds import S3A_PACKAGES
 from ..execution.transport import conf_of, identity_of, is_remote
 
 if TYPE_CHECKING:
@@ -42,13 +44,13 @@ _CLOUD_PROTOCOL = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
 _CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
 
 _FORMAT = {
-    # Spark's default, INT96, is nanoseconds to plain readers, who show the year 9999 as 1816. Spark reads both.
+    # Spark's default, INT96, is nanoseconds to plain readers, which show the year 9999 as 1816. Spark reads both.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # LEGACY writes days of the Julian calendar, by which only Spark finds the right date before 1582. EXCEPTION, the
+    # LEGACY writes days of the Julian calendar, whose dates before 1582 only Spark reads correctly. EXCEPTION, the
     # default of Spark 3, refuses such dates.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
-"""Settings of the session by which Spark writes values that every reader takes as Spark does (semantics W12)."""
+"""Session settings by which Spark writes values that every reader takes as Spark does (semantics W12)."""
 
 _LOADER = "org.apache.spark.util.Utils"
 
@@ -58,11 +60,11 @@ _CURE = f"Add {S3A_PACKAGES} to the application's packages"
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """How one write commits."""
+    """The settings of one write's committer."""
 
     magic: bool
     protocol: str
-    """The session setting for the time of the write."""
+    """The session setting during the write."""
     options: dict[str, str] = field(default_factory=dict)
     """Options of the write."""
 
@@ -71,7 +73,7 @@ CLASSIC = Committer(False, _CLASSIC_PROTOCOL, {PARQUET_COMMITTER: _CLASSIC_COMMI
 MAGIC = Committer(
     True,
     _CLOUD_PROTOCOL,
-    # The version counts where its protocol writes to a local folder (semantics V3).
+    # The version matters where the protocol writes to a local folder (semantics V3).
     {PARQUET_COMMITTER: _CLOUD_COMMITTER, S3A_COMMITTER: "magic", ALGORITHM: "1"},
 )
 
@@ -97,19 +99,19 @@ def choose(spark: SparkSession, url: str) -> Committer:
 
 @dataclass(slots=True)
 class _Set:
-    """What a session was before Cairn set it, and how many writes still need what it is set to."""
+    """A session's settings before Cairn's, and the number of writes that still need Cairn's."""
 
     before: dict[str, str | None]
     writes: int = 0
 
 
 _sessions: dict[Any, _Set] = {}
-"""The sessions by which Cairn writes just now. All writers of a process share it: two may write by one session."""
+"""The sessions that Cairn's writes use now, shared by all writers of the process: two may use one session."""
 _lock = Lock()
 
 
 class InForce:
-    """Sets one session for writes by one committer, while there are any; several threads may write at once."""
+    """Sets a session's committer while any write needs it; safe to use from several threads."""
 
     def __init__(self, spark: SparkSession, committer: Committer) -> None:
         self._spark = spark
@@ -118,7 +120,7 @@ class InForce:
 
     @contextmanager
     def write(self) -> Iterator[dict[str, str]]:
-        """Give the options of a write; before the first the session is set, after the last it is as it was."""
+        """Yield a write's options; the first write sets the session, and the end of the last one resets it."""
         with _lock:
             if self._key not in _sessions:
                 _sessions[self._key] = _Set(self._set())
@@ -145,19 +147,19 @@ class InForce:
             if value is None:
                 self._spark.conf.unset(key)
             else:
-                # Set and not unset: that would also forget what was given at submit.
+                # Set and not unset: unsetting would also forget the values given at submit.
                 self._spark.conf.set(key, value)
 
 
 def verify_magic(files: JobFiles, success_key: str) -> None:
-    """Check that a write was really committed by the magic committer: its `_SUCCESS` says so.
+    """Check that the magic committer really committed a write: its `_SUCCESS` names the committer.
 
     Args:
         files: the job's files.
         success_key: key of the `_SUCCESS` object, relative to the job's prefix.
 
     Raises:
-        InvalidConfigError: it names another committer, or none (zero bytes: the classic one wrote it).
+        InvalidConfigError: `_SUCCESS` names another committer, or none (zero bytes: the classic one wrote it).
     """
     try:
         data = files.store.get(files.full(success_key), max_bytes=_SUCCESS_BYTES).data
@@ -184,30 +186,45 @@ _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
-"""Where s3a looks for credentials. Executors on other machines do not have the driver's environment: Spark copies the
-keys from there into the Hadoop conf that it sends them, and the two in the middle read them off it (measured).
+"""The places where s3a looks for credentials. Executors on other machines do not have the driver's environment: Spark
+copies the keys from there into the Hadoop conf that it sends them, and the middle two places read them there
+(measured).
 
-The first has the name of the AWS SDK 1, as it is submitted to a Spark whose Hadoop is not known here: Hadoop 3.3 (Spark
-3.5) has that SDK alone, and later ones take the name for the class of SDK 2 (measured on Hadoop 3.3.4 and 3.5.0)."""
+The first has its name from the AWS SDK 1, as it is submitted to a Spark whose Hadoop is not known here: Hadoop 3.3
+(Spark 3.5) has only that SDK, and later ones take the name for the class of SDK 2 (measured on Hadoop 3.3.4 and
+3.5.0)."""
 
 
-def s3a_conf(endpoint: str | None = None, region: str | None = None) -> dict[str, str]:
-    """Give the conf by which a submitted application reaches S3; there is no credential in it.
+_ENCRYPTIONS = {"AES256": "AES256", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
+"""s3a's name for each of S3's ways to encrypt."""
 
-    Credentials are found by each JVM itself: in its environment, else by its container's or instance's role. An
-    author's own conf should win over this, for clusters that have another way (web identity).
+
+def s3a_conf(s3: S3Options | None = None) -> dict[str, str]:
+    """Build the conf by which a submitted application reaches S3, without credentials.
+
+    Each JVM finds the credentials itself: in its environment, or else by its container's or instance's role. An
+    author's own conf should override this, for clusters with another way (web identity).
 
     Args:
-        endpoint: URL of an S3 server other than AWS, which is then addressed by path.
-        region: the bucket's region.
+        s3: access to S3; a server other than AWS is addressed by path.
     """
+    s3 = s3 or S3Options()
     hadoop = {"aws.credentials.provider": ",".join(_PROVIDERS)}
-    if region:
-        hadoop["endpoint.region"] = region
-    if endpoint:
-        hadoop["endpoint"] = endpoint
+    if s3.region:
+        hadoop["endpoint.region"] = s3.region
+    if s3.endpoint_url:
+        hadoop["endpoint"] = s3.endpoint_url
         hadoop["path.style.access"] = "true"
-        hadoop["connection.ssl.enabled"] = str(endpoint.startswith("https:")).lower()
+        hadoop["connection.ssl.enabled"] = str(s3.endpoint_url.startswith("https:")).lower()
+    if s3.request_payer:
+        hadoop["requester.pays.enabled"] = "true"
+    if s3.server_side_encryption:
+        hadoop["encryption.algorithm"] = _ENCRYPTIONS[s3.server_side_encryption]
+    if s3.sse_kms_key_id:
+        hadoop["encryption.key"] = s3.sse_kms_key_id
+    if s3.expected_bucket_owner:
+        # s3a has no option for this header. A Hadoop that does not know the setting omits the header.
+        hadoop["client.s3.custom.headers"] = f"x-amz-expected-bucket-owner={s3.expected_bucket_owner}"
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in sorted(hadoop.items())}
 
 
@@ -215,7 +232,7 @@ def _refuse_version_2(spark: SparkSession) -> None:
     found = conf_of(spark, ALGORITHM, f"spark.hadoop.{ALGORITHM}")
     places = {f"the session's {key}": value for key, value in found.items()}
     if not is_remote(spark):
-        # A client cannot look into its server's; there the option of the write alone keeps version 2 away.
+        # A client cannot read its server's Hadoop conf; there the option of the write alone prevents version 2.
         places[f"Hadoop's {ALGORITHM}"] = spark._jsc.hadoopConfiguration().get(ALGORITHM)
     for where, value in places.items():
         if (value or "").strip() == "2":

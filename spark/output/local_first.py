@@ -1,8 +1,8 @@
-"""Writes a state beside its Spark server and uploads these very files, so that the next epoch finds them here (V3).
+"""Writes a state beside its Spark server and uploads these files, so that the next epoch finds them here (V3).
 
-The copy has the bytes that the store has, and the SHA-256 that the acknowledgement names. A state for which there is no
-room here is Spark's to write to the store, as it is without a local folder. Raw files are copied here and not linked,
-for the application may write into them later.
+The copy has the store's bytes, and the SHA-256 that the acknowledgement names. If a state has no room here, Spark
+writes it to the store, as it does without a local folder. Raw files are copied here, not linked, since the application
+may write into them later.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ...checkpoint.documents.acknowledgement import Output, StateHandle
 from ...checkpoint.documents.attempt import DocumentRef
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ...storage.local.files import chunks, tag_of
+from ...storage.local.temp_files import chunks, tag_of
 from ...storage.port import ObjectStat
 from ..stored.local_state import Draft, LocalState, name_in_copy
 from ..stored.outputs import File
-from . import empty_files, row_count
+from . import data_files, row_count
 from .data_files import part_of
 
 log = logging.getLogger("airflow_cairn")
 
 _AT_ONCE = 8
-"""Files that are uploaded at once."""
+"""Files uploaded at once."""
 _ONE_REQUEST_BYTES = 5 << 30
 """The largest file that S3 takes in one request."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -50,21 +50,21 @@ def write(
     write_to: Callable[[str], None],
     described: Describe,
 ) -> list[File] | None:
-    """Write a state here and upload it.
+    """Write a state here, and upload it.
 
     Args:
         files: the job's files.
         local: the folder.
-        output: the state; its folder in the store is this driver's own.
-        name: of its copies: `Output.id`, or of a run `run_of` it.
-        write_to: has Spark write the DataFrame to a URL.
+        output: the state; its folder in the store is this driver's.
+        name: the name of its copies: `Output.id`, or for a delta `run_of` it.
+        write_to: makes Spark write the DataFrame to a URL.
         described: describes an uploaded file.
 
     Returns:
-        Its files; None where there was no room, and nothing was uploaded: write it to the store.
+        The files; None if there was no room, and nothing was uploaded: write to the store.
 
     Raises:
-        InvalidStateError: another process writes in the name of this driver.
+        InvalidStateError: another process writes in this driver's name.
     """
     draft = local.draft(name)
     if draft is None:
@@ -105,17 +105,16 @@ def write_files(
     Args:
         files: the job's files.
         local: the folder.
-        output: the raw files; its folder in the store is this driver's own.
+        output: the raw files; their folder in the store is this driver's.
         sizes: bytes of each file, by its path below the output's folder.
-        copy: copies each file to the path that it is given, or raises.
+        copy: copies each file to the given path, or raises.
         described: describes an uploaded file.
 
     Returns:
-        The files, in the order of `sizes`; None where there was no room, and nothing was uploaded: write them to the
-        store.
+        The files, in the order of `sizes`; None if there was no room, and nothing was uploaded: write to the store.
 
     Raises:
-        InvalidStateError: another process writes in the name of this driver.
+        InvalidStateError: another process writes in this driver's name.
     """
     draft = local.draft(output.id)
     if draft is None:
@@ -141,13 +140,13 @@ def write_files(
 
 
 def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None:
-    """Keep a copy of a small file that has been written to the store; nothing depends on it.
+    """Keep a copy of a small file of the store, on which nothing depends.
 
     Args:
         local: the folder.
         handle: the file.
-        name: its name, without its folder.
-        data: its content.
+        name: the file's name, without its folder.
+        data: the file's content.
     """
     draft = local.draft(handle.output)
     if draft is None:
@@ -163,7 +162,7 @@ def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None
 
 
 def _kept(draft: Draft, upload: Callable[[T], StateHandle], files: Iterable[T]) -> list[StateHandle]:
-    """Upload the files of a draft, several at once, and keep it as their copy."""
+    """Upload the files of a draft, several at once, and keep the draft as their copy."""
     with ThreadPoolExecutor(_AT_ONCE, "cairn-upload") as pool:
         handles = list(pool.map(upload, files))
     draft.keep(handles)
@@ -171,7 +170,7 @@ def _kept(draft: Draft, upload: Callable[[T], StateHandle], files: Iterable[T]) 
 
 
 def _is_too_large(draft: Draft, local: LocalState, sizes: Iterable[int]) -> bool:
-    """Give a draft up that would be larger than all copies may be, or has a file that S3 takes in no one request."""
+    """Abandon a draft that is larger than the limit for all copies, or has a file too large for one request to S3."""
     each = [*sizes]
     if sum(each) <= local.limit_bytes and max(each, default=0) <= _ONE_REQUEST_BYTES:
         return False
@@ -180,7 +179,7 @@ def _is_too_large(draft: Draft, local: LocalState, sizes: Iterable[int]) -> bool
 
 
 def _data_of(draft: Draft, output: Output) -> list[tuple[int, ObjectStat]]:
-    """Give what is data, and delete what is not."""
+    """Return the data files, and delete the others."""
     data: list[tuple[int, ObjectStat]] = []
     for path in sorted(draft.data.iterdir()):
         part = part_of(path.name)
@@ -189,7 +188,7 @@ def _data_of(draft: Draft, output: Output) -> list[tuple[int, ObjectStat]]:
         else:
             data.append((part, ObjectStat(path.name, path.stat().st_size, None)))
 
-    empty = empty_files.without_rows(_reader_in(draft.data), data, output.schema or "")
+    empty = data_files.without_rows(_reader_in(draft.data), data, output.schema or "")
     for name in empty:
         (draft.data / name).unlink()
     return [each for each in data if each[1].key not in empty]
@@ -205,7 +204,7 @@ def _reader_in(folder: Path) -> Callable[[str, int, int], bytes]:
 
 
 def _upload(files: JobFiles, key: str, path: Path) -> tuple[str, str]:
-    """Upload one file; gives its key and its SHA-256."""
+    """Upload one file; return its key and its SHA-256."""
     with path.open("rb") as source:
         sha256 = tag_of(chunks(source.fileno()))
         ref = DocumentRef(key, os.fstat(source.fileno()).st_size, sha256.partition(":")[2])

@@ -1,9 +1,11 @@
-"""What one driver writes in its epoch: each name once a kind; what a checkpoint keeps, after the author's step (B5)."""
+"""The outputs of one driver in its epoch: each name once per kind, and snapshots after the author's step (B5)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from contextlib import AbstractContextManager
+from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -12,12 +14,13 @@ from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import CairnError
 from ...storage.names import check_name
-from ..appending import partitions, table_schema
-from ..appending.manifests import Before
+from ..appending import partitions
+from ..appending.manifests import Before, Replaced
 from ..execution.fence import Fence
 from ..execution.job_cancellation import stopping
+from ..stored.key_groups import quoted
 from ..stored.local_state import LocalState
-from ..stored.outputs import Stored, schema_of
+from ..stored.outputs import File, Stored, same_type, schema_of
 from . import updates
 from .background import Background, BackgroundSnapshot
 from .before_snapshot import BeforeSnapshot
@@ -26,13 +29,14 @@ from .writer import Planned, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 
 log = logging.getLogger("airflow_cairn")
 
 
 class Outputs:
-    """Holds what has been written; several threads may write at once."""
+    """Writes and holds the outputs; safe to use from several threads."""
 
     def __init__(self, stage: str, writer: Writer, before_snapshot: BeforeSnapshot, fence: Fence) -> None:
         self._stage = stage
@@ -52,17 +56,17 @@ class Outputs:
         Args:
             kind: `state`, `table` or `exchange`.
             name: the output's name.
-            df: what to write.
+            df: the rows to write.
             key: key columns.
-            background: only begin; `finish` waits for it.
+            background: only start the write; `finish` waits for it.
 
         Raises:
             InvalidStateError: the name was used before, a key column is missing or of a type that cannot be hashed, or
-                `df` is none.
+                `df` is no DataFrame.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
-            BackgroundSnapshotError: what was to be written in the background before has failed.
-            FencedError: the execution can no longer count, before the write or while it ran.
+            BackgroundSnapshotError: an earlier write in the background failed.
+            FencedError: the execution can no longer count, before or during the write.
         """
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = columns_of(output_id, df, key)
@@ -87,17 +91,19 @@ class Outputs:
         files: JobFiles,
         local: LocalState | None,
         lasting: Callable[[DataFrame], DataFrame],
-    ) -> None:
-        """Write what changed in a keyed state (semantics K2); see `updates.write`.
+    ) -> Stored:
+        """Write the changes of a keyed state (semantics K2), and return the changed state; see `updates.write`.
 
         Raises:
             InvalidStateError: the name was used before, or two rows have one key.
             InvalidConfigError: Spark's output committer cannot be trusted.
-            BackgroundSnapshotError: what was to be written in the background before has failed.
-            FencedError: the execution can no longer count, before the write or while it ran.
+            BackgroundSnapshotError: an earlier write in the background failed.
+            FencedError: the execution can no longer count, before or during the write.
         """
         self._take_written("state", update.name)
-        self._add(updates.write(update, files, self._writer, self._write, local, lasting))
+        stored = updates.write(update, files, self._writer, self._write, local, lasting)
+        self._add(stored)
+        return stored
 
     def append(
         self,
@@ -108,21 +114,21 @@ class Outputs:
         *,
         overwrite_partitions: bool,
     ) -> None:
-        """Add rows to a table, and have small files of it become larger ones (decision 0047).
+        """Add rows to a table, and merge its small files (decision 0047).
 
         Args:
             name: the table's name.
-            df: what to add.
-            before: the table as the restored checkpoint holds it; None where it begins.
-            partition_by: columns by which rows are kept apart.
-            overwrite_partitions: whether the files so far of the partitions that `df` has go.
+            df: the rows to add.
+            before: the table in the restored checkpoint; None for a new table.
+            partition_by: the partition columns.
+            overwrite_partitions: remove the existing files of the partitions that `df` has rows of.
 
         Raises:
-            InvalidStateError: the name was used before; `df` is no DataFrame or does not fit to the table.
+            InvalidStateError: the name was used before; `df` is no DataFrame or does not fit the table.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             DocumentError: a manifest of the table is broken or altered.
-            FencedError: the execution can no longer count, before the write or while it ran.
+            FencedError: the execution can no longer count, before or during the write.
         """
         output_id = f"table.{check_name('table', name)}"
         columns_of(output_id, df, ())
@@ -140,13 +146,32 @@ class Outputs:
         self._take_written("table", name)
         planned = self._writer.plan("table", name, df, (), appended=Appended(partition_by=columns))
         files = self._write(planned).files
-        replaced = {file.handle.partition for file in files} if overwrite_partitions else ()
         self._fence.check()
+        names = {file.handle.partition for file in files}
 
         def merge(table: Output, small: Sequence[StateHandle]) -> list[StateHandle] | None:
             return self._merged(self._writer.plan_merged(table, small, df.sparkSession))
 
-        self._add(self._writer.list_table(planned, files, there, replaced, merge))
+        def keep(table: Output, doubtful: Sequence[StateHandle]) -> list[StateHandle]:
+            stays = self._write(self._writer.plan_merged(table, doubtful, df.sparkSession, without=names))
+            return [file.handle for file in stays.files]
+
+        replaced = self._replaced(planned, files, names) if overwrite_partitions else None
+        self._add(self._writer.list_table(planned, files, there, replaced, merge, keep))
+
+    def _replaced(self, planned: Planned, files: list[File], names: Set[str]) -> Replaced:
+        """Return the selection of partitions that lose their existing files to files of the given names."""
+
+        @cache
+        def older_names() -> Set[str]:
+            with self._stopping(planned):
+                return self._writer.older_names(Stored(planned.output, files), planned.df.sparkSession)
+
+        def replaced(found: Set[str]) -> Set[str]:
+            older = {each for each in found if partitions.is_older(each)}
+            return found & names | (older & older_names() if older else older)
+
+        return replaced
 
     def _merged(self, planned: Planned) -> list[StateHandle] | None:
         try:
@@ -155,22 +180,25 @@ class Outputs:
             raise
         except Exception as problem:  # Spark's errors have no common class
             self._fence.raise_if_stopped()
-            # The epoch does not need it, and must not stand still because of one old file that cannot be read.
+            # The epoch does not need the merge, and one old unreadable file must not stop it.
             text = "Small files of %s were not merged, and stay as they are: %s"
             log.warning(text, planned.output.id, problem, exc_info=True)
             self._writer.delete_output(planned.output.folder)
             return None
 
     def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
-        with stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched"):
+        with self._stopping(planned):
             return self._writer.write(planned, waited_for=waited_for)
 
+    def _stopping(self, planned: Planned) -> AbstractContextManager[None]:
+        return stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched")
+
     def add(self, kind: str, name: str, make: Callable[[str], Stored]) -> None:
-        """Have an output written.
+        """Write an output.
 
         Raises:
             InvalidStateError: the name was used before.
-            BackgroundSnapshotError: what was to be written in the background before has failed.
+            BackgroundSnapshotError: an earlier write in the background failed.
             FencedError: the execution can no longer count; nothing was written.
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
@@ -178,11 +206,11 @@ class Outputs:
         self._add(make(f"{kind}.{name}"))
 
     def finish(self) -> dict[str, Stored]:
-        """Wait for what is written in the background, and give everything that was written, by `Output.id`.
+        """Wait for background writes, and return all outputs by `Output.id`.
 
         Raises:
-            BackgroundSnapshotError: something of it has failed.
-            FencedError: a write was stopped because the execution can no longer count, even if the block caught that.
+            BackgroundSnapshotError: a background write failed.
+            FencedError: a write was stopped as the execution can no longer count, even if the block caught the error.
         """
         try:
             return {**self._written, **self._background.finish()}
@@ -190,7 +218,7 @@ class Outputs:
             self._fence.raise_if_stopped()
 
     def abort(self) -> None:
-        """Stop what is written in the background, and wait until it has ended."""
+        """Stop background writes, and wait for their end."""
         self._background.abort()
 
     def _take_written(self, kind: str, name: str) -> None:
@@ -209,10 +237,10 @@ class Outputs:
             self._written[stored.output.id] = stored
 
     def take(self, output_id: str, otherwise: str) -> None:
-        """Take a name for the rest of this epoch.
+        """Reserve a name for the rest of this epoch.
 
         Raises:
-            InvalidStateError: it is taken; the text is `otherwise`.
+            InvalidStateError: the name is taken; the message is `otherwise`.
         """
         with self._lock:
             if output_id in self._taken:
@@ -221,7 +249,7 @@ class Outputs:
 
 
 def _fitting(df: DataFrame, before: Stored, columns: tuple[str, ...], there: Before) -> DataFrame:
-    """Give what is to be added to a table with that table's columns; it must be partitioned as the table is."""
+    """Adapt rows to a table's columns; the table must have the same partition columns."""
     appended = before.output.appended
     by = appended.partition_by if appended is not None else ()
     if columns != by and not there.empty:
@@ -230,4 +258,86 @@ def _fitting(df: DataFrame, before: Stored, columns: tuple[str, ...], there: Bef
             expected=", ".join(by) or "none",
             found=", ".join(columns) or "none",
         )
-    return table_schema.grown(before.output.id, schema_of(before.output), df)
+    return grown_schema(before.output.id, schema_of(before.output), df)
+
+
+# The columns of a table that grows: an append may add columns and widen types, nothing else. Older files are never
+# rewritten for this. Spark reads a column that a file lacks as null, and a narrower type as the wider one; only types
+# that Spark reads so without loss are accepted.
+
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+"""Integer types, each wider than the one before."""
+
+READS_NARROWER = 4
+"""The first Spark that reads a file with a narrower type than the table's."""
+
+_DECIMAL = 38
+"""Digits of Spark's widest decimal."""
+
+
+def grown_schema(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
+    """Adapt rows to the table's columns and types: first the existing columns, then the new ones.
+
+    Args:
+        output_id: the table's id.
+        before: the table's existing columns.
+        df: the rows to append.
+
+    Raises:
+        InvalidStateError: a column is missing, differs in case only, or has a type that is neither the same nor wider
+            nor narrower.
+    """
+    new = df.schema
+    reads_narrower = int(df.sparkSession.version.partition(".")[0]) >= READS_NARROWER
+    problems = []
+    columns = []
+    for field in before.fields:
+        if field.name not in new.names:
+            problems.append(f"the column {field.name!r} is missing")
+            continue
+        found = new[field.name].dataType
+        wider = _wider(field.dataType, found)
+        if wider is None:
+            problems.append(f"the column {field.name!r} is of the type {found.simpleString()}")
+        elif not reads_narrower and not same_type(wider, field.dataType):
+            problems.append(
+                f"the column {field.name!r} is of the wider type {found.simpleString()}, as which Spark "
+                f"{df.sparkSession.version} cannot read the table's files; Spark {READS_NARROWER} can"
+            )
+        else:
+            column = df[quoted(field.name)]
+            columns.append(column if wider == found else column.cast(wider).alias(field.name))
+    there = {name.lower() for name in before.names}
+    for name in new.names:
+        if name in before.names:
+            continue
+        if name.lower() in there:
+            problems.append(f"the column {name!r} differs in case only")
+        columns.append(df[quoted(name)])
+    if problems:
+        raise InvalidStateError(
+            f"this cannot be appended to {output_id}: {'; '.join(problems)}. A table that grows takes new columns and "
+            "wider types. Cast or add the column, or publish the table anew",
+            table=before.simpleString(),
+            appended=new.simpleString(),
+        )
+    return df.select(*columns)
+
+
+def _wider(before: DataType, new: DataType) -> DataType | None:
+    """Return the type that holds both; None if old files cannot be read as any such type."""
+    from pyspark.sql.types import DecimalType
+
+    if same_type(before, new):
+        return new  # nullability inside may differ: Spark reads either from files, but casts only one way
+    names = before.simpleString(), new.simpleString()
+    if isinstance(before, DecimalType) and isinstance(new, DecimalType):
+        scale = max(before.scale, new.scale)
+        precision = max(before.precision - before.scale, new.precision - new.scale) + scale
+        return DecimalType(precision, scale) if precision <= _DECIMAL else None
+    if set(names) == {"float", "double"}:
+        return before if names[0] == "double" else new
+    if all(name in _WHOLE for name in names):
+        return before if _WHOLE.index(names[0]) > _WHOLE.index(names[1]) else new
+    return None

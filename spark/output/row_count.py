@@ -1,8 +1,8 @@
-"""How many rows a Parquet file has, from its footer, where reading that costs no request (semantics A1).
+"""The number of rows of a Parquet file, from its footer, where reading that costs no request (semantics A1).
 
-A footer is one struct in Thrift's compact protocol: its version, its schema, and then the number of rows. Only as much
-of it is read as comes before that number, without a library: a driver may have none that reads Parquet. What is not
-understood is not known; it is never an error.
+A footer is one struct in Thrift's compact protocol: its version, its schema, and then the number of rows. The reader
+parses the footer only up to that number, without a library: a driver may have none for Parquet. Unknown content makes
+the number unknown, never an error.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from collections.abc import Callable
 
 MAGIC = b"PAR1"
 END_BYTES = 8
-"""What a Parquet file ends with: its footer's length, and the magic."""
+"""The end of a Parquet file: its footer's length, and the magic."""
 _MOST_BYTES = 1 << 20
-"""Of a footer: what is read, and kept of a file that passes by. A schema of some thousand columns fits."""
+"""Bytes of a footer that are read, or kept of a file that passes by. A schema of some thousand columns fits."""
 _MOST_LEVELS = 16
-"""Structs and lists within each other; a footer has four."""
+"""Deepest nesting of structs and lists; a footer has four levels."""
 _ROWS = 3
-"""The field of the footer that has the number of rows."""
+"""The footer's field with the number of rows."""
 
 _BOOLS, _BYTE, _INTS, _I64, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 6, 7, 8, (9, 10), 12
 
 
 class Tail:
-    """Keeps the end of a file that is read through for another reason."""
+    """Keeps the end of a file that is read for another reason."""
 
     def __init__(self) -> None:
         self._end = b""
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes of the file."""
+        """Add the next bytes of the file."""
         kept = piece if len(piece) >= _MOST_BYTES else self._end + piece
         self._end = kept[-_MOST_BYTES:]
 
     def rows(self) -> int | None:
-        """Give the number of rows, once all of the file has passed; None: it is not known."""
+        """Return the number of rows, once the whole file has passed; None if it is unknown."""
         length = _footer_bytes(self._end[-END_BYTES:])
         if length is None or length + END_BYTES > len(self._end):
             return None
@@ -42,12 +42,12 @@ class Tail:
 
 
 def rows_of(read_range: Callable[[str, int, int], bytes], key: str, size_bytes: int) -> int | None:
-    """Read the footer of a file; gives its number of rows, None where it is not known.
+    """Read the number of rows from a file's footer; None if it is unknown.
 
     Args:
-        read_range: reads a file by its key, from an offset so many bytes.
+        read_range: reads a file's bytes: key, offset, length.
         key: the file.
-        size_bytes: all it has.
+        size_bytes: the file's size.
     """
     length = _footer_bytes(read_range(key, max(0, size_bytes - END_BYTES), END_BYTES))
     if length is None or length + END_BYTES > size_bytes:
@@ -56,7 +56,7 @@ def rows_of(read_range: Callable[[str, int, int], bytes], key: str, size_bytes: 
 
 
 def rows_in(footer: bytes) -> int | None:
-    """Read the number of rows from a footer, or from its beginning; None where it is not there."""
+    """Read the number of rows from a footer, or from its beginning; None if the number is not in it."""
     try:
         rows = _Compact(footer).integer(_ROWS)
     except (IndexError, ValueError):
@@ -76,11 +76,11 @@ class _Compact:
         self._at = 0
 
     def integer(self, wanted: int) -> int | None:
-        """Give a field of 64 bits, passing over what comes before it; None: the struct has none.
+        """Read a 64-bit field, skipping those before it; None if the struct lacks it.
 
         Raises:
-            IndexError: the data ends before it.
-            ValueError: it is no such struct.
+            IndexError: the data end before the field.
+            ValueError: the data are no such struct.
         """
         field = 0
         while kind := self._field():
@@ -92,7 +92,7 @@ class _Compact:
         return None
 
     def _field(self) -> tuple[int, int] | None:
-        """Read how a field begins: how far its number is from the one before, and its type; None: the struct ends."""
+        """Read a field's header: the distance from the last field's number, and the type; None at the struct's end."""
         head = self._byte()
         return (head >> 4, head & 15) if head & 15 else None
 
@@ -100,7 +100,7 @@ class _Compact:
         if level > _MOST_LEVELS:
             raise ValueError("too deep")
         if kind in _BOOLS:
-            return  # its type is its value
+            return  # the type of a boolean is its value
         if kind in _INTS:
             self._number()
         elif kind == _BYTE:
@@ -118,7 +118,7 @@ class _Compact:
                 raise ValueError("longer than the footer")
             for _ in range(count):
                 if inner in _BOOLS:
-                    self._at += 1  # in a list each is a byte
+                    self._at += 1  # in a list each boolean takes a byte
                 else:
                     self._pass(inner, level + 1)
         elif kind == _STRUCT:

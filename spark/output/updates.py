@@ -1,10 +1,10 @@
-"""A keyed state changed by what is new in it: one run an epoch, and a new base when the runs have grown (K2, K3).
+"""Updates of keyed state: each epoch writes a delta, or a new base when the deltas have grown (K2, K3).
 
-One query writes all that an epoch changes: as a run; or with some of the runs so far, as one run in place of them; or,
-of a state that is small or whose runs have become too many or too large, with base and runs, as a new base. Which of
-these it is, the restored checkpoint says. Two rows of one key in an update would leave the key's value to chance: the
-write fails. Nothing counts before the stage's acknowledgement names it: a driver that dies in between leaves files for
-the cleaner, and the state is what the restored checkpoint says.
+One query writes all changes of an epoch: as a delta; or with some existing deltas, as one merged delta in their place;
+or, for a state that is small or has too many or too large deltas, with base and deltas as a new base. The restored
+checkpoint decides which. Two rows with one key in an update would leave the key's value to chance, so the write fails.
+Nothing counts before the stage's acknowledgement names it: a driver that dies in between leaves files for the cleaner,
+and the state stays as in the restored checkpoint.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SHOWN = 200
-"""Characters of a key that an error shows."""
+"""Longest part of a key that an error shows, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What changed in one state in one epoch, checked; nothing is written yet.
+    """The checked changes of one state in one epoch, not yet written.
 
     Args:
         name: the state's name.
-        changed: rows that are new or different, with the state's columns in their order; None: none.
-        deletes: the key columns of keys that are deleted; None: none.
+        changed: new or changed rows, with the state's columns in their order; None: no rows.
+        deletes: the key columns of deleted keys; None: no keys.
         key: the key columns.
-        before: the state as the restored checkpoint holds it; None: the state is new.
-        merge: where the rows are partial aggregates: how each column is merged. None: the newest row counts.
+        before: the state in the restored checkpoint; None for a new state.
+        merge: for partial aggregates, the merge of each column. None: the newest row counts.
     """
 
     name: str
@@ -55,11 +55,16 @@ class Update:
     merge: Mapping[str, str] | None = None
 
     @property
-    def spark(self) -> SparkSession:
-        """The session that writes it."""
+    def given(self) -> DataFrame:
+        """One of the update's DataFrames."""
         one = self.changed if self.changed is not None else self.deletes
         assert one is not None, "one of the two is there"
-        return one.sparkSession
+        return one
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that writes the update."""
+        return self.given.sparkSession
 
 
 def checked(
@@ -69,11 +74,11 @@ def checked(
     deletes: DataFrame | None,
     before: Stored | None,
 ) -> Update:
-    """Check what an application gives to `epoch.update`.
+    """Check the arguments of `epoch.update`.
 
     Raises:
-        InvalidStateError: there is no key, or another one than the state has; a column is missing, too many, or of
-            another type; or there is nothing to write, or nothing to delete from.
+        InvalidStateError: there is no key, or not the state's; a column is missing, unknown, or of another type;
+            or there is nothing to write, or no state to delete from.
     """
     output_id = f"state.{name}"
     columns = names_of(key)
@@ -124,11 +129,11 @@ def checked(
 def partials(
     name: str, rows: DataFrame, key: str | Sequence[str], merge: Mapping[str, str], before: Stored | None
 ) -> Update:
-    """Check what an application gives to `epoch.aggregate`.
+    """Check the arguments of `epoch.aggregate`.
 
     Raises:
-        InvalidStateError: as `checked`; or a column has no merge, one that is unknown or does not take it, or another
-            than the state has; or there is no column but the key; or the state is one of updates.
+        InvalidStateError: see `checked`; or a column has no merge, an unknown one, one that does not take the column,
+            or not the state's; or there is no column but the key; or the state was written by `update`.
         InvalidConfigError: this version of Spark lacks the function of a sketch.
     """
     output_id = f"state.{name}"
@@ -143,7 +148,7 @@ def partials(
     if before is not None:
         _check_key(before.output, columns)
         _check_merge(before, merge)
-        # Their types are alike; to ask for the columns of the ordered rows is one more request over Spark Connect.
+        # The types are equal; asking for the columns of the ordered rows takes another request over Spark Connect.
         schema = schema_of(before.output)
         rows = _in_order(output_id, rows, schema)
     check_merges(name, schema, columns, merge)
@@ -187,7 +192,7 @@ def _check_key(output: Output, key: tuple[str, ...]) -> None:
 
 
 def _in_order(output_id: str, df: DataFrame, expected: StructType) -> DataFrame:
-    """Give the columns in the order of the state."""
+    """Select the columns in the state's order."""
     if sorted(df.columns) != sorted(expected.names) or any(
         not same_type(df.schema[column].dataType, expected[column].dataType) for column in expected.names
     ):
@@ -212,24 +217,24 @@ def write(
     local: LocalState | None,
     lasting: Callable[[DataFrame], DataFrame],
 ) -> Stored:
-    """Write what changed; gives the state with it.
+    """Write an update, and return the changed state.
 
     Args:
-        update: by `checked`.
+        update: made by `checked`.
         files: the job's files.
-        writer: of this driver.
-        written: has the writer write what is planned.
-        local: copies beside the Spark server, for what is read.
-        lasting: leaves out of a new base what no read would give.
+        writer: this driver's.
+        written: makes the writer write the plan.
+        local: copies beside the Spark server, for reads.
+        lasting: drops rows from a new base that no read would return.
 
     Raises:
-        InvalidStateError: two rows of the update have one key, or a column is of a type that no document may name.
+        InvalidStateError: two rows of the update have one key, or a column has a type that no document may name.
         InvalidConfigError: Spark's output committer cannot be trusted.
     """
     before = update.before
     if local is not None and before is not None:
-        # Else the base, which no update of a large state reads, would be the copy that was used longest ago, and the
-        # first to go.
+        # Otherwise the base, which updates of a large state do not read, would be the least recently used copy, and the
+        # first to be deleted.
         touch_base(local, before)
     partials = update.merge is not None
     there = [] if before is None else [file.handle for file in before.files]
@@ -238,7 +243,7 @@ def write(
     together = runs.to_merge(there, partials=partials)
     if together and _needs_its_base(update, before):
         return _whole(update, files, writer, written, local, lasting)
-    # A state that `snapshot` has written gets its merge with the first partials.
+    # A state written by `snapshot` gets its merge with the first partials.
     after = replace(before, output=replace(before.output, merge=dict(update.merge or {})))
     parts = replace(after, files=[file for file in before.files if file.handle.run in together])
     planned = _planned_run(update, parts, runs.next_number(there), files, writer, local)
@@ -248,22 +253,22 @@ def write(
 
 
 def _needs_its_base(update: Update, before: Stored) -> bool:
-    """Tell whether runs are merged with their base only: without it, sums of partials may not fit their columns."""
+    """Tell whether deltas are merged only with their base, since sums of partials alone may not fit their columns."""
     return update.merge is not None and needs_the_base(schema_of(before.output), update.merge)
 
 
 def _planned_run(
     update: Update, parts: Stored, number: int, files: JobFiles, writer: Writer, local: LocalState | None
 ) -> Planned:
-    """Plan the run of an epoch.
+    """Plan the delta of an epoch.
 
     Args:
-        update: what the epoch changes.
-        parts: the state, with the files of the runs that become one with what it changes; often none.
-        number: the run's.
+        update: the epoch's changes.
+        parts: the state, with the files of the deltas to merge with the changes; often none.
+        number: the delta's number.
         files: the job's files.
-        writer: of this driver.
-        local: where copies of the runs may be.
+        writer: this driver's.
+        local: copies of the deltas.
     """
     output, key = parts.output, update.key
     if update.merge is not None:
@@ -275,7 +280,7 @@ def _planned_run(
     changed = runs.rows_of(update.changed, update.deletes)
     if not parts.files:
         return writer.plan_run(output, runs.numbered(changed, number), number, lambda placed: once.checked(placed, key))
-    # All rows of the runs, those that have ended too: the base may have an older one of their key.
+    # All rows of the deltas, ended ones too: the base may have an older row of their key.
     stored = rows_of_files(update.spark, files, parts, local, runs.own_columns())
     rows = stored.unionByName(changed, allowMissingColumns=True)
     return writer.plan_run(output, rows, number, lambda placed: once.as_one_run(placed, key, number), merged=True)
@@ -289,7 +294,7 @@ def _whole(
     local: LocalState | None,
     lasting: Callable[[DataFrame], DataFrame],
 ) -> Stored:
-    """Write a new or small state whole, in one query: what it was, and what has changed."""
+    """Write a new or small state whole, in one query: the old rows with the changes."""
     before, key, changed = update.before, update.key, update.changed
     is_small = before is not None and once.is_small([file.handle for file in before.files])
     if before is not None:
@@ -300,7 +305,7 @@ def _whole(
         output, stored = Output("state", update.name, "", schema_json(output_id, changed), key), None
     if update.merge is None:
         rows = once.rows_of(stored, runs.rows_of(changed, update.deletes))
-        # After the merge: a row that has ended still hides the older one of its key.
+        # After the merge: an ended row still hides the older row of its key.
         planned = writer.plan_base(output, rows, lambda placed: lasting(once.applied(placed, key)), is_small=is_small)
         return _written_once(update, planned, writer, written)
     assert changed is not None, "partials are rows"
@@ -310,13 +315,13 @@ def _whole(
 
 
 def _merging(output: Output) -> Callable[[DataFrame], DataFrame]:
-    """Give what makes one row of each key, of partials that are placed."""
+    """Return the function that merges placed partials into one row for each key."""
     schema, key, merge = schema_of(output), output.key, output.merge
     return lambda placed: merge_rows(placed, schema, key, merge, key_groups.PLACES)
 
 
 def _read(update: Update, files: JobFiles, before: Stored, local: LocalState | None) -> DataFrame | None:
-    """Read a state that is written whole; partials as they are, because they are merged with those of the epoch."""
+    """Read a state for writing it whole; partials as they are, to be merged with the epoch's."""
     if update.merge is None:
         return frame(update.spark, files, before, local=local)
     return rows_of_files(update.spark, files, before, local) if before.files else None
@@ -326,7 +331,7 @@ def _written_once(update: Update, planned: Planned, writer: Writer, written: Cal
     """Write an update.
 
     Raises:
-        InvalidStateError: it has a key more than once; what was written is deleted.
+        InvalidStateError: the update has a key twice; its files are deleted.
     """
     try:
         return written(planned)
@@ -338,13 +343,13 @@ def _written_once(update: Update, planned: Planned, writer: Writer, written: Cal
 
 
 def _twice(update: Update) -> InvalidStateError:
-    """Make the error of an update that has a key more than once; looks for one such key."""
+    """Make the error for an update with a duplicate key; looks for one such key."""
     from pyspark.sql import functions as F
 
     rows = runs.rows_of(update.changed, update.deletes)
     keys = runs.only_keys(rows, update.key)
     twice = as_text(keys.groupBy(*keys.columns).count().where(F.col("count") > 1)).first()
-    # None where the rows are others each time that Spark computes them.
+    # None if the rows differ each time that Spark computes them.
     *values, times = ("unknown",) if twice is None else map(text_of, twice)
     shown = ", ".join(f"{column}={value!r}" for column, value in zip(update.key, values, strict=False))
     return InvalidStateError(

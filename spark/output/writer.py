@@ -1,13 +1,14 @@
-"""Writes one output: by Spark's own writer into a folder of its own, then one listing says what is there (A5, A6).
+"""Writes one output by Spark's own writer into a new folder; one listing then finds the files (A5, A6).
 
-Order: choose the committer, write, list once, delete what is no data, and describe the files. Nothing refers to any of
-it before the acknowledgement; a crash in between leaves files for the cleaner. Never through Python workers.
+Order: choose the committer, write, list once, delete files that are no data, and describe the data files. Nothing
+refers to any of them before the acknowledgement; a crash in between leaves files for the cleaner. Never uses Python
+workers.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,11 +27,11 @@ from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
 from ..appending import manifests, partitions, small_files
-from ..appending.manifests import Before, Listing
+from ..appending.manifests import Before, Listing, Replaced
 from ..stored import key_groups
 from ..stored.local_state import LocalState, run_of
 from ..stored.outputs import File, Stored, rows_of_files
-from . import committer, empty_files, local_first, row_count
+from . import committer, data_files, local_first, row_count
 from .data_files import part_of
 
 if TYPE_CHECKING:
@@ -40,36 +41,39 @@ log = logging.getLogger("airflow_cairn")
 
 _SUCCESS = "_SUCCESS"
 _AT_ONCE = 8
-"""Files that are described at once: a thousand took 1.45 s on a local S3 server."""
+"""Files described at once: a thousand took 1.45 s on a local S3 server."""
 
 
 @dataclass(slots=True)
 class Times:
-    """Where the time went, in milliseconds (semantics A1)."""
+    """Durations in milliseconds (semantics A1)."""
 
     sync_ms: int = 0
-    """The application waited."""
+    """Time during which the application waited."""
     async_ms: int = 0
-    """Listing, checksums, deleting what is no data; and all of what was written in the background."""
+    """Time of listing, checksums and deleting files that are no data; and of all background writes."""
 
 
 Merge = Callable[[Output, Sequence[StateHandle]], Sequence[StateHandle] | None]
-"""Writes the rows of some files of a table anew, as fewer files; None: that failed, and the files stay."""
+"""Rewrites the rows of some files of a table as fewer files; None: this failed, and the files stay."""
+
+Keep = Callable[[Output, Sequence[StateHandle]], Sequence[StateHandle]]
+"""Rewrites those rows of some files of a table that belong to no replaced partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A DataFrame that is about to be written."""
+    """A DataFrame ready to be written."""
 
     output: Output
     url: str
     df: DataFrame
     in_force: committer.InForce
     run: int = 0
-    """Of a run: its number (semantics K1)."""
+    """For a delta: its number (semantics K1)."""
 
     def write_to(self, url: str) -> None:
-        """Have Spark write it."""
+        """Have Spark write the DataFrame."""
         appended = self.output.appended
         with self.in_force.write() as options:
             writer = self.df.write.mode("error").options(**options)
@@ -79,7 +83,7 @@ class Planned:
 
 
 class Writer:
-    """Writes the outputs of one driver, whose own token `run` keeps it apart from another of the same execution.
+    """Writes the outputs of one driver. Its token `run` separates it from another driver of the same execution.
 
     With `local`, states are kept beside the Spark server too (semantics V3).
     """
@@ -99,29 +103,29 @@ class Writer:
         self._local = local
         self._lock = Lock()
         self.key_groups = key_groups.number_of(handover, ())
-        """Into how many key groups keyed state is divided; the restored checkpoint may know better."""
+        """Number of key groups of keyed state, unless the restored checkpoint has another one."""
         self._in_force: list[tuple[SparkSession, committer.InForce]] = []
         self._touched: list[str] = []
         self.times = Times()
 
     @property
     def run_folder(self) -> str:
-        """The folder below which everything lies that this driver writes; relative to the job's prefix."""
+        """The folder of everything that this driver writes; relative to the job's prefix."""
         at = self._handover
         return f"{layout.execution_folder(at.checkpoint, at.stage, at.attempt, at.token)}{self._run}/"
 
     def folder_of(self, output_id: str) -> str:
-        """Give the folder of one output of this driver, which is about to be written; relative to the job's prefix."""
+        """Return a new folder for one output of this driver; relative to the job's prefix."""
         at = self._handover
         folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, self._run, output_id)
         self._touched.append(folder)
         return folder
 
     def create(self, output: Output, name: str, data: bytes) -> Stored:
-        """Write a small file as all of an output.
+        """Write a small file as a whole output.
 
         Raises:
-            InvalidStateError: another process writes in the name of this driver.
+            InvalidStateError: another process writes in this driver's name.
         """
         path = output.folder + name
         with self.waiting():
@@ -137,15 +141,15 @@ class Writer:
     def write_files(
         self, output: Output, sizes: Mapping[str, int], copy: Callable[[Mapping[str, Path]], None]
     ) -> list[StateHandle] | None:
-        """Write raw files beside the server and upload them; None where that is not done.
+        """Write raw files beside the server and upload them; None if there is no such place.
 
         Args:
-            output: what they are; its folder is this driver's own.
+            output: the raw files; their folder is this driver's.
             sizes: bytes of each, by its path below that folder.
-            copy: copies each file to the path that it is given.
+            copy: copies each file to the given path.
 
         Raises:
-            InvalidStateError: another process writes in the name of this driver.
+            InvalidStateError: another process writes in this driver's name.
         """
         if self._local is None:
             return None
@@ -154,7 +158,7 @@ class Writer:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time in which the application waits for state to be written."""
+        """Measure the time during which the application waits for a write of state."""
         began = self._now_ms()
         yield
         with self._lock:
@@ -169,20 +173,20 @@ class Writer:
         merge: Mapping[str, str] | None = None,
         appended: Appended | None = None,
     ) -> Planned:
-        """Do the short part of writing a DataFrame as one output: nothing is computed and nothing written yet.
+        """Prepare the write of a DataFrame as one output; computes and writes nothing yet.
 
         Args:
             kind: `state`, `table` or `exchange`.
             name: the output's name.
-            df: what to write.
-            key: key columns; rows are written by key group, then (semantics R4).
-            merge: of a state that is aggregated (semantics K5).
-            appended: of a table that grows.
+            df: the rows to write.
+            key: key columns; given these, rows are written by key group (semantics R4).
+            merge: for an aggregated state (semantics K5).
+            appended: for a table that grows.
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
             InvalidNameError: the name is too long.
-            InvalidStateError: such a key does not identify rows, or a column is of a user-defined type (W5).
+            InvalidStateError: the key cannot identify rows, or a column has a user-defined type (W5).
         """
         output_id = f"{kind}.{name}"
         groups = self.key_groups if key else None
@@ -194,7 +198,7 @@ class Writer:
         output = replace(output, appended=appended)
         with self.waiting():
             url = self._files.spark_url(folder)
-            # The frame's own session writes it, which need not be the one that the epoch found.
+            # The DataFrame's own session writes it, which need not be the epoch's.
             in_force = self._committer_of(df.sparkSession, url)
             df = self._distributed(df, key)
             if appended is not None and appended.partition_by:
@@ -204,13 +208,13 @@ class Writer:
     def plan_base(
         self, output: Output, rows: DataFrame, made: Callable[[DataFrame], DataFrame], *, is_small: bool
     ) -> Planned:
-        """Do the short part of writing a keyed state whole (semantics K3).
+        """Prepare the write of a whole keyed state (semantics K3).
 
         Args:
-            output: the state as it is to be; its files go into a folder of their own.
-            rows: of which the state is made.
-            made: makes it of the rows, once they are placed by their key group.
-            is_small: whether the state was small so far, so that it needs no file for each subtask.
+            output: the new state; its files go into a new folder.
+            rows: the rows to make the state of.
+            made: makes the state of the rows, once they are placed by key group.
+            is_small: the state has been small so far, so it needs no file for each subtask.
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
@@ -233,14 +237,14 @@ class Writer:
         *,
         merged: bool = False,
     ) -> Planned:
-        """Do the short part of writing a run of a keyed state (semantics K2).
+        """Prepare the write of a keyed state's delta (semantics K2).
 
         Args:
-            output: the state as it is; the run's files go into a folder of their own.
-            rows: what changed, with the columns of a run.
-            number: the run's.
-            made: makes the run of the rows, once they are placed by their key group.
-            merged: whether the rows are those of several runs, the one of this epoch among them.
+            output: the state; the delta's files go into a new folder.
+            rows: the changes, with a delta's columns.
+            number: the delta's number.
+            made: makes the delta of the rows, once they are placed by key group.
+            merged: the rows are those of several deltas, this epoch's included.
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
@@ -249,41 +253,54 @@ class Writer:
         with self.waiting():
             url = self._files.spark_url(folder)
             in_force = self._committer_of(rows.sparkSession, url)
-            # Not a file for each subtask: a run is small, and each of its files is one more to read (semantics K2).
+            # Not a file for each subtask: a delta is small, and each file costs a read (semantics K2).
             df = key_groups.in_order(made(key_groups.gathered(rows, output.key, self.key_groups)), output.key)
             return Planned(replace(output, folder=folder), url, df, in_force, number)
 
-    def plan_merged(self, output: Output, small: Sequence[StateHandle], spark: SparkSession) -> Planned:
-        """Do the short part of writing small files of a table that grows as one for each partition.
+    def plan_merged(
+        self, output: Output, older: Sequence[StateHandle], spark: SparkSession, *, without: Collection[str] = ()
+    ) -> Planned:
+        """Prepare the merging of a table's files into one for each partition.
 
         Args:
-            output: the table; what is written goes into a folder of its own.
-            small: the files.
+            output: the table; the merged files go into a new folder.
+            older: the files to merge.
             spark: the session that reads and writes.
+            without: partitions whose rows are left out.
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
         """
-        folder = self.folder_of(f"small.{output.name}")
+        folder = self.folder_of(f"{'kept' if without else 'small'}.{output.name}")
         with self.waiting():
             url = self._files.spark_url(folder)
             in_force = self._committer_of(spark, url)
-            rows = rows_of_files(spark, self._files, Stored(output, [File(0, each) for each in small]))
+            rows = rows_of_files(spark, self._files, Stored(output, [File(0, each) for each in older]))
             by = output.appended.partition_by if output.appended is not None else ()
-            df = partitions.told_apart(rows, by).repartition(partitions.COLUMN) if by else rows.coalesce(1)
+            df = partitions.told_apart(rows, by) if by else rows
+            if without:
+                df = df.where(~df[partitions.COLUMN].isin(sorted(without)))
+            df = df.repartition(partitions.COLUMN) if by else df.coalesce(1)
             return Planned(replace(output, folder=folder), url, df, in_force)
 
+    def older_names(self, stored: Stored, spark: SparkSession) -> Set[str]:
+        """Return the older partition names of some files of a table."""
+        assert stored.output.appended is not None
+        rows = rows_of_files(spark, self._files, stored)
+        found = partitions.older_names(rows, stored.output.appended.partition_by)
+        return {row[partitions.COLUMN] for row in found.collect()}
+
     def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
-        """Write what was planned.
+        """Write a plan.
 
         Args:
-            planned: by `plan`.
-            waited_for: whether the application waits for it; else all the time that it takes is asynchronous.
+            planned: made by `plan`.
+            waited_for: the application waits for the write; otherwise all its time is asynchronous.
         """
         began = self._now_ms()
         output, files = planned.output, self._written_here(planned)
         if files is None:
-            # Without the output's own: Spark refuses a folder that is there.
+            # Without creating the output's own folder: Spark refuses an existing one.
             self._files.store.make_folder(self._files.full(self.run_folder))
             planned.write_to(planned.url)
         written = self._now_ms()
@@ -299,54 +316,58 @@ class Writer:
         return Stored(output, files)
 
     def list_table(
-        self, planned: Planned, files: list[File], there: Before, replaced: Collection[str], merge: Merge
+        self, planned: Planned, files: list[File], there: Before, replaced: Replaced | None, merge: Merge, keep: Keep
     ) -> Stored:
-        """Write what names the files of a table that grows, after its new files; see `Listing`.
+        """Write manifests and list of a table that grows, after its new files; see `Listing`.
 
         Args:
-            planned: what was written.
-            files: its files.
-            there: the table so far.
-            replaced: partitions whose files so far go.
-            merge: writes the rows of small files as larger ones, and gives these.
+            planned: the written output.
+            files: the output's files.
+            there: the existing table.
+            replaced: selects the partitions that lose their existing files; None: no partition does.
+            merge: rewrites the rows of small files as larger files, and returns these.
+            keep: rewrites the remaining rows of removed files whose partition has an older name.
         """
         began, output = self._now_ms(), planned.output
         assert output.appended is not None
         listing = Listing(self._files, output)
         draft = listing.draft(there, [file.handle for file in files], replaced)
         small, others = small_files.alike(draft.older)
+        doubtful = [each for each in draft.gone if partitions.is_older(each.partition)]
         drafted = self._now_ms()
+        stays = keep(output, doubtful) if doubtful else ()
         larger = merge(output, small) if small else None
         merged = self._now_ms()
-        listed, count, size_bytes = listing.write(draft, None if larger is None else [*others, *larger])
+        older = draft.older if larger is None else [*others, *larger]
+        listed, count, size_bytes = listing.write(draft, [*stays, *older])
         with self._lock:
             self.times.async_ms += max(0, self._now_ms() - merged + drafted - began)
         output = replace(output, appended=replace(output.appended, files=count, size_bytes=size_bytes))
-        return Stored(output, [File(0, listed), *files, *(File(0, each) for each in larger or ())])
+        return Stored(output, [File(0, listed), *files, *(File(0, each) for each in (*stays, *(larger or ())))])
 
     def table_before(self, stored: Stored | None) -> Before:
-        """Read what the restored checkpoint holds of a table that grows."""
+        """Read a table that grows from the restored checkpoint."""
         return manifests.before(self._files, stored)
 
     def delete_output(self, folder: str) -> None:
-        """Delete what was written of one output; problems are logged, the block's end tries again."""
+        """Delete the files of one output; log problems; the block's end tries again."""
         try:
             self.delete([*(found.key for found in self._files.listing(folder)), folder])
         except CairnError as problem:
             log.warning("%s was not deleted: %s", folder, problem)
 
     def delete_all(self) -> None:
-        """Delete whatever this driver has written, pending uploads too (semantics A5, W7)."""
+        """Delete everything that this driver has written, pending uploads too (semantics A5, W7)."""
         if not self._touched:
             return
         for upload in self._files.store.uploads(self._files.full(self.run_folder)):
             self._files.store.abort_upload(upload)
         keys = [found.key for found in self._files.listing(self.run_folder)]
-        # A write that failed early leaves an empty folder, or on S3 an object in its place, that no listing shows.
+        # A write that failed early leaves an empty folder, or on S3 an object in its place, which no listing shows.
         self.delete(sorted({*keys, *self._touched, self.run_folder}, key=order, reverse=True))
 
     def _committer_of(self, spark: SparkSession, url: str) -> committer.InForce:
-        """Choose a session's committer at its first write; a store has one scheme, so its URLs do not matter later."""
+        """Choose a session's committer at its first write; all URLs of a store have one scheme, so the choice stays."""
         with self._lock:
             for known, in_force in self._in_force:
                 if known is spark:
@@ -361,7 +382,7 @@ class Writer:
         return df if parallelism is None else df.repartition(parallelism)
 
     def _written_here(self, planned: Planned) -> list[File] | None:
-        """Write a state beside the server and upload it; None where that is not done."""
+        """Write a state beside the server and upload it; None if there is no such place."""
         if self._local is None or planned.output.kind != "state":
             return None
         name = run_of(planned.output.id) if planned.run else planned.output.id
@@ -382,7 +403,7 @@ class Writer:
             committer.verify_magic(self._files, folder + _SUCCESS)
         empty: list[str] = []
         if output.kind != "table" or output.appended is not None:
-            empty = empty_files.without_rows(self._files.read_range, data, output.schema or "")
+            empty = data_files.without_rows(self._files.read_range, data, output.schema or "")
         data = [(part, found) for part, found in data if found.key not in empty]
         self.delete([*other, *empty])
         handles = self.handles(output.id, [found for _, found in data])
@@ -390,10 +411,10 @@ class Writer:
         return [File(part, handle) for (part, _), handle in zip(data, handles, strict=True)]
 
     def handles(self, output_id: str, found: Sequence[ObjectStat]) -> list[StateHandle]:
-        """Describe files that a listing shows, several at once: a request each, for the checksum (semantics W9).
+        """Describe listed files, several at once: one request each, for the checksum (semantics W9).
 
-        They are on the disk when this returns, so that what the acknowledgement names outlives a crash (semantics A5).
-        The disk writes them while they are hashed.
+        On return the files are on the disk, so that what the acknowledgement names survives a crash (semantics A5). The
+        disk writes them while they are hashed.
 
         Raises:
             UnsupportedStorageError: the store has no tags.
@@ -405,12 +426,12 @@ class Writer:
         return handles
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete files of this driver; what cannot be deleted is left to the cleaner, and logged."""
+        """Delete files of this driver; log those that cannot be deleted and leave them to the cleaner."""
         for failure in self._files.delete(keys):
             log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)
 
     def _handle(self, output_id: str, key: str, sha256: str | None = None) -> StateHandle:
-        """Describe one file: its tag, and what survives a copy of it (`sha256`, where that is known)."""
+        """Describe one file: its tag, and the checksum that survives a copy (`sha256`, if it is known)."""
         found = self._files.stat(key)
         if found.etag is None:
             raise UnsupportedStorageError(
@@ -424,7 +445,7 @@ class Writer:
             # A local file, which was just read for its tag.
             rows = row_count.rows_of(self._files.read_range, key, found.size_bytes) if handle.of_rows else None
         else:
-            # What the server computed while Spark wrote costs nothing; where it computes none, the file is read.
+            # A checksum that the server computed during Spark's write costs nothing; without one, the file is read.
             content = sha256 or found.checksum
             if content is None:
                 tail = row_count.Tail()
@@ -434,10 +455,10 @@ class Writer:
 
 
 def schema_of(output_id: str, df: DataFrame) -> str:
-    """Give the columns of a DataFrame as a document keeps them.
+    """Return a DataFrame's columns in the form of documents.
 
     Raises:
-        InvalidStateError: a column is of a user-defined type (semantics W5).
+        InvalidStateError: a column has a user-defined type (semantics W5).
     """
     try:
         return stored_schema(df.schema.json())

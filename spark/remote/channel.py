@@ -1,8 +1,8 @@
-"""A bare connection to a Spark Connect server: is it there, does it take the token, which Spark is it.
+"""A bare connection to a Spark Connect server: checks that it is there, its token and its Spark version.
 
-PySpark's own client tries for ten minutes where a host does not answer, and then does not say what is wrong. So the
-server is asked first, step by step, and each step has its message. The answers are the server's own protocol: no
-session of PySpark's is made.
+PySpark's own client tries for ten minutes if a host does not answer, and then does not say what is wrong. So this
+connection asks the server first, step by step, with a message for each step. It speaks the server's own protocol and
+makes no PySpark session.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
 CONNECT_S = 10.0
-"""For the first answer of the host."""
+"""Seconds for the host's first answer."""
 SPEAK_S = 30.0
-"""Until both sides have agreed on a protocol, TLS included."""
+"""Seconds until both sides have agreed on a protocol, TLS included."""
 ANSWER_S = 120.0
-"""For one answer: a server that has just started makes its first session in about ten seconds."""
+"""Seconds for one answer: a server that has just started makes its first session in about ten seconds."""
 CLIENT_TYPE = "cairn"
 _LOOPBACK = frozenset({"localhost", LOOPBACK, "::1"})
 
@@ -40,7 +40,7 @@ class ServerUnreachableError(CheckpointError):
 
 
 class WrongServerError(CheckpointError):
-    """A Spark Connect server does not take the token, or what answers there is none."""
+    """A Spark Connect server rejects the token, or the program that answers is no such server."""
 
     kind = ErrorKind.INVALID
     of_server = True
@@ -50,18 +50,18 @@ class ConnectChannel:
     """A channel to a server; close it, or use it as a context manager.
 
     Args:
-        server: which.
+        server: the server.
 
     Raises:
-        InvalidConfigError: PySpark's client cannot run here: a package is missing.
-        ServerUnreachableError: the host does not answer, or does not speak as the connection says.
+        InvalidConfigError: PySpark's client lacks a package here.
+        ServerUnreachableError: the host does not answer, or not by the connection's protocol.
     """
 
     def __init__(self, server: ConnectServer) -> None:
         self._server = server
         self._grpc, self._proto = _client_packages()
         self._check_host()
-        # The token goes along with each call, as with PySpark's client, whose own builder this is.
+        # Each call carries the token, as in PySpark's client, whose builder this is.
         made = channel_builder(server, "00000000-0000-4000-8000-000000000000")
         self._metadata = made.metadata()
         self._channel = made.toChannel()
@@ -73,25 +73,25 @@ class ConnectChannel:
         self._stub = self._proto.SparkConnectServiceStub(self._channel)
 
     def __enter__(self) -> ConnectChannel:
-        """Give the channel."""
+        """Return the channel."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it: in a thread, because grpc first waits up to 0.2 s for a look of its own at the connection."""
+        """Close the channel in a thread: grpc first waits up to 0.2 s for its own check of the connection."""
         Thread(target=self._channel.close, name="cairn closes its channel").start()
 
     def version(self, session: str) -> str:
-        """Ask which Spark the server is; this opens the session, unless it is open.
+        """Ask for the server's Spark version; this opens the session, unless it is open.
 
         Args:
             session: the session's id.
 
         Raises:
-            FencedError: the session has been released, so the execution that it belongs to was replaced.
-            WrongServerError: the server does not take the token, or is none of Spark Connect.
-            ServerUnreachableError: it did not answer.
+            FencedError: the session has been released, so its execution was replaced.
+            WrongServerError: the server rejects the token, or is no Spark Connect server.
+            ServerUnreachableError: the server did not answer.
         """
         request = self._proto.AnalyzePlanRequest(
             session_id=session, client_type=CLIENT_TYPE, spark_version=self._proto.AnalyzePlanRequest.SparkVersion()
@@ -100,14 +100,14 @@ class ConnectChannel:
         return str(self._call(self._stub.AnalyzePlan, request).spark_version.version)
 
     def release(self, session: str) -> None:
-        """Release a session: the server stops what runs in it. One that it does not know is no error.
+        """Release a session: the server stops everything in it. An unknown session is no error.
 
         Args:
             session: the session's id.
 
         Raises:
-            WrongServerError: the server does not take the token, or is none of Spark Connect.
-            ServerUnreachableError: it did not answer.
+            WrongServerError: the server rejects the token, or is no Spark Connect server.
+            ServerUnreachableError: the server did not answer.
         """
         request = self._proto.ReleaseSessionRequest(session_id=session, client_type=CLIENT_TYPE)
         request.user_context.user_id = self._server.user
@@ -141,11 +141,11 @@ class ConnectChannel:
         return ServerUnreachableError(f"the Spark Connect server did not answer: {code.name}: {details[:300]}", **at)
 
     def _check_host(self) -> None:
-        """See that the host answers, and that it is the server that the token is for: grpc would try again and again.
+        """Check that the host answers and is the token's server: grpc would try again and again.
 
         Raises:
-            WrongServerError: it has another certificate than the job's server.
-            ServerUnreachableError: it does not answer.
+            WrongServerError: the certificate is not the job's server's.
+            ServerUnreachableError: the host does not answer.
         """
         server = self._server
         if server.authority is not None:
@@ -183,15 +183,15 @@ def check_version(server_version: str, client_version: str, endpoint: str) -> st
     """Compare the server's Spark with this PySpark; within one major version the protocol is compatible.
 
     Args:
-        server_version: what the server says.
+        server_version: the server's answer.
         client_version: `pyspark.__version__`.
-        endpoint: of the server, for messages.
+        endpoint: the server's, for messages.
 
     Returns:
-        A warning, where they differ and may still work together.
+        A warning, if the versions differ and may still work together.
 
     Raises:
-        InvalidConfigError: they do not work together.
+        InvalidConfigError: the versions do not work together.
     """
     theirs, ours = server_version.split("."), client_version.split(".")
     if theirs[0] != ours[0]:
@@ -209,26 +209,26 @@ def check_version(server_version: str, client_version: str, endpoint: str) -> st
 
 
 def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilder:
-    """Give what PySpark's client makes its connection with; it trusts the server's own authority alone, if it has one.
+    """Return the builder for PySpark's connection; it trusts only the server's own authority, if there is one.
 
     Args:
-        server: which.
+        server: the server.
         session: the session's id.
 
     Raises:
-        InvalidConfigError: PySpark's client cannot run here: a package is missing.
+        InvalidConfigError: PySpark's client lacks a package here.
     """
     _client_packages()
     import grpc
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-    # A proxy of the machine's environment is not for its own loopback, nor for the job's server.
+    # The machine's proxy is neither for its own loopback nor for the job's server.
     direct: list[tuple[str, Any]] = [("grpc.enable_http_proxy", 0)]
     if server.authority is not None:
         trusted = grpc.ssl_channel_credentials(server.authority.encode())
         direct.append(("grpc.ssl_target_name_override", CERTIFICATE_HOST))
     elif server.token is not None and not server.use_ssl:
-        # To this machine (`server_of`), by its address: PySpark's own builder gives one to the name `localhost` alone.
+        # This machine (`server_of`), by its address: PySpark's own builder gives a token only to the name `localhost`.
         trusted = grpc.local_channel_credentials()
     else:
         return DefaultChannelBuilder(server.url(session), direct if server.host in _LOOPBACK else None)

@@ -1,12 +1,11 @@
 """The process that runs a stage's application as a client of a Spark Connect server.
 
-`python -m airflow_cairn.spark.remote.client`, with a `Submission` in its environment. In this order: ask the server,
-release the sessions of the executions that this one replaces (semantics V2), make the session, run the application,
-release the session. A signal to end runs the last steps too: the epoch's block deletes what it wrote and declines.
-With the argument `release` it only releases the session of a client that was killed.
+`python -m airflow_cairn.spark.remote.client`, with a `Submission` in its environment. Order: ask the server, release
+the sessions of the executions that this one replaces (semantics V2), make the session, run the application, release the
+session. A signal to end runs the last steps too: the epoch's block deletes its files and declines. With the argument
+`release` the process only releases the session of a killed client.
 
-A stage waits for this process from its start to its end. So garbage is not looked for while PySpark's packages are
-loaded.
+A stage waits for this whole process. So garbage collection is off while PySpark's packages are loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import gc
 import importlib
 import logging
 import os
-import re
 import runpy
 import signal
 import sys
@@ -28,14 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
-from ..execution.end_signal import END_SIGNAL
+from ..execution.job_cancellation import END_SIGNAL
 from ..execution.job_server import JOB_SERVER
 from ..execution.log_lines import print_log_lines, say
 from .channel import ConnectChannel, channel_builder, check_version
-from .server import ConnectServer
-from .server_task import GLOBAL_VIEWS, SESSION_TIMEOUT_S
-from .sessions import release_replaced
-from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
+from .server import GLOBAL_VIEWS, SESSION_TIMEOUT_S, ConnectServer
+from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission, is_function, release_replaced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,29 +41,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 USE_S = SESSION_TIMEOUT_S / 10
-"""Between two calls that keep a session open while the application makes none."""
-
-_FUNCTION = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
-_FILES = (".py", ".jar", ".r", ".zip", ".egg")
-
-
-def is_function(application: str) -> bool:
-    """Tell whether an application is a function by its dotted name, and not a file.
-
-    Args:
-        application: what the operator was given.
-    """
-    return bool(_FUNCTION.match(application)) and not application.lower().endswith(_FILES)
+"""Seconds between two calls that keep a session open while the application makes none."""
 
 
 def main(environ: dict[str, str] | None = None) -> int:
     """Run the application.
 
     Args:
-        environ: where the submission is; this process's own by default.
+        environ: holds the submission; this process's environment by default.
 
     Returns:
-        The exit status. The application's own `sys.exit` and errors go through.
+        The exit status. The application's own `sys.exit` and errors propagate.
     """
     environ = dict(os.environ) if environ is None else environ
     signal.signal(signal.SIGTERM, END_SIGNAL.handle)
@@ -93,14 +77,14 @@ def main(environ: dict[str, str] | None = None) -> int:
         application()
     finally:
         over.set()
-        # Whatever still runs in it is of no use now, and its Python workers take memory.
+        # The session's remaining jobs are of no use now, and its Python workers take memory.
         spark.stop()
     return 0
 
 
 @contextlib.contextmanager
 def _loading() -> Iterator[None]:
-    """Look for no garbage while modules are loaded, and never among what they hold: they stay until the end."""
+    """Collect no garbage while modules are loaded, and never among their objects: these stay until the end."""
     gc.disable()
     try:
         yield
@@ -110,14 +94,14 @@ def _loading() -> Iterator[None]:
 
 
 def connect(submission: Submission) -> SparkSession:
-    """Make the session, once the sessions of the executions before it are gone.
+    """Make the session, once the sessions of earlier executions are released.
 
     Args:
-        submission: what to run.
+        submission: the application to run.
 
     Raises:
-        InvalidConfigError: the server does not fit, or refuses what the author has set.
-        FencedError: this execution has been replaced itself.
+        InvalidConfigError: the server does not match this PySpark, or refuses a setting of the author's.
+        FencedError: this execution itself has been replaced.
         ServerUnreachableError: the server did not answer.
     """
     server = ConnectServer(**submission.server)
@@ -131,10 +115,10 @@ def connect(submission: Submission) -> SparkSession:
         release_replaced(channel, submission.replaced)
     from pyspark.sql import SparkSession
 
-    # For the application's own SparkSession.builder.getOrCreate(), which then gives this session.
+    # The application's own SparkSession.builder.getOrCreate() then returns this session.
     os.environ["SPARK_REMOTE"] = server.url(submission.session)
     _open(server, submission.session)
-    # By this builder and no other: PySpark's functions follow the way by which the session is given.
+    # Only by this builder: PySpark's functions follow the way by which the session is made.
     spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
     _bound_retries(spark, submission.patience)
     if submission.attempt:
@@ -155,34 +139,34 @@ def connect(submission: Submission) -> SparkSession:
 
 
 def forget_cached(spark: SparkSession, attempt: str) -> None:
-    """Have the server forget what was cached before an attempt began, unless a stage of the attempt has done so.
+    """Make the server forget data cached before an attempt, unless a stage of the attempt has done so.
 
-    All sessions of a server share what one of them caches, even after its end. So a stage that reads a folder would get
-    the rows of an earlier epoch that had cached it, without the files that came since.
+    All sessions of a server share cached data, even after the caching session has ended. So a stage that reads a folder
+    would get the rows of an earlier epoch that had cached it, without the files that came since.
 
     Args:
         spark: the session of a server that no other job uses.
-        attempt: its name; a view that all sessions see says that it has begun.
+        attempt: the attempt's name; a view with it, which all sessions see, marks that the attempt has begun.
     """
     view = f"cairn_attempt_{attempt}"
     if not spark.catalog.tableExists(f"{spark.conf.get(GLOBAL_VIEWS)}.{view}"):
         spark.catalog.clearCache()
-        # After it: a stage that finds the view may rely on it. Of two that begin at once both may forget.
+        # Create the view afterwards: a stage that finds it may rely on it. Of two concurrent stages, both may forget.
         spark.range(0).createOrReplaceGlobalTempView(view)
 
 
 def _keep_open(spark: SparkSession, over: Event) -> None:
-    """Use the session now and then: the server closes one that has long not been used, as that of a dead client."""
+    """Use the session now and then: the server closes a session unused for long, as that of a dead client."""
     from pyspark.errors import PySparkException
 
     while not over.wait(USE_S):
-        # The application sees for itself that the server is gone, or that the session is closed.
+        # The application notices itself that the server is gone, or that the session is closed.
         with contextlib.suppress(PySparkException, ValueError):
             spark.conf.get("spark.app.name", None)
 
 
 def _open(server: ConnectServer, session: str) -> None:
-    """Make the session the one that each builder gives from now on. A URL could not say which authority is trusted."""
+    """Make this the session that every builder returns. A URL could not name the trusted authority."""
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     RemoteSession.builder.channelBuilder(channel_builder(server, session)).create()
@@ -192,10 +176,10 @@ def release_session(submission: Submission) -> None:
     """Release the session of an application that does not do so itself.
 
     Args:
-        submission: of the application.
+        submission: the application's.
 
     Raises:
-        InvalidConfigError: the server does not take the token.
+        InvalidConfigError: the server rejects the token.
         ServerUnreachableError: the server did not answer.
     """
     with ConnectChannel(ConnectServer(**submission.server)) as channel:
@@ -203,13 +187,13 @@ def release_session(submission: Submission) -> None:
 
 
 def application_of(submission: Submission) -> Callable[[], object]:
-    """Find the application: a file, run as `python FILE` would; or a function, called with its open epoch.
+    """Load the application: a file, run as `python FILE` would; or a function, called with its open epoch.
 
     Args:
-        submission: what to run.
+        submission: the application to run.
 
     Raises:
-        InvalidConfigError: there is no such file or function.
+        InvalidConfigError: the file or function does not exist.
     """
     name = submission.application
     sys.path[1:1] = submission.py_files
@@ -247,7 +231,7 @@ def _function(name: str) -> Callable[[Epoch], object]:
 
 
 def _bound_retries(spark: SparkSession, patience: int) -> None:
-    """Give up on a server that is gone after a minute at most; by itself PySpark tries for ten."""
+    """Give up on a lost server after a minute at most; PySpark's own limit is ten."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     client: Any = spark.client
@@ -265,7 +249,7 @@ def _refused(what: str) -> Iterator[None]:
 
 
 def _release_in_time(submission: Submission) -> None:
-    """Once told to end: see that the session is released, even if the application never comes to an end."""
+    """Release the session after a signal to end, even if the application does not end."""
     ended = 128 + END_SIGNAL.told.get()
     Event().wait(CLEAN_UP_S)
     log.warning("the application did not end within %d s: its session is released without it", CLEAN_UP_S)

@@ -1,4 +1,4 @@
-"""The record of a job's servers in the store: read, decide, write if it is unchanged (semantics V1, W2)."""
+"""The record of a job's servers in the store: read, decide, write if unchanged (semantics V1, W2)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from ...checkpoint.documents.server_record import KEY, ServerEntry, ServersDocument
 from ...checkpoint.errors import TooMuchContentionError
+from ...checkpoint.rules import server
+from ...checkpoint.rules.server import ClaimAnswer
 from ...checkpoint.runtime import Runtime
-from ...checkpoint.servers import decisions
-from ...checkpoint.servers.decisions import ClaimAnswer
-from ...checkpoint.servers.record import KEY, ServerEntry, ServersDocument
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError, OutcomeUnknownError
 from ...storage.port import Written
@@ -18,7 +18,7 @@ from ...storage.port import Written
 R = TypeVar("R")
 
 MAX_TRIES = 64
-"""Versions of the record that one change may lose against."""
+"""How often one change may lose to other writers of the record."""
 
 
 class ServerRegister:
@@ -35,49 +35,47 @@ class ServerRegister:
         self._known: tuple[ServersDocument, str | None] | None = None
 
     def claim(self, use: str | None, machine: str, nonce: str, gone: str = "") -> ClaimAnswer:
-        """Say what a stage that needs a server is to do; see `decisions.claim`.
+        """Decide what a stage that needs a server does next; see `rules.server.claim`.
 
         Args:
-            use: the epoch that the server is for; None: the job.
-            machine: where the stage runs; `ANYWHERE` for a server that all machines reach.
-            nonce: of the server that the caller starts if it may; the same while it waits.
+            use: the epoch of the server; None: the job's.
+            machine: the stage's machine; `ANYWHERE` for a server that all machines reach.
+            nonce: of the server that the caller may start; the same while it waits.
             gone: nonce of a server that the caller found gone.
 
         Raises:
             CairnError: the record cannot be read or written.
         """
         return self._update(
-            lambda record, now_ms: decisions.claim(
-                record, use=use, machine=machine, nonce=nonce, now_ms=now_ms, gone=gone
-            )
+            lambda record, now_ms: server.claim(record, use=use, machine=machine, nonce=nonce, now_ms=now_ms, gone=gone)
         )
 
     def renew(self, nonce: str) -> ServerEntry | None:
-        """Renew the lease of a server; None if it does not count any more.
+        """Renew the lease of a server; None if the server no longer counts.
 
         Raises:
-            GoneError: there is no record any more; it is not made anew.
+            GoneError: the record is gone; it is not recreated.
             CairnError: the record cannot be read or written.
         """
-        return self._change(nonce, lambda record, now_ms: decisions.renew(record, nonce, now_ms), missing_is_new=False)
+        return self._change(nonce, lambda record, now_ms: server.renew(record, nonce, now_ms), missing_is_new=False)
 
     def come_up(self, nonce: str, port: int, host: str | None = None) -> ServerEntry | None:
-        """Enter the address of a server that has started; None if it does not count any more."""
-        return self._change(nonce, lambda record, now_ms: decisions.come_up(record, nonce, port, now_ms, host))
+        """Enter the address of a server that has started; None if the server no longer counts."""
+        return self._change(nonce, lambda record, now_ms: server.come_up(record, nonce, port, now_ms, host))
 
     def retire(self, nonce: str) -> None:
-        """Have no more stages take a server."""
-        self._change(nonce, lambda record, _: decisions.retire(record, nonce))
+        """Keep further stages from taking a server."""
+        self._change(nonce, lambda record, _: server.retire(record, nonce))
 
     def drop(self, nonce: str) -> None:
-        """Take away the entry of a server that has ended."""
+        """Remove the entry of a server that has ended."""
         self._change(nonce, lambda record, _: record.without(nonce))
 
     def find(self, nonce: str) -> ServerEntry | None:
-        """Look whether a server still counts; one request, and no body where the record is as it was.
+        """Look up a server that still counts; one request, without a body if the record is unchanged.
 
         Raises:
-            GoneError: there is no record any more.
+            GoneError: the record is gone.
             CairnError: the record cannot be read.
         """
         return self._read(missing_is_new=False)[0].find(nonce)
@@ -106,7 +104,7 @@ class ServerRegister:
                 else:
                     written = self._files.replace(KEY, after, expected_etag=etag)
             except OutcomeUnknownError:
-                continue  # what is there now says whether it landed
+                continue  # the next read tells whether the write landed
             if isinstance(written, Written):
                 self._known = (after, written.etag)
                 return result

@@ -1,22 +1,30 @@
-"""Which Spark Connect server, and how a client speaks to it."""
+"""Spark Connect servers, and a client's connection to one."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
+import json
 import re
-from dataclasses import dataclass, field
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.rules.server import Limits
 
 DEFAULT_PORT = 15002
-"""Spark's own."""
+"""Spark's own default port."""
 DEFAULT_USER = "cairn"
-"""A session belongs to a user whom the client claims to be. Every try must claim the same one, or it could not release
-the session of the try before; the worker's own user name may differ from machine to machine."""
+"""The user whom a client claims as its session's owner. Every try must claim the same one, or it could not release the
+session of the try before; the worker's own user name may differ between machines."""
 
 LOOPBACK = "127.0.0.1"
-"""Of this machine. Never by its name: another user may listen at the IPv6 address that `localhost` stands for too."""
+"""This machine's address. Never its name: another user may listen on `localhost`'s IPv6 address."""
 
 _HOST = re.compile(r"\A[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _USER = re.compile(r"\A[A-Za-z0-9_.@-]{1,200}\Z")
@@ -32,7 +40,7 @@ class ConnectServer:
     use_ssl: bool = False
     user: str = DEFAULT_USER
     authority: str | None = field(default=None, repr=False)
-    """The only one whose certificate is trusted, PEM; None: those that this machine trusts."""
+    """The only trusted certificate authority, PEM; None: those that this machine trusts."""
 
     @property
     def endpoint(self) -> str:
@@ -40,7 +48,7 @@ class ConnectServer:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def url(self, session: str) -> str:
-        """Give what PySpark calls `spark.remote`. It holds the token: never log it, nor put it on a command line.
+        """Return PySpark's `spark.remote`. It holds the token: never log it, nor put it on a command line.
 
         Args:
             session: the session's id.
@@ -62,19 +70,19 @@ def server_of(
     user: str | None = None,
     **where: object,
 ) -> ConnectServer:
-    """Check what a connection says.
+    """Check a connection's fields.
 
     Args:
         host: a name or an address, with or without `sc://`.
         port: None for Spark's own, 15002.
-        token: the server's; None where it asks for none.
-        use_ssl: whether it is reached by TLS.
-        user: whom the sessions belong to; None for `cairn`.
-        **where: names the connection, for messages.
+        token: the server's; None if it asks for none.
+        use_ssl: connect by TLS.
+        user: the owner of the sessions; None for `cairn`.
+        **where: the connection's id, for messages.
 
     Raises:
-        InvalidConfigError: there is no host, or it is none; or the token would travel unencrypted: a server has no TLS
-            of its own.
+        InvalidConfigError: the host is missing or invalid; or the token would travel unencrypted: Spark's server has no
+            TLS of its own.
     """
     bare = (host or "").removeprefix("sc://").strip("/")
     if not bare:
@@ -100,7 +108,7 @@ def server_of(
             host=bare,
             **where,
         )
-    # grpc takes these two of the loopback's addresses for this machine.
+    # grpc takes these two loopback addresses for this machine.
     here = local and not use_ssl and str(address) != "::1"
     name = LOOPBACK if here else bare.strip("[]")
     return ConnectServer(name, port or DEFAULT_PORT, token or None, use_ssl, user or DEFAULT_USER)
@@ -111,3 +119,104 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return None
+
+
+# The starting stage's order to a server; it is part of the submitted program and holds no secret.
+
+
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""The secret that clients show; Spark's own environment variable."""
+IDENTITY = "CAIRN_SERVER_IDENTITY"
+"""The secret by which the server proves its identity: certificate and key, the key encrypted with the token."""
+SECRETS = (TOKEN, IDENTITY)
+TOKEN_CONF = "spark.connect.authenticate.token"
+"""Spark's setting too: in a server's own process only, never on a command line."""
+
+GLOBAL_VIEWS = "spark.sql.globalTempDatabase"
+"""Names the database of global temporary views, which all sessions of a server see."""
+SESSION_TIMEOUT_S = 600
+"""Time without use after which Spark closes a session: its client has died, with its task."""
+
+LOCAL_STATE = "local-state"
+"""In a server's folder: its copies of state (semantics V3). Exists only if it may be used."""
+
+SERVER_CONF = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    # Spark's own server sets these two and the plugin does not (measured): sessions would share modules of one name.
+    "spark.sql.artifact.isolation.enabled": "true",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+    "spark.connect.session.manager.defaultSessionTimeout": f"{SESSION_TIMEOUT_S}s",
+}
+"""Conf that makes a Spark application a Spark Connect server: on loopback, at a free port, with isolated sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTask:
+    """One server's identity and limits."""
+
+    storage: str
+    job: str
+    nonce: str
+    limits: Limits
+    folder: str | None
+    """The server's folder, which it deletes when it ends. None: on a machine of the cluster, where it makes one."""
+    bind_address: str | None = None
+    """The address on which it listens for other machines; None: loopback only."""
+    host: str | None = None
+    """The name or address by which they reach it; None on a cluster, where it finds out itself."""
+    s3: Mapping[str, str] = field(default_factory=dict)
+    """Access to S3, as conf that `spark/handover/conf.py` reads."""
+    local_state: bool = False
+    """True if the author lets the server keep copies of state."""
+
+    def to_json(self) -> str:
+        """Convert the task to JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ServerTask:
+        """Parse a task."""
+        found: dict[str, Any] = json.loads(text)
+        return cls(**{**found, "limits": Limits(**found["limits"])})
+
+
+# A server's token and the name of its machine: computed, and stored nowhere (semantics V4).
+
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = Path("/proc/self/ns/net")
+
+MIN_SECRET = 32
+"""Characters: a stranger who learns a token must not be able to guess the secret."""
+
+
+def this_machine() -> str:
+    """Name this machine and, on Linux, its boot and network namespace: each container has its own loopback."""
+    facts = [socket.gethostname()]
+    if _BOOT.exists():
+        facts.append(_BOOT.read_text().strip())
+    if _NETWORK.exists():
+        facts.append(str(_NETWORK.stat().st_ino))
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+
+
+def server_token(secret: str, storage: str, job: str, nonce: str) -> str:
+    """Compute the token of a server.
+
+    Args:
+        secret: the deployment's secret.
+        storage: URI of the storage: a copied bucket has other tokens.
+        job: the job's name.
+        nonce: the server's nonce.
+
+    Raises:
+        InvalidConfigError: the secret is too short.
+    """
+    if len(secret) < MIN_SECRET:
+        raise InvalidConfigError(
+            f"the secret of the sessions has fewer than {MIN_SECRET} characters. Make one: openssl rand -hex 32"
+        )
+    said = json.dumps(["cairn server", storage, job, nonce])
+    return hmac.new(secret.encode(), said.encode(), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""A server whose driver runs on the cluster: what it needs in deploy mode cluster, and how it gets its secrets (V4)."""
+"""A server in deploy mode cluster: its conf, and the handover of its secrets (V4)."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from contextlib import contextmanager
 
 from ...checkpoint.errors import InvalidConfigError
 from ..handover.hadoop_credentials import TOKEN_FILES, to_bytes
-from .server_task import ServerTask
+from .server import ServerTask
 
 _WAITS = {
     "yarn": "spark.yarn.submit.waitAppCompletion",
     "k8s://": "spark.kubernetes.submission.waitAppCompletion",
 }
-"""By the beginning of the master: whether `spark-submit` stays until the driver has ended."""
+"""By prefix of the master: the setting that makes `spark-submit` stay until the driver has ended."""
 _OPTIONS = "SPARK_SUBMIT_OPTS"
-"""Of Spark: options for the JVM of `spark-submit`, which is not the driver's here."""
+"""Spark's setting for JVM options of `spark-submit`, which is not the driver here."""
 
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the author asks for it
 """All IPv4 addresses of a machine."""
 
 
 _OWN_LOGIN = ("spark.kerberos.keytab", "spark.yarn.keytab", "spark.kubernetes.kerberos.tokenSecret.name")
-"""Conf by which `spark-submit` takes other credentials than those that its process was given."""
+"""Conf by which `spark-submit` takes other credentials than those given to its process."""
 
 
 def cluster_conf(master: str, task: ServerTask, conn_id: str) -> dict[str, str]:
-    """Give the conf for a server in deploy mode cluster.
+    """Build the conf for a server in deploy mode cluster.
 
     `spark-submit` stays while the server starts, so that the stage sees it end if the driver does not come up.
 
     Args:
-        master: of the connection.
-        task: what the server is told.
+        master: the connection's master.
+        task: the server's task.
         conn_id: the connection, for messages.
 
     Raises:
-        InvalidConfigError: this master runs no such server, or stages could not reach it.
+        InvalidConfigError: this master cannot run such a server, or stages could not reach it.
     """
     waits = next((conf for begins, conf in _WAITS.items() if master.startswith(begins)), None)
     if waits is None:
@@ -59,15 +59,15 @@ def cluster_conf(master: str, task: ServerTask, conn_id: str) -> dict[str, str]:
 
 
 def check_login(keytab: str | None, conf: Mapping[str, str], conn_id: str) -> None:
-    """See that `spark-submit` hands on the credentials that it is given.
+    """Check that `spark-submit` passes on the credentials that it is given.
 
     Args:
-        keytab: of the connection.
-        conf: what is submitted with.
+        keytab: the connection's keytab.
+        conf: the submitted conf.
         conn_id: the connection, for messages.
 
     Raises:
-        InvalidConfigError: it would take others in their place.
+        InvalidConfigError: `spark-submit` would use other credentials.
     """
     own = "the connection's keytab" if keytab else next((key for key in _OWN_LOGIN if conf.get(key)), None)
     if own is not None:
@@ -81,13 +81,13 @@ def check_login(keytab: str | None, conf: Mapping[str, str], conn_id: str) -> No
 
 @contextmanager
 def handing_over(secrets: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[tuple[dict[str, str], int]]:
-    """Give the environment by which `spark-submit` finds secrets, and the file that it must inherit.
+    """Yield the environment by which `spark-submit` finds secrets, and the file that it must inherit.
 
-    The file has no name: once both processes have closed it, nothing of it is left, however they end.
+    The file has no name: once both processes have closed it, nothing is left, however they end.
 
     Args:
         secrets: by name.
-        environ: of `spark-submit` as it would be.
+        environ: the environment of `spark-submit` without secrets.
     """
     with tempfile.TemporaryFile() as file:
         file.write(to_bytes(secrets))

@@ -1,39 +1,40 @@
-"""The driver of a server that a job's stages share: it says where it listens, and ends itself (semantics V1).
+"""The driver of a server that a job's stages share: enters its address in the record, and ends itself (semantics V1).
 
-`spark-submit` runs a program that calls `main` with a `ServerTask`. It computes nothing itself: Spark's own plugin
-serves the sessions. No other process ends it, so it looks every few seconds whether it still counts.
+`spark-submit` runs a program that calls `main` with a `ServerTask`. The driver computes nothing: Spark's own plugin
+serves the sessions. No other process ends it, so it checks every few seconds whether it still counts.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoint.coordinator import Coordinator
 from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.server_record import ServerEntry
 from ...checkpoint.errors import HeadLostError
+from ...checkpoint.rules.server import RENEW_MS, Activity, why_end
 from ...checkpoint.runtime import system_runtime
-from ...checkpoint.servers.decisions import RENEW_MS
-from ...checkpoint.servers.lifetime import Activity, why_end
-from ...checkpoint.servers.record import ServerEntry
 from ...storage.errors import CairnError, GoneError
+from ...storage.uris import parse_storage_uri
 from ..handover import hadoop_credentials
 from ..handover.conf import open_driver_store, s3_options
-from .driver.activity import ServerActivity
+from ..stored.local_state import locked
 from .driver.executor_daemons import ExecutorDaemons
-from .driver.jvm_sessions import JvmSessions
-from .driver.stale_sessions import StaleSessions
-from .local_folder import hold_folder, make_local_state
+from .driver.jvm_sessions import JvmSessions, ServerActivity, StaleSessions
 from .register import ServerRegister
-from .server import LOOPBACK
-from .server_task import GLOBAL_VIEWS, IDENTITY, SECRETS, TOKEN, TOKEN_CONF, ServerTask
+from .server import GLOBAL_VIEWS, IDENTITY, LOCAL_STATE, LOOPBACK, SECRETS, TOKEN, TOKEN_CONF, ServerTask
 from .tls_end import TlsEnd
 
 if TYPE_CHECKING:
@@ -41,32 +42,34 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+
 log = logging.getLogger("airflow_cairn")
 
 LOOK_S = 5.0
-"""Between two looks."""
+"""Seconds between two looks."""
 SILENCE_MS = 600_000
-"""A server whose lease could not be renewed for so long ends."""
+"""A server whose lease could not be renewed for this long ends."""
 _TOKEN_PROPERTY = "cairn.server.token"
-"""Of the JVM, while Spark starts. Where Spark shows properties, that word in the name has it hide the value."""
+"""A Java system property while Spark starts. The word in its name makes Spark hide the value wherever it shows
+properties."""
 
 
 class Look(Protocol):
-    """Tells what a server has done, as `ServerActivity.look` does."""
+    """Returns the server's activity, as `ServerActivity.look` does."""
 
     def __call__(self, *, ends: bool) -> Activity:
         """Look once."""
 
 
 class ServerLife:
-    """Decides, look by look, whether a server goes on.
+    """Decides at each look whether a server goes on.
 
     Args:
-        task: which server.
-        coordinator: of its job.
+        task: the server's task.
+        coordinator: the job's coordinator.
         register: the record of the job's servers.
-        look: gives what the server has done; is told whether the server takes no more stages.
-        close_stale: closes the sessions of executions that are over by a head of the job (semantics V2).
+        look: returns the server's activity; `ends` tells it that the server takes no more stages.
+        close_stale: closes the sessions of executions that are over by a given head (semantics V2).
         now_ms: clock, milliseconds.
     """
 
@@ -90,14 +93,14 @@ class ServerLife:
 
     @property
     def why(self) -> str | None:
-        """Why the server takes no more stages; None while it does."""
+        """The reason why the server takes no more stages; None while it does."""
         return self._why
 
     def goes_on(self) -> bool:
         """Look once; False once the server is to end: it takes no more stages, and no session is open.
 
         Raises:
-            CairnError: the store refuses what it is asked; one that does not answer is asked again.
+            CairnError: the store refuses a request; a store that does not answer is asked again.
         """
         activity, now_ms = self._look(ends=self._why is not None), self._now_ms()
         try:
@@ -109,7 +112,7 @@ class ServerLife:
                 if self._why is not None:
                     log.warning("this server takes no more stages: %s", self._why)
                     self._register.retire(self._task.nonce)
-                    # A stage may have read the record before that: it is seen at the next look.
+                    # A stage may have read the record before the retirement: the next look sees its session.
                     return True
         except GoneError:
             self._why = "its job is not there any more"
@@ -138,7 +141,7 @@ def main(told_task: str) -> int:
     """Serve until there is a reason to end.
 
     Args:
-        told_task: a `ServerTask`, JSON.
+        told_task: a `ServerTask` as JSON.
 
     Returns:
         The exit status.
@@ -148,31 +151,32 @@ def main(told_task: str) -> int:
     hold_folder(task)
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    store = open_driver_store(task.storage, s3_options(task.endpoint, task.region))
+    store = open_driver_store(task.storage, s3_options(task.s3.get), waits=True)
     runtime = system_runtime()
-    coordinator = Coordinator(store, task.job, runtime)
+    # While it lives, this server waits for the store itself (`ServerLife`), and ends when told to.
+    coordinator = Coordinator(store.at_once(), task.job, runtime)
     register = ServerRegister(coordinator.files, runtime)
     up = Event()
     try:
-        if register.renew(task.nonce) is None:
+        if ServerRegister(Coordinator(store, task.job, runtime).files, runtime).renew(task.nonce) is None:
             log.warning("this server has been replaced before it started")
             return 0
         keeping = (ServerRegister(coordinator.files, runtime), task.nonce, up)
         Thread(target=_keep_lease, args=keeping, name="cairn keeps the lease", daemon=True).start()
         _serve(task, coordinator, register, told, up)
     finally:
-        # One that fails before it is up leaves its entry to the stage that starts it, which sees `spark-submit` end
-        # and says why. A stage that found the entry gone before that would take the server for replaced.
+        # A server that fails before it is up leaves its entry to the starting stage, which sees `spark-submit` end and
+        # reports why. A stage that found the entry gone before that would think that the server was replaced.
         if up.is_set():
             register.drop(task.nonce)
     if task.folder is not None:
-        # The log of one that failed stays.
+        # The log of a failed server stays.
         shutil.rmtree(task.folder, ignore_errors=True)
     return 0
 
 
 def _keep_lease(register: ServerRegister, nonce: str, up: Event) -> None:
-    """Renew the lease while Spark starts: a cluster may let it wait, and the stage that started it may be gone."""
+    """Renew the lease while Spark starts: a cluster may queue it, and the starting stage may be gone."""
     while not up.wait(RENEW_MS / 1000):
         try:
             register.renew(nonce)
@@ -189,7 +193,7 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     builder, secrets = SparkSession.builder, dict(os.environ)
     if task.folder is None:
         secrets = hadoop_credentials.from_jvm(jvm, SECRETS)
-        # Spark sends its conf to executors, unencrypted mostly. So the conf only says where this JVM has the token.
+        # Spark sends its conf to executors, mostly unencrypted. So the conf only names the token's place in this JVM.
         builder = builder.config(TOKEN_CONF, f"${{system:{_TOKEN_PROPERTY}}}")
         jvm.java.lang.System.setProperty(_TOKEN_PROPERTY, secrets[TOKEN])
     spark = builder.getOrCreate()
@@ -225,9 +229,9 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
 
 
 def forget_shared(spark: SparkSession) -> None:
-    """Drop what sessions have left in what all sessions of the server share: cached data and global temporary views.
+    """Drop what sessions have left in the server's shared data: cached data and global temporary views.
 
-    Spark keeps both until the server ends, and with a cached frame the whole session that made it (SPARK-50569).
+    Spark keeps both until the server ends, and with a cached DataFrame the whole session that made it (SPARK-50569).
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -236,26 +240,26 @@ def forget_shared(spark: SparkSession) -> None:
         spark.catalog.clearCache()
         shared = str(spark.conf.get(GLOBAL_VIEWS))
         for table in spark.catalog.listTables(shared):
-            if table.namespace == [shared]:  # the list has the session's own temporary views too
+            if table.namespace == [shared]:  # the list also has the session's own temporary views
                 spark.catalog.dropGlobalTempView(table.name)
     except (PySparkException, Py4JError) as error:
-        # The server goes on, and the end of the next session brings another try.
+        # The server goes on, and tries again at the end of the next session.
         log.warning("what sessions have left was not dropped: %s", error)
 
 
 def _own_host(context: Any) -> str:
-    """Give the name or address by which the cluster's machines reach this driver, as Spark knows it."""
-    # On Kubernetes Spark sets the variable to the pod's address; the name of its service takes a while to be known.
+    """Return the name or address by which the cluster's machines reach this driver, as Spark knows it."""
+    # On Kubernetes Spark sets the variable to the pod's address; its service's name takes a while to be known.
     return os.environ.get("SPARK_DRIVER_BIND_ADDRESS") or str(context.getConf().get("spark.driver.host"))
 
 
 @contextmanager
 def reachable(task: ServerTask, port: int, secrets: Mapping[str, str]) -> Iterator[int]:
-    """Give the port that stages are to use: that of a TLS end, by which the server shows that it has the token.
+    """Yield the port for stages: that of a TLS end, by which the server proves that it has the token.
 
     Args:
-        task: which server.
-        port: Spark's.
+        task: the server's task.
+        port: Spark's port.
         secrets: by name.
     """
     address = task.bind_address or LOOPBACK
@@ -264,3 +268,70 @@ def reachable(task: ServerTask, port: int, secrets: Mapping[str, str]) -> Iterat
         TlsEnd(secrets[IDENTITY], secrets[TOKEN], address=address, target=port, folder=folder) as end,
     ):
         yield end.port
+
+
+# The folder of a server that Cairn runs, and its copies of state (semantics V3).
+
+
+_HOW_OBJECTS_ARE_WRITTEN = (
+    "encryption.algorithm",
+    "server-side-encryption-algorithm",
+    "acl.default",
+    "create.storage.class",
+)
+"""s3a's settings for the objects that it writes. Clients upload copies, and do not apply these settings."""
+_LOCAL_MASTER = re.compile(r"\Alocal(\[.*\])?\Z")
+
+
+def hold_folder(task: ServerTask) -> None:
+    """Lock a server's folder until this process ends: a folder without a lock is a dead server's.
+
+    Args:
+        task: this process's server.
+    """
+    if task.folder is not None:
+        locked(Path(task.folder), fcntl.LOCK_SH)
+
+
+def make_local_state(task: ServerTask, master: str, hadoop: Callable[[str], str | None]) -> str | None:
+    """Make the folder for copies if it is of use, and delete those of this user's killed servers.
+
+    Args:
+        task: the server's task.
+        master: Spark's master, as the driver knows it.
+        hadoop: looks up a Hadoop setting.
+
+    Returns:
+        The reason why there is none; None if there is one.
+    """
+    if not task.local_state:
+        return "local_state_mb is 0"
+    storage = parse_storage_uri(task.storage)
+    if storage.scheme == "file":
+        return "the storage is on a local disk itself"
+    if _LOCAL_MASTER.match(master) is None:
+        return f"the executors of {master} would not see them"
+    for name in _HOW_OBJECTS_ARE_WRITTEN:
+        for key in (f"fs.s3a.{name}", f"fs.s3a.bucket.{storage.bucket}.{name}"):
+            if hadoop(key):
+                return f"{key} is set, and states would be uploaded without it"
+    if task.folder is None:
+        return "the driver runs on a machine of the cluster"
+    home = Path(task.folder)
+    try:
+        _delete_those_of_dead_servers(home)
+        (home / LOCAL_STATE).mkdir(mode=0o700)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def _delete_those_of_dead_servers(home: Path) -> None:
+    for each in home.parent.glob(f"{home.name.rpartition('-')[0]}-*/{LOCAL_STATE}"):
+        if each.parent == home or each.lstat().st_uid != os.geteuid():
+            continue
+        folder = locked(each.parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if folder is not None:
+            log.warning("%s is deleted: its server was killed", each)
+            shutil.rmtree(each, ignore_errors=True)
+            os.close(folder)

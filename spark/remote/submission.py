@@ -1,34 +1,54 @@
-"""What the operator tells the process that runs a stage's application against a Spark Connect server.
+"""The operator's order to the client process that runs a stage's application on a Spark Connect server.
 
-It travels in the environment of that process: no command line and no rendered field shows it. The token is in the
-server's URL, and only there.
+The order travels in the process's environment: no command line and no rendered field shows it. The token is only in the
+server's URL.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.errors import FencedError, InvalidConfigError
 from ...storage.errors import ErrorKind
 
+if TYPE_CHECKING:
+    from .channel import ConnectChannel
+
+
 VARIABLE = "CAIRN_CONNECT_SUBMISSION"
-"""The environment variable that holds it, as JSON."""
+"""The environment variable with the submission, as JSON."""
 PROBLEM = "cairn-connect-problem "
-"""How the line of output begins by which the process says why there was no application: JSON follows."""
+"""Prefix of the output line that reports why no application ran; JSON follows."""
 NOT_RUN = 78
-"""Exit status where no application ran; a line of the output says why."""
+"""Exit status if no application ran; a line of the output says why."""
 
 RELEASE = "release"
-"""The argument of a client process that only releases the session of another one."""
+"""The argument of a client process that only releases another one's session."""
 CLEAN_UP_S = 60.0
-"""What an application has to delete what it wrote and to decline, once its process is told to end."""
+"""Time for an application to delete its files and to decline, once its process is told to end."""
 PATIENCE = 9
-"""How often a call that the server does not answer is repeated: about a minute, in which a server elsewhere may be
-started anew at the same address."""
+"""Number of retries of a call that the server does not answer: about a minute, in which a server elsewhere may be
+restarted at the same address."""
 PATIENCE_HERE = 5
-"""The same, about 15 seconds, for a server on this machine: one that refuses connections is gone."""
+"""The same for a server on this machine, about 15 seconds: a server that refuses connections is gone."""
+
+_FUNCTION = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
+_FILES = (".py", ".jar", ".r", ".zip", ".egg")
+
+
+def is_function(application: str) -> bool:
+    """Tell whether an application is a function by its dotted name, not a file.
+
+    Args:
+        application: the operator's argument.
+    """
+    return bool(_FUNCTION.match(application)) and not application.lower().endswith(_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +68,9 @@ class Submission:
     """The author's conf of the session."""
     patience: int = PATIENCE
     nonce: str = ""
-    """Of the server, where Cairn runs it."""
+    """The server's nonce, if Cairn runs the server."""
     attempt: str = ""
-    """Names the attempt of the epoch, there: what was cached before it is forgotten (semantics V2)."""
+    """The epoch's attempt, if Cairn runs the server: data cached before the attempt are forgotten (semantics V2)."""
     replaced: tuple[str, ...] = ()
     """Ids of the sessions of executions that this one replaces (semantics V2)."""
     py_files: tuple[str, ...] = ()
@@ -59,12 +79,12 @@ class Submission:
     jars: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Write it."""
+        """Convert the submission to JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str | None) -> Submission:
-        """Read it.
+        """Parse a submission.
 
         Raises:
             InvalidConfigError: the process was not started by a SparkEpochOperator.
@@ -82,13 +102,13 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why no application ran."""
+    """The reason why no application ran."""
 
     message: str
     incurable: bool
-    """Whether another try would only repeat it (semantics F4)."""
+    """True if another try would only repeat the failure (semantics F4)."""
     of_server: bool = False
-    """Whether the server is gone, or is not the one that the token is for."""
+    """True if the server is gone, or is not the token's server."""
 
     @classmethod
     def of(cls, error: Exception) -> Problem:
@@ -96,12 +116,12 @@ class Problem:
         return cls(str(error), getattr(error, "kind", None) is ErrorKind.INVALID, getattr(error, "of_server", False))
 
     def line(self) -> str:
-        """Give the line of output that says so."""
+        """Format the line of output."""
         return PROBLEM + json.dumps(asdict(self))
 
     @classmethod
     def in_line(cls, line: str) -> Problem | None:
-        """Read it; None if the line is another one."""
+        """Parse a line of output; None for any other line."""
         if not line.startswith(PROBLEM):
             return None
         try:
@@ -110,3 +130,38 @@ class Problem:
             return None
         judged = isinstance(found.incurable, bool) and isinstance(found.of_server, bool)
         return found if judged and isinstance(found.message, str) else None
+
+
+# The session of an execution on a Spark Connect server, and its release (semantics V2). A server finishes what a client
+# has begun, even if the client is dead (measured: it committed ten seconds after a SIGKILL). So the session's id
+# follows from the execution's token, and the stage's next execution can release the session without a record. Releasing
+# stops everything in it. The server refuses a released session only if it knew that session, so the session is opened
+# first. Then a client that was started before and comes late finds it closed.
+
+
+def session_id(token: str) -> str:
+    """Return the id of an execution's session.
+
+    Args:
+        token: the execution's token; never used twice, so neither is the id.
+    """
+    digest = hashlib.sha256(f"cairn session {token}".encode()).digest()
+    return str(uuid.UUID(bytes=digest[:16], version=4))
+
+
+def release_replaced(channel: ConnectChannel, sessions: Iterable[str]) -> None:
+    """Close the sessions of replaced executions, whether or not a client ever opened them.
+
+    Args:
+        channel: the channel to the server.
+        sessions: the sessions' ids.
+
+    Raises:
+        ServerUnreachableError: the server did not answer.
+    """
+    for session in sessions:
+        try:
+            channel.version(session)
+        except FencedError:
+            continue  # it is closed
+        channel.release(session)

@@ -1,8 +1,8 @@
-"""The TLS end of a server that Cairn runs: it forwards what it decrypts to Spark's port on loopback (V4).
+"""The TLS end of a server that Cairn runs: forwards decrypted data to Spark's port on loopback (V4).
 
-Spark's own server has no TLS: its token would go to any program that has its port, and in clear. So this driver listens
-for it, with a certificate that only a process with the server's token can have made. What gets through TLS still has to
-show the token to Spark.
+Spark's own server has no TLS: clients would send the token in clear to any program that has taken the port. So this
+driver listens instead, with a certificate that only a process with the server's token can make. Connections through TLS
+still have to show the token to Spark.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pathlib import Path
 from threading import Thread
 
 HANDSHAKE_S = 30.0
-"""For a client to speak TLS; then its connection is closed."""
+"""Seconds for a client to speak TLS; then its connection is closed."""
 _CHUNK = 64 * 1024
 _LISTENS = "0A"
-"""The state of a socket in Linux's table of them."""
+"""The state code of a listening socket in Linux's socket table."""
 _MAPPED = bytes(10) + b"\xff\xff"
-"""How an IPv4 address begins as one of IPv6; a JVM listens so."""
+"""Prefix of an IPv4 address in IPv6 form; a JVM listens on such an address."""
 _ANSWERS = (socket.inet_aton("127.0.0.1"), bytes(4), _MAPPED + socket.inet_aton("127.0.0.1"), bytes(16))
-"""The addresses to listen at that answer for 127.0.0.1."""
+"""The listening addresses that answer for 127.0.0.1."""
 
 
 class TlsEnd:
-    """Listens until it is closed; a context manager.
+    """A listener, open until it is closed; a context manager.
 
     Args:
-        identity: the certificate and its key, PEM.
-        token: that the key is encrypted with.
-        address: of the machine, to listen at; a port is chosen.
+        identity: certificate and key, PEM.
+        token: the token that encrypts the key.
+        address: the machine's address to listen on; the port is chosen.
         target: Spark's port on this machine's loopback.
-        folder: that only this user may read; nothing stays in it.
+        folder: a folder that only this user can read; nothing stays in it.
 
     Raises:
-        OSError: the address is none of this machine.
+        OSError: this machine does not have the address.
     """
 
     def __init__(self, identity: str, token: str, *, address: str, target: int, folder: str) -> None:
@@ -55,16 +55,16 @@ class TlsEnd:
             self._loop.close()
             raise
         self.port: int = self._server.sockets[0].getsockname()[1]
-        """Where it listens."""
+        """The port that it listens on."""
         self._thread = Thread(target=self._loop.run_forever, name="cairn's TLS end", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> TlsEnd:
-        """Give it."""
+        """Return the listener."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it, and what is connected."""
+        """Close the listener and all connections."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -84,11 +84,11 @@ class TlsEnd:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
         except asyncio.CancelledError:
-            # This end is being closed. Raised again, asyncio would log it as an error.
+            # This end is being closed. If the error were raised again, asyncio would log it.
             writer.transport.abort()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # By its number: another user might listen at the IPv6 address of the same name.
+        # By its number: another user may listen at the IPv6 address of the same name.
         spark_reader, spark_writer = await asyncio.open_connection("127.0.0.1", self._target, limit=_CHUNK)
         if not is_of_this_user(self._target):
             # Spark's JVM is gone, and another program has its port. This process ends soon too.
@@ -101,7 +101,7 @@ class TlsEnd:
         finally:
             for each in both:
                 each.cancel()
-            # Not closed: that would wait until Spark has read the rest, and a JVM out of memory may never read.
+            # Not closed: closing waits until Spark has read the rest, and a JVM out of memory may never do so.
             spark_writer.transport.abort()
             await asyncio.gather(*both, return_exceptions=True)
 
@@ -109,15 +109,15 @@ class TlsEnd:
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(_CHUNK):
         writer.write(data)
-        # A side that reads slowly holds the other one up; nothing piles up here.
+        # A slow reader slows the other side; nothing piles up here.
         await writer.drain()
 
 
 def is_of_this_user(port: int) -> bool:
-    """Tell whether a program of this user listens at a port of 127.0.0.1; yes where the system has no `/proc`.
+    """Tell whether a program of this user listens on a port of 127.0.0.1; True if the system has no `/proc`.
 
     Args:
-        port: that a connection has been made to.
+        port: a port to which a connection has been made.
     """
     tables = [table for table in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if table.exists()]
     listens = {f"{_of_the_table(address)}:{port:04X}" for address in _ANSWERS}

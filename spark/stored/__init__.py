@@ -1,4 +1,4 @@
-"""Data as it is stored: outputs, key groups, JSON values.
+"""Stored data: outputs, key groups, deltas and their merges, local copies.
 
-Imports checkpoint and storage. Knows nothing of an epoch that runs.
+Imports checkpoint and storage. Knows nothing of a running epoch.
 """

@@ -1,12 +1,12 @@
-"""Keyed state lies in the store by key group, so that a restore at any parallelism reads only what it needs (R4).
+"""Key groups: keyed state is stored by group, so that a restore at any parallelism reads only what it needs (R4).
 
-A row's group is Spark's own hash of its key columns, modulo the stage's maximum parallelism; every Spark job finds it
-again by the same expression. It is stored beside the author's columns. Each file holds a contiguous range of groups,
-sorted by group and key, so that Parquet's statistics tell which row groups and pages a range of groups needs.
+A row's group is Spark's hash of its key columns, modulo the stage's maximum parallelism; every Spark job computes it by
+the same expression. The group is stored beside the author's columns. Each file holds a contiguous range of groups,
+sorted by group and key, so that Parquet's statistics tell which row groups and pages hold a range of groups.
 
-One shuffle and one sort, no further job: each range of groups is sent to a partition of its own. Spark partitions by
-the hash of a number, so rows are partitioned by the number whose hash is that of the partition (`unhash.py`). No more
-than the cut of the files depends on it: a reader goes by the stored column.
+This takes one shuffle and one sort, and no further job: each range of groups goes to one partition. Spark partitions by
+the hash of a number, so rows are partitioned by the number whose hash is that of the partition (`unhashed`). Only the
+cut of the files depends on this: readers use the stored column.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...checkpoint.decisions.state_assignment import KEY_GROUPS, key_groups_of
 from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.errors import InvalidStateError
-from .murmur3 import unhashed
+from ...checkpoint.rules.state_assignment import KEY_GROUPS, key_groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
     from pyspark.sql.types import DataType
 
+
 COLUMN = "_cairn_key_group"
-"""The stored column: the row's key group. What an application reads by its epoch does not have it."""
+"""The stored column of the row's key group. Applications never see it."""
 _TARGET = "_cairn_partition"
-"""Only until the rows are sorted: Spark knows by it that the rows of a key are in one partition."""
+"""Exists only until the rows are sorted; it tells Spark that the rows of a key are in one partition."""
 PLACES = (COLUMN, _TARGET)
-"""The columns that rows have beside their own once they are placed."""
+"""The additional columns of placed rows."""
 _FEW = 4
-"""Files of a run where Spark does not choose their number by the size."""
+"""Number of a delta's files if Spark does not choose it by the size."""
 OWN = "_cairn_"
-"""What Cairn's own columns begin with."""
+"""Prefix of Cairn's own columns."""
 KEY = "_cairn_key_"
-"""What a key column is called, with its place, while rows of one state are merged."""
+"""Prefix of a key column, with its place, while rows of one state are merged."""
 _WITHOUT_ORDER = {
     "map": "a map",
     "variant": "a variant",
@@ -43,30 +43,30 @@ _WITHOUT_ORDER = {
     "geometry": "a geometry",
     "geography": "a geography",
 }
-"""By the name of a type of Spark that has no order, and is no key."""
+"""Types of Spark without order, which cannot be keys, by their names."""
 
 
 def number_of(handover: Handover, restored: Iterable[Output]) -> int:
-    """Give the number of key groups of a stage, which all its keyed states share (semantics R4).
+    """Return the number of key groups of a stage, shared by all its keyed states (semantics R4).
 
     Returns:
-        The stage's maximum parallelism. Where it names no parallelism, what its keyed state was written with, at first
-        128.
+        The stage's maximum parallelism. For a stage without parallelism: the number that its keyed state was written
+        with, at first 128.
     """
     stored = max((output.key_groups or 0 for output in restored), default=0)
     return handover.max_parallelism or stored or KEY_GROUPS
 
 
 def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range:
-    """Give the key groups of a state that a subtask has at the stage's parallelism (semantics R4).
+    """Return the key groups of a state for a subtask at the stage's parallelism (semantics R4).
 
     Args:
-        handover: of the stage.
-        subtask: its 0-based index.
-        output: the state; None where the restored checkpoint holds none.
+        handover: the stage's handover.
+        subtask: the subtask's 0-based index.
+        output: the state; None if the restored checkpoint has none.
 
     Raises:
-        InvalidStateError: the stage names no parallelism or has no such subtask, or the state has no key.
+        InvalidStateError: the stage has no parallelism or no such subtask, or the state has no key.
     """
     if handover.parallelism is None:
         raise InvalidStateError(
@@ -94,10 +94,11 @@ def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range
 
 
 def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
-    """Check that these columns identify rows as Spark compares them, and that Cairn's own column can be added.
+    """Check that key columns identify rows as Spark compares them, and that Cairn's own column can be added.
 
     Raises:
-        InvalidStateError: a column's type has no hash that agrees with what Spark holds equal, or ours is taken.
+        InvalidStateError: a column's type has no hash that agrees with Spark's equality, or Cairn's column name is
+            taken.
     """
     for column in df.columns:
         if column.casefold().startswith(OWN):
@@ -118,14 +119,14 @@ def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
 
 
 def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None) -> DataFrame:
-    """Put rows where they belong, sorted; adds the column of the key groups.
+    """Place and sort rows, and add the column of the key groups.
 
     Args:
         df: the state.
-        key: its key columns, at least one.
-        key_groups: how many groups there are, at least 1.
-        parallelism: into how many partitions, each with an equal share of the groups. None: Spark chooses by the size,
-            at most one for each group where it may not cut large ones.
+        key: the state's key columns, at least one.
+        key_groups: the number of groups, at least 1.
+        parallelism: number of partitions, each with an equal share of the groups. None: Spark chooses by the size, at
+            most one for each group where it may not cut large ones.
     """
     return in_order(placed(df, key, key_groups, parallelism), key)
 
@@ -133,45 +134,45 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
 def placed(
     df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None, *, is_small: bool = False
 ) -> DataFrame:
-    """Put rows where they belong, for `in_order`; what is `together` in between costs no further shuffle or sort.
+    """Place rows for `in_order`; `together` in between costs no further shuffle or sort.
 
     Args:
         df: the state.
-        key: its key columns, at least one.
-        key_groups: how many groups there are, at least 1.
+        key: the state's key columns, at least one.
+        key_groups: the number of groups, at least 1.
         parallelism: as for `distributed`.
-        is_small: whether the state was small so far: Spark joins partitions that are small, at any parallelism.
+        is_small: the state has been small so far: Spark joins small partitions, at any parallelism.
     """
     grouped = df.withColumn(COLUMN, group_of(key, key_groups))
     if (parallelism is None or is_small) and _is_adaptive(df):
         partitions = parallelism or key_groups
         return _rebalanced(grouped.withColumn(_TARGET, _aim(partitions, key_groups)), partitions)
     if parallelism is None:
-        # Spark joins no small partitions later, then; the session says how many it likes.
+        # Spark will not join small partitions here, so the session's setting gives their number.
         parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
     return grouped.withColumn(_TARGET, _aim(parallelism, key_groups)).repartition(parallelism, _TARGET)
 
 
 def gathered(df: DataFrame, key: Sequence[str], key_groups: int) -> DataFrame:
-    """Put rows into as few files as their size allows, for `in_order`.
+    """Gather rows into as few files as their size allows, for `in_order`.
 
     Args:
-        df: a run of a state.
+        df: a delta of a state.
         key: the state's key columns.
-        key_groups: how many groups there are.
+        key_groups: the number of groups.
     """
     return placed(df, key, key_groups, None if _is_adaptive(df) else _FEW)
 
 
 def in_order(df: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Sort rows that were placed by group and key, as they are stored: with the column of the key groups."""
+    """Sort placed rows by group and key for storage, with the column of the key groups."""
     from pyspark.sql import functions as F
 
     return df.sortWithinPartitions(COLUMN, *(F.col(quoted(column)) for column in key)).drop(_TARGET)
 
 
 def together(key: Sequence[str]) -> WindowSpec:
-    """Give the window over the rows of one key, of rows that were placed."""
+    """Return the window over the rows of one key, for placed rows."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -179,14 +180,14 @@ def together(key: Sequence[str]) -> WindowSpec:
 
 
 def group_of(key: Sequence[str], key_groups: int) -> Column:
-    """Give the key group of a row."""
+    """Return the key group of a row."""
     from pyspark.sql import functions as F
 
     return F.pmod(F.hash(*(F.col(quoted(column)) for column in key)), F.lit(key_groups))
 
 
 def renamed(key: Sequence[str]) -> list[Column]:
-    """Give the key columns under names that no column of a state has: `KEY` and their place in the key."""
+    """Rename the key columns to `KEY` and their place in the key: no column of a state has such a name."""
     from pyspark.sql import functions as F
 
     return [F.col(quoted(column)).alias(f"{KEY}{index}") for index, column in enumerate(key)]
@@ -223,7 +224,7 @@ def _unfit(kind: DataType) -> str | None:
 
 
 def without_order(kind: DataType) -> str | None:
-    """Name what a type is, or holds at any depth, that Spark neither orders nor takes for a key; None: nothing."""
+    """Name the type, at any depth, that Spark neither orders nor takes for a key; None if there is none."""
     found = _WITHOUT_ORDER.get(kind.typeName())
     return found or next(filter(None, map(without_order, _inside(kind))), None)
 
@@ -237,5 +238,46 @@ def _inside(kind: DataType) -> Iterable[DataType]:
 
 
 def quoted(column: str) -> str:
-    """Give a column's name as Spark reads it, whatever is in it."""
+    """Quote a column's name for Spark, whatever it contains."""
     return "`{}`".format(column.replace("`", "``"))
+
+
+# The inverse of Spark's hash of an integer: every step of Murmur3 can be undone.
+
+
+_SEED = 42
+"""Seed of Spark's hash, as a function and as a partitioning."""
+_BYTES = 4
+_BITS = 0xFFFFFFFF
+
+
+def unhashed(hashed: int) -> int:
+    """Return the 32-bit number whose hash, as Spark computes it, is `hashed` (unsigned).
+
+    Returns:
+        The number as Spark's INT, signed.
+    """
+    value = _unshifted(hashed, 16)
+    value = _unshifted(_divided(value, 0xC2B2AE35), 13)
+    value = _unshifted(_divided(value, 0x85EBCA6B), 16) ^ _BYTES
+    value = _turned(_divided(value - 0xE6546B64, 5), 13) ^ _SEED
+    value = _divided(_turned(_divided(value, 0x1B873593), 15), 0xCC9E2D51)
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _divided(value: int, factor: int) -> int:
+    """Undo a multiplication by an odd number."""
+    return value * pow(factor, -1, 1 << 32) & _BITS
+
+
+def _turned(value: int, bits: int) -> int:
+    """Undo a rotation to the left."""
+    return (value >> bits | value << (32 - bits)) & _BITS
+
+
+def _unshifted(value: int, bits: int) -> int:
+    """Undo `value ^ value >> bits`."""
+    found = value
+    for _ in range(32 // bits):
+        found = value ^ found >> bits
+    return found

@@ -1,10 +1,10 @@
 """Copies of state beside the Spark server that wrote it, so that a restore need not read the store (semantics V3).
 
-A copy's name follows from what the checkpoint's metadata says of each file, so no other checkpoint's copy is ever asked
-for. The name is not trusted: each file's size and SHA-256 are compared with the metadata before Spark reads it.
+A copy's name follows from the checkpoint metadata of its files, so a stage never asks for another checkpoint's copy.
+The name is not trusted: each file's size and SHA-256 are compared with the metadata before Spark reads it.
 
-A folder belongs to one server and is lost with it. Several processes share it, and none of them waits for another: a
-`flock` on a copy or a draft says that a process uses it. The system drops that lock when the process dies.
+A folder belongs to one server and is lost with it. Several processes share it, and no process waits for another: a
+`flock` on a copy or a draft marks it as in use. The system drops that lock when the process dies.
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from ...checkpoint.decisions.state_assignment import FILES
 from ...checkpoint.documents.acknowledgement import StateHandle
+from ...checkpoint.rules.state_assignment import FILES
 from ...checkpoint.store import file_check
 from ...storage.checksums import SHA256, algorithm_of
 from ...storage.clock import new_token
 from ...storage.errors import StorageError
-from ...storage.local.files import chunks, tag_of
+from ...storage.local.temp_files import chunks, tag_of
 from ...storage.uris import parse_storage_uri
 
 log = logging.getLogger("airflow_cairn")
 
 COPIES = 2
-"""Of each state: the one that was restored, and the one that was written."""
+"""Copies of each state: the restored one and the written one."""
 RUN_COPIES = 128
-"""Runs of each state (semantics K1): those that it has, 70 at most, and what failed tries and merges left."""
+"""Deltas of each state (semantics K1): at most 70 live ones, and leftovers of failed tries and of merges."""
 _HELD_RUNS = 256
-"""Copies of runs that one process holds open at most; what is beyond that is read from the store. Bases do not count:
-a stage has few, and each saves far more than a run."""
+"""Most copies of deltas that one process holds open; further ones are read from the store. Bases do not count: a stage
+has few, and each saves far more than a delta."""
 _AT_ONCE = 8
-"""Files that are compared at once."""
+"""Files compared at once."""
 _DRAFT, _DROPPED, _TOO_LARGE = "draft-", "dropped-", "too-large-"
 _DATA = "data"
 _RUN = "run"
-"""How the slot of a run begins; no slot of a state does, for it is a hexadecimal number."""
+"""Prefix of a delta's slot; no slot of a state begins so, since those are hexadecimal numbers."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """One file of a copy, as it has to be."""
+    """The expected properties of one file of a copy."""
 
     name: str
     size_bytes: int
     sha256: str
-    """With the algorithm's name (`storage/checksums.py`)."""
+    """The checksum with the algorithm's name (`storage/checksums.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a copy holds, as the caller knows it from the metadata."""
+    """A copy's contents, as the caller knows them from the metadata."""
 
     identity: str
-    """The whole content and where it comes from: equal for nothing else."""
+    """The whole contents and their origin: equal only for equal copies."""
     files: tuple[CopiedFile, ...]
 
     @classmethod
     def of(cls, handles: Sequence[StateHandle]) -> Copy | None:
-        """Say what a copy of an output would be; None where it has no files, or one whose SHA-256 is not known."""
+        """Describe the copy of an output; None if it has no files, or one whose SHA-256 is unknown."""
         facts, files = [], []
         for handle in sorted(handles, key=lambda handle: handle.path):
             sha256 = file_check.known(handle) or ""
@@ -85,16 +85,16 @@ class Copy:
 
     @property
     def size_bytes(self) -> int:
-        """All its files together."""
+        """Bytes of all its files."""
         return sum(each.size_bytes for each in self.files)
 
 
 def name_in_copy(output_id: str, path: str) -> str:
-    """Give the name that a file has in a copy, which has no folders: of raw files one that tells all paths apart.
+    """Name a file in a copy, which has no folders; a raw file's name tells all paths apart.
 
     Args:
         output_id: `Output.id`.
-        path: of the file in the store.
+        path: the file's path in the store.
     """
     if output_id.partition(".")[0] == FILES:
         return hashlib.sha256(path.encode()).hexdigest()
@@ -102,7 +102,7 @@ def name_in_copy(output_id: str, path: str) -> str:
 
 
 def run_of(output_id: str) -> str:
-    """Give the name under which the copies of a state's runs are kept; they push out no copy of its base."""
+    """Return the name for copies of a state's deltas, which push out no copy of its base."""
     return f"{_RUN}.{output_id.partition('.')[2]}"
 
 
@@ -111,12 +111,12 @@ def _is_run(output_id: str) -> bool:
 
 
 class LocalState:
-    """The copies that one server has, as one stage's process uses them; several threads may.
+    """One server's copies for one stage's process; safe to use from several threads.
 
     Args:
-        folder: the server's folder for them.
-        limit_bytes: what all copies may take.
-        owner: the storage, the job and the stage; no copy of another owner is ever found.
+        folder: the server's folder for copies.
+        limit_bytes: limit for all copies together.
+        owner: storage, job and stage; no other owner's copy is ever found.
     """
 
     def __init__(self, folder: Path, limit_bytes: int, owner: str) -> None:
@@ -128,12 +128,12 @@ class LocalState:
 
     @classmethod
     def beside(cls, folder: str | None, limit_bytes: int, owner: str) -> LocalState | None:
-        """Use the folder of the server that this process is a client of; None where it has none that can be trusted.
+        """Use the folder of this client's server; None if the server has no folder that can be trusted.
 
         Args:
-            folder: its absolute path; None: the server keeps no copies.
-            limit_bytes: what all copies may take.
-            owner: the storage, the job and the stage.
+            folder: the folder's absolute path; None: the server keeps no copies.
+            limit_bytes: limit for all copies together.
+            owner: storage, job and stage.
         """
         if not folder:
             return None
@@ -149,13 +149,13 @@ class LocalState:
         return cls(Path(folder), limit_bytes, owner)
 
     def find(self, output_id: str, handles: Sequence[StateHandle]) -> Path | None:
-        """Give the folder that holds exactly the files of an output, by their own names; None where there is none.
+        """Return the folder with exactly an output's files, by their own names; None if there is none.
 
-        It stays there until this process ends.
+        The folder stays until this process ends.
 
         Args:
             output_id: `Output.id`, or `run_of` it.
-            handles: its files, as the restored checkpoint's metadata names them; of a run, that run's.
+            handles: the output's files in the restored checkpoint's metadata; for a delta, only the delta's.
         """
         copy = Copy.of(handles)
         if copy is None:
@@ -170,11 +170,11 @@ class LocalState:
             return self._found.get(name)
 
     def touch(self, output_id: str, handles: Sequence[StateHandle]) -> None:
-        """Have a copy count as used now, if there is one, though it is not read.
+        """Mark a copy, if there is one, as used now without reading it.
 
         Args:
             output_id: `Output.id`.
-            handles: its files, as for `find`.
+            handles: the output's files, as for `find`.
         """
         copy = Copy.of(handles)
         if copy is None:
@@ -187,7 +187,7 @@ class LocalState:
             log.info("the copy of %s may be deleted early: %s", output_id, error)
 
     def draft(self, output_id: str) -> Draft | None:
-        """Begin to write a copy; None where a copy of this state would not fit.
+        """Start to write a copy; None if a copy of this state would not fit.
 
         Args:
             output_id: `Output.id`.
@@ -204,19 +204,19 @@ class LocalState:
             return None
 
     def note_too_large(self, output_id: str) -> None:
-        """Have a state written straight to the store, as long as the server lives."""
+        """Have a state written directly to the store for the server's lifetime."""
         (self.folder / f"{_TOO_LARGE}{self._slot(output_id)}").touch()
 
     def keep(self, written: Path, output_id: str, handles: Sequence[StateHandle]) -> None:
-        """Take a folder of files as the copy of an output, by one rename, and delete what is too much then.
+        """Take a folder of files as the copy of an output, by one rename, and delete excess copies.
 
         Args:
             written: a folder below this one, on the same disk.
             output_id: `Output.id`.
-            handles: its files, as the acknowledgement names them.
+            handles: the output's files, as the acknowledgement names them.
 
         Raises:
-            OSError: the disk refused. Nothing depends on a copy.
+            OSError: the disk failed. Nothing depends on a copy.
         """
         copy = Copy.of(handles)
         if copy is None:
@@ -226,7 +226,7 @@ class LocalState:
         self.clean()
 
     def clean(self) -> None:
-        """Delete what dead processes left, and the copies that are too many or too large, longest unused first.
+        """Delete leftovers of dead processes, and excess copies, least recently used first.
 
         Raises:
             OSError: the folder cannot be read.
@@ -255,7 +255,7 @@ class LocalState:
         return f"{self._slot(output_id)}-{hashlib.sha256(copy.identity.encode()).hexdigest()}"
 
     def _hold(self, name: str, copy: Copy, output_id: str) -> bool:
-        """Lock a copy for the rest of this process, if it is whole."""
+        """Lock a complete copy for the rest of this process."""
         folder = None
         try:
             folder = locked(self.folder / name, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -264,7 +264,7 @@ class LocalState:
             wrong = _differs(folder, copy.files)
             if wrong is None:
                 os.utime(folder)
-                # A state may have many runs: a line for each would hide the others.
+                # A state may have many deltas: a line for each would hide the other lines.
                 level = logging.DEBUG if _is_run(output_id) else logging.INFO
                 log.log(level, "%s is read from its copy beside the server: %d bytes", output_id, copy.size_bytes)
                 return True
@@ -294,14 +294,14 @@ class LocalState:
 
 
 class Draft:
-    """A copy that is being written; a context manager, which deletes what was not kept.
+    """A copy that is being written; as a context manager it deletes itself unless it was kept.
 
     Args:
-        state: where it is to be kept.
+        state: the copies to which it is to be added.
         output_id: `Output.id`.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
 
     def __init__(self, state: LocalState, output_id: str) -> None:
@@ -309,18 +309,18 @@ class Draft:
         self.output_id = output_id
         self._folder, self._fd = _new_draft(state.folder)
         self.data = self._folder / _DATA
-        """Where Spark writes; it is not there yet."""
+        """The folder for Spark to write; it does not exist yet."""
 
     @property
     def url(self) -> str:
-        """The same for Spark."""
+        """The folder's URL for Spark."""
         return f"file://{self.data}"
 
     def give_up(self, why: str) -> None:
-        """Have this state written straight to the store from now on.
+        """Have this state written directly to the store from now on.
 
         Args:
-            why: for the log.
+            why: the reason, for the log.
         """
         log.warning("%s is written to the store alone from now on: %s", self.output_id, why)
         try:
@@ -329,7 +329,7 @@ class Draft:
             log.warning("that was not noted: %s", error)
 
     def keep(self, handles: Sequence[StateHandle]) -> None:
-        """Keep what was written as the copy of these files; if that fails, the log says why and the store is read."""
+        """Keep the draft as the copy of these files; on failure, log the reason, and the store is read."""
         try:
             self._state.keep(self.data, self.output_id, handles)
         except OSError as error:
@@ -350,18 +350,18 @@ def _new_draft(folder: Path) -> tuple[Path, int]:
         fd = locked(made, fcntl.LOCK_SH)
         if fd is not None:
             return made, fd
-        # Another process has taken it for a dead one's before it was locked.
+        # Another process took the draft for a dead one's before it was locked.
 
 
 def locked(path: Path, how: int) -> int | None:
-    """Open and lock a folder; None if there is none, or another process uses it.
+    """Open and lock a folder; None if it is missing, or another process uses it.
 
     Args:
         path: the folder.
-        how: as `fcntl.flock` takes it.
+        how: the operation for `fcntl.flock`.
 
     Raises:
-        OSError: the file system refuses.
+        OSError: the file system refuses the lock.
     """
     try:
         fd = os.open(path, _FOLDER)
@@ -381,7 +381,7 @@ def locked(path: Path, how: int) -> int | None:
 
 
 def _differs(folder: int, files: Sequence[CopiedFile]) -> str | None:
-    """Say what is wrong with an open copy; None if each file is what it has to be."""
+    """Describe how an open copy differs from its files; None if it does not."""
     with ThreadPoolExecutor(_AT_ONCE, "cairn-compare") as pool:
         return next(filter(None, pool.map(lambda each: _file_differs(folder, each), files)), None)
 

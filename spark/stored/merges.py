@@ -1,8 +1,8 @@
-"""Merges: how the partial aggregates of a keyed state become one row for each key (semantics K1, K5).
+"""Merges: the partial aggregates of a keyed state become one row for each key (semantics K1, K5).
 
 A merge is commutative and associative, so partials may come in any order and be merged in any groups: an epoch writes
-its own and never reads what is there. Integers and decimals are exact, and what no longer fits its column is an error
-where it is merged; floating-point sums depend on the order in their last digits.
+its partials and never reads the existing ones. Integers and decimals are exact, and a result that does not fit its
+column is an error of the merge. The last digits of floating-point sums depend on the order.
 """
 
 from __future__ import annotations
@@ -12,13 +12,103 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
-from .array_merges import BITS, EXACT, does_not_fit, element_merge, fitted, merged_arrays
-from .array_merges import TYPES as ELEMENT_TYPES
 from .key_groups import KEY, OWN, quoted, renamed, without_order
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
+
+
+# Merges of arrays, element by element: a histogram adds up bucket by bucket (semantics K1, K5). The first elements of
+# all partials are merged, then the second ones, and so on. A shorter array counts as if nulls followed its end, and
+# nulls are left out, as in every merge.
+
+
+_EACH = re.compile(r"\Aeach\((\w+)\)\Z")
+BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+"""Bits of each integer type."""
+ELEMENT_TYPES: dict[str, tuple[str, ...]] = {
+    "sum": (*BITS, "float", "double"),
+    "min": (*BITS, "decimal", "float", "double", "string", "date", "timestamp", "timestamp_ntz"),
+    "max": (*BITS, "decimal", "float", "double", "string", "date", "timestamp", "timestamp_ntz"),
+    "bool_and": ("boolean",),
+    "bool_or": ("boolean",),
+    "bit_and": tuple(BITS),
+    "bit_or": tuple(BITS),
+    "bit_xor": tuple(BITS),
+}
+"""The element types that each merge of elements takes. No sums of decimals: Spark rounds while it adds."""
+EXACT = "decimal(38,0)"
+"""The type for computing sums of integers: no possible number of rows overflows it."""
+
+
+def element_merge(how: str) -> str | None:
+    """Return the merge of the elements that `each(…)` names; None if `how` is no such merge."""
+    found = _EACH.match(how)
+    return found[1] if found is not None and found[1] in ELEMENT_TYPES else None
+
+
+def merged_arrays(column: Column, name: str, element: DataType, how: str) -> Column:
+    """Build the aggregate that merges arrays element by element; null if all are null.
+
+    The arrays of one key are collected before they are merged, so those of one key must fit into memory.
+
+    Args:
+        column: the arrays.
+        name: the column's name, for an error.
+        element: the type of the elements.
+        how: a merge of `TYPES` that takes this type.
+    """
+    from pyspark.sql import functions as F
+
+    kind = element.simpleString()
+    is_exact = how == "sum" and element.typeName() in BITS
+    work = f"array<{EXACT if is_exact else kind}>"
+    pair = _pairs()[how]
+
+    def one(left: Column, right: Column) -> Column:
+        return F.coalesce(pair(left, right).cast(EXACT if is_exact else kind), left, right)
+
+    gathered = F.collect_list(column)
+    total = F.aggregate(gathered, F.array().cast(work), lambda before, array: F.zip_with(before, array.cast(work), one))
+    if is_exact:
+        error = does_not_fit(name, f"array<{kind}>")
+        total = F.transform(total, lambda value: fitted(value, element, error))
+    # Most keys of a state are in none of an epoch's partials: their arrays are taken as they are.
+    return F.when(F.size(gathered) == 1, gathered[0]).when(F.size(gathered) > 1, total)
+
+
+def does_not_fit(name: str, kind: str) -> Column:
+    """Build the error for a sum that does not fit a column of this name and type."""
+    from pyspark.sql import functions as F
+
+    return F.raise_error(F.lit(f"the sum of the column {name} no longer fits its type {kind}"))
+
+
+def fitted(total: Column, kind: DataType, error: Column) -> Column:
+    """Cast an exact total to its integer type, or fail with the error if it does not fit."""
+    from pyspark.sql import functions as F
+
+    most = 2 ** (BITS[kind.typeName()] - 1)
+    fits = total.isNull() | total.between(F.lit(f"{-most}").cast(EXACT), F.lit(f"{most - 1}").cast(EXACT))
+    return F.when(fits, total.cast(kind)).otherwise(error.cast(kind))
+
+
+def _pairs() -> dict[str, Callable[[Column, Column], Column]]:
+    """Return how each merge combines two elements, neither of them null."""
+    from pyspark.sql import functions as F
+
+    return {
+        "sum": lambda left, right: left + right,
+        "min": F.least,
+        "max": F.greatest,
+        "bool_and": lambda left, right: left & right,
+        "bool_or": lambda left, right: left | right,
+        "bit_and": lambda left, right: left.bitwiseAND(right),
+        "bit_or": lambda left, right: left.bitwiseOR(right),
+        "bit_xor": lambda left, right: left.bitwiseXOR(right),
+    }
+
 
 _NUMBERS = (*BITS, "decimal", "float", "double")
 _TYPES: dict[str, tuple[str, ...]] = {
@@ -37,7 +127,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "kll_merge_float": ("binary",),
     "kll_merge_double": ("binary",),
 }
-"""By merge, the types that it takes; none named: all that can be ordered."""
+"""The types that each merge takes; empty: all types with an order."""
 _SKETCHES = {
     "hll_union": "hll_union_agg",
     "theta_union": "theta_union_agg",
@@ -48,14 +138,15 @@ _SKETCHES = {
 _BY = re.compile(r"\A(first_by|last_by)\((.+)\)\Z", re.DOTALL)
 _ROOMY_DIGITS = 18
 _TIMED = {"first_by": "min", "last_by": "max"}
-"""By the merge that follows another column, how that column itself is merged."""
+"""For merges that follow another column: the merge of that other column."""
 
 
 def check(name: str, schema: StructType, key: Sequence[str], merge: Mapping[str, str]) -> None:
-    """Check that each column of a state has a merge that takes its type, and the key columns none.
+    """Check that each column of a state has a merge that takes its type, and that no key column has one.
 
     Raises:
-        InvalidStateError: a column has none, or one that is unknown or does not take it; or a merge names no column.
+        InvalidStateError: a column has no merge, or one that is unknown or does not take it; or a merge names no
+            column.
         InvalidConfigError: this version of Spark lacks the function of a sketch.
     """
     values = [column for column in schema.names if column not in key]
@@ -99,7 +190,7 @@ def _check_one(name: str, column: str, how: str, kind: DataType, merge: Mapping[
 
 
 def _element_of(kind: DataType) -> str:
-    """Give the type of an array's elements; nothing for what is no array."""
+    """Return the type of an array's elements; empty for any other type."""
     from pyspark.sql.types import ArrayType
 
     return kind.elementType.typeName() if isinstance(kind, ArrayType) else ""
@@ -108,13 +199,13 @@ def _element_of(kind: DataType) -> str:
 def merged(
     df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping[str, str], beside: Sequence[str] = ()
 ) -> DataFrame:
-    """Give one row for each key.
+    """Merge rows into one for each key.
 
     Args:
         df: base and partials, with the columns of the state.
-        schema: of the state.
-        key: its key columns.
-        merge: how each other column is merged, at least one; checked.
+        schema: the state's columns.
+        key: the key columns.
+        merge: the merge of each other column, at least one; checked.
         beside: columns that follow from the key and are kept.
     """
     from pyspark.sql import functions as F
@@ -148,7 +239,7 @@ def _value(kind: DataType, column: str, how: str) -> Column:
 
 
 def _sum(kind: DataType, column: str) -> Column:
-    """Sum exactly; what does not fit the column is an error, also where the session's arithmetic would wrap."""
+    """Sum exactly; a result that does not fit the column is an error, even if the session's arithmetic would wrap."""
     from pyspark.sql import functions as F
 
     col, found = F.col(quoted(column)), kind.typeName()
@@ -163,13 +254,13 @@ def _sum(kind: DataType, column: str) -> Column:
 
 
 def needs_the_base(schema: StructType, merge: Mapping[str, str]) -> bool:
-    """Tell whether a sum may not fit its column in some epochs' partials, and fit once the base is added to them.
+    """Tell whether a sum may overflow its column in some epochs' partials, and fit once the base is added.
 
-    64 bits, and decimals of 18 digits, leave so much room that only what is near their bounds could.
+    64 bits, and decimals of 18 digits, leave so much room that only sums near their bounds could.
 
     Args:
-        schema: of the state.
-        merge: of its columns, checked.
+        schema: the state's columns.
+        merge: the columns' merges, checked.
     """
     from pyspark.sql.types import ArrayType, DecimalType
 
@@ -188,5 +279,5 @@ def needs_the_base(schema: StructType, merge: Mapping[str, str]) -> bool:
 
 
 def listed(merge: Mapping[str, str]) -> str:
-    """Give merges as an error shows them."""
+    """Format merges for an error message."""
     return ", ".join(f"{column}: {how}" for column, how in sorted(merge.items())) or "none"

@@ -1,8 +1,8 @@
-"""A keyed state, or runs of it, and an update in one query; and the check that the update has each key once (K1, K5).
+"""Applies an update to a keyed state, or to its deltas, in one query that checks its keys for duplicates (K1, K5).
 
-The rows of a key are in one partition when they are written, side by side. So the write itself counts how often the
-update has a key, and fails where that is more than once: which of the rows counts would be left to chance. Nothing is
-read back, and it costs no shuffle and no sort that the write does not need anyway.
+When the rows of a key are written, they are in one partition, side by side. So the write itself counts how often the
+update has a key, and fails if this is more than once: otherwise chance would decide which of the rows counts. Nothing
+is read back, and the check needs no shuffle and no sort beyond those of the write.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 WHOLE_BYTES = 1 << 20
-"""A state of up to this many bytes is written whole by each epoch that changes it: a run of it would cost more."""
+"""A state of up to this many bytes is rewritten by each epoch that changes it: a delta would cost more."""
 
 _TWICE = "cairn: a key is more than once in one update"
-"""What Spark's error says; `is_in` looks for it."""
+"""Spark's error message; `is_in` looks for it."""
 _GIVEN = "_cairn_given"
 """How often the update has the row's key."""
 _NEWEST = "_cairn_newest"
-"""The number of the newest run that has the row's key."""
+"""The number of the newest delta with the row's key."""
 
 
 def is_small(handles: Sequence[StateHandle]) -> bool:
-    """Tell whether a state is written whole when it changes (semantics K3)."""
+    """Tell whether a change rewrites the state (semantics K3)."""
     return sum(handle.size_bytes for handle in handles) <= WHOLE_BYTES
 
 
 def rows_of(stored: DataFrame | None, update: DataFrame) -> DataFrame:
-    """Give the rows of a state and those of an update, for `applied`.
+    """Unite the rows of a state and of an update, for `applied`.
 
     Args:
-        stored: the state so far; None: it has no rows.
-        update: with `DELETED`; a deleted key needs its key columns alone.
+        stored: the existing state; None: it has no rows.
+        update: the update, with `DELETED`; a deleted key needs only its key columns.
     """
     from pyspark.sql import functions as F
 
@@ -48,10 +48,10 @@ def rows_of(stored: DataFrame | None, update: DataFrame) -> DataFrame:
 
 
 def applied(placed: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Apply an update: of a key that it has, its row counts, or none if that says that the key is deleted.
+    """Apply an update: its row replaces the state's row of that key, or deletes the key.
 
     Args:
-        placed: `rows_of` state and update; those of the state have no value in `DELETED`.
+        placed: `rows_of` state and update; the state's rows have no value in `DELETED`.
         key: the key columns.
     """
     from pyspark.sql import functions as F
@@ -62,7 +62,7 @@ def applied(placed: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def checked(placed: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Give the rows of an update, as they are.
+    """Return the rows of an update unchanged, with the check of their keys.
 
     Args:
         placed: the rows, with `DELETED`.
@@ -75,12 +75,12 @@ def checked(placed: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def as_one_run(placed: DataFrame, key: Sequence[str], number: int) -> DataFrame:
-    """Give runs and an update as one run: of each key the newest row, which may say that it is deleted.
+    """Merge deltas and an update into one delta: the newest row of each key, which may mark it as deleted.
 
     Args:
-        placed: the rows of the runs, and those of the update, which have no value in `NUMBER`.
+        placed: the rows of the deltas and of the update; the update's have no value in `NUMBER`.
         key: the key columns.
-        number: of the run that they become.
+        number: the number of the merged delta.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""Outputs as they are stored, and the DataFrames that read them."""
+"""Stored outputs, and the DataFrames that read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import RLock
+from typing import TYPE_CHECKING, Any, cast
 
 from ...checkpoint.documents.acknowledgement import AckDocument, Output, StateHandle
 from ...checkpoint.documents.attempt import DocumentRef, Execution
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 _READ_OPTIONS = {
-    # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.
+    # A session may be set to skip missing or broken files, which would silently lose rows of state.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
-    # Parquet's writer keeps a checksum with every page. Unless its reader compares it, a byte that flipped on the
-    # medium gives other rows and no error (measured).
+    # Parquet's writer stores a checksum with every page. Unless the reader checks it, a flipped byte on the medium
+    # gives wrong rows and no error (measured).
     "parquet.page.verify-checksum.enabled": "true",
 }
 
@@ -56,14 +57,14 @@ class Stored:
 
 @dataclass(slots=True)
 class StageContents:
-    """What one stage left in a checkpoint or an acknowledgement."""
+    """The outputs and values of one stage in a checkpoint or an acknowledgement."""
 
     stage: str
     outputs: dict[str, Stored] = field(default_factory=dict)
     """By `Output.id`."""
     values: dict[str, Json] = field(default_factory=dict)
     skipped: bool = False
-    """Whether its task was skipped, so that it wrote nothing in this epoch."""
+    """True if the stage's task was skipped, so that it wrote nothing in this epoch."""
 
 
 def of_checkpoint(
@@ -72,17 +73,17 @@ def of_checkpoint(
     wanted: Callable[[str], bool],
     in_flight: Callable[[str, Execution], StageContents | None] = lambda _stage, _execution: None,
 ) -> list[StageContents]:
-    """Read a completed checkpoint's metadata, all of it, so that it is known to be whole.
+    """Read a completed checkpoint's metadata to the end, so that they are known to be complete.
 
     Args:
         files: the job's files.
-        ref: the metadata.
-        wanted: tells whether to keep what the stage of this uid left.
-        in_flight: where to put what an execution wrote, for a reader's backlog (semantics B3); None: pass it over.
+        ref: the reference to the metadata.
+        wanted: selects the stages to keep, by uid.
+        in_flight: returns the place for an execution's outputs in a reader's backlog (semantics B3); None: skip them.
 
     Raises:
-        GoneError: there is no such metadata.
-        DocumentError: it is broken, altered, foreign or of a newer format.
+        GoneError: the metadata are missing.
+        DocumentError: the metadata are broken, altered, foreign or of a newer format.
     """
     found: list[StageContents] = []
     into: StageContents | None = None
@@ -100,7 +101,7 @@ def of_checkpoint(
 
 
 def of_acknowledgement(files: JobFiles, ack: AckDocument) -> StageContents:
-    """Read what an execution acknowledged.
+    """Read the outputs that an execution acknowledged.
 
     Raises:
         GoneError: a part of the acknowledgement is missing.
@@ -122,34 +123,34 @@ def frame(
     local: LocalState | None = None,
     touched: runs.Touched | None = None,
 ) -> DataFrame:
-    """Give the DataFrame that reads an output: exactly its files, in the order of their subtasks and names.
+    """Return the DataFrame that reads an output: exactly its files, in the order of their subtasks and names.
 
-    A state that has runs is merged (semantics K1).
+    A state with deltas is merged (semantics K1).
 
     Args:
         spark: the session that reads.
         files: the job's files.
         stored: the output.
-        groups: of a keyed state, the key groups to read; None for all of it (semantics R4).
-        local: where a copy may be read instead, if it is whole (semantics V3).
-        touched: of a keyed state, the keys to read; None for all.
+        groups: for keyed state, the key groups to read; None for all (semantics R4).
+        local: copies beside the server, read if they are whole (semantics V3).
+        touched: for keyed state, the keys to read; None for all.
 
     Raises:
-        DocumentError: the output has no schema that Spark can read, or runs and no key, or a merge that is none.
+        DocumentError: the output has no schema that Spark can read, or deltas without a key, or an unknown merge.
     """
     from pyspark.sql.types import StructType
 
     schema = schema_of(stored.output)
     stored = data_files(files, stored)
     if not stored.files or (groups is not None and not groups):
-        # As Spark gives what it reads from files: whatever was written, all columns may be null.
+        # As Spark reads files: all columns may be null, whatever was written.
         return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
     added = [file for file in ordered if file.handle.run]
     part = _Part(spark, schema, groups, touched)
     if added and stored.output.merge:
         try:
-            # A merge names a function of Spark: what a document says is held against the list (semantics W5).
+            # A merge names a function of Spark: a document's merge is checked against the list (semantics W5).
             merges.check(stored.output.name, schema, stored.output.key, stored.output.merge)
         except InvalidStateError as error:
             raise DocumentError(error.message, output=stored.output.id, folder=stored.output.folder) from error
@@ -173,7 +174,7 @@ def frame(
 
 
 def schema_of(output: Output) -> StructType:
-    """Give the columns of an output.
+    """Parse the columns of an output.
 
     Raises:
         DocumentError: the output has no schema that Spark can read.
@@ -184,13 +185,13 @@ def schema_of(output: Output) -> StructType:
         raise DocumentError("the output has no schema", output=output.id, folder=output.folder)
     try:
         return StructType.fromJson(plain_schema(output.schema))
-    except (ValueError, TypeError) as error:  # ours is a ValueError, PySpark's are either
+    except (ValueError, TypeError) as error:  # Cairn's is a ValueError, PySpark's may be either
         raise DocumentError(str(error), output=output.id, folder=output.folder) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Which rows of an output's files are read."""
+    """The part of an output's rows that is read."""
 
     spark: SparkSession
     schema: StructType
@@ -198,7 +199,7 @@ class _Part:
     touched: runs.Touched | None
 
     def read(self, urls: Sequence[str], more: Sequence[StructField] = ()) -> DataFrame:
-        """Read files, with further columns where these are given."""
+        """Read files, with additional columns if given."""
         from pyspark.sql.types import IntegerType, StructField, StructType
 
         columns = [*self.schema, *more]
@@ -221,24 +222,24 @@ def rows_of_files(
     local: LocalState | None = None,
     more: Sequence[StructField] = (),
 ) -> DataFrame:
-    """Give all rows of an output's files, those of a run as they were written: deleted keys too.
+    """Read all rows of an output's files; those of a delta as they were written, with deleted keys.
 
     Args:
         spark: the session that reads.
         files: the job's files.
         stored: the output, with at least one file.
-        local: where copies may be.
-        more: columns of the files beside those of the output.
+        local: copies beside the server.
+        more: additional columns of the files.
     """
     return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local), more)
 
 
 def data_files(files: JobFiles, stored: Stored) -> Stored:
-    """Give an output with the files that hold its rows: of a table that grows, those that its list leads to.
+    """Return an output with the files that hold its rows: for a table that grows, those that its list leads to.
 
     Raises:
         GoneError: the list, or a manifest, is gone.
-        DocumentError: one is broken or altered.
+        DocumentError: the list or a manifest is broken or altered.
     """
     listed = next((file.handle for file in stored.files if metadata_file.is_list(file.handle)), None)
     if listed is None:
@@ -247,13 +248,13 @@ def data_files(files: JobFiles, stored: Stored) -> Stored:
 
 
 def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalState | None) -> list[str]:
-    """Give what Spark is to read: the copies of the base and of each run that have one, and the store for the rest.
+    """Return the URLs for Spark: copies of the base and of each delta if they exist, otherwise the store's.
 
     Args:
         files: the job's files.
         stored: the output.
-        wanted: all files of its base, or of a run, or of several of these.
-        local: where copies may be.
+        wanted: all files of the output's base, or of one or several deltas.
+        local: copies beside the server.
     """
     if local is None:
         return [files.spark_url(file.handle.path) for file in wanted]
@@ -275,12 +276,12 @@ def _url_of_copy(folder: Path, path: str) -> str:
 
 
 def touch_base(local: LocalState, stored: Stored) -> None:
-    """Let the copy of a state's base count as used with the state's runs, which are small beside it."""
+    """Mark the copy of a state's base as used whenever its deltas are, which are small beside it."""
     local.touch(stored.output.id, [file.handle for file in stored.files if not file.handle.run])
 
 
 def same_type(one: DataType, other: DataType) -> bool:
-    """Tell whether two types have the same values: what may be null, and comments, do not count, at any depth."""
+    """Tell whether two types have the same values; nullability and comments do not count, at any depth."""
     return bool(_bare(one) == _bare(other))
 
 
@@ -297,19 +298,19 @@ def _bare(kind: DataType) -> Any:
 
 
 def as_text(df: DataFrame) -> DataFrame:
-    """Give each column as the bytes of Spark's text of it, for `text_of`: Python has no type for some values."""
+    """Convert each column to the bytes of Spark's text, for `text_of`: Python has no type for some values."""
     from pyspark.sql import functions as F
 
     return df.select(*(F.col(key_groups.quoted(name)).cast("string").cast("binary").alias(name) for name in df.columns))
 
 
 def text_of(value: Any) -> str | None:
-    """Give a value of `as_text`; of a text that is no UTF-8 each wrong byte stands with a backslash."""
+    """Decode a value of `as_text`; a backslash escape replaces each byte that is no UTF-8."""
     return None if value is None else bytes(value).decode(errors="backslashreplace")
 
 
 def _nullable(kind: Any) -> Any:
-    """Give a type, as JSON, in which everything may be null."""
+    """Make everything in a type, given as JSON, nullable."""
     if not isinstance(kind, dict):
         return kind
     may_be = {name: True for name in ("nullable", "containsNull", "valueContainsNull") if name in kind}
@@ -319,26 +320,49 @@ def _nullable(kind: Any) -> Any:
 
 
 def nothing(spark: SparkSession, schema: StructType | str | None) -> DataFrame:
-    """Give an empty DataFrame with these columns; with none at all where there is no schema."""
+    """Return an empty DataFrame with these columns; without a schema, with no columns."""
     from pyspark.sql.types import StructType
 
     return spark.createDataFrame([], StructType([]) if schema is None else schema)
 
 
+def later(beside: DataFrame, make: Callable[[], DataFrame]) -> DataFrame:
+    """Return a DataFrame that `make` makes at its first use; until then no file is read.
+
+    From then on the object is that DataFrame, of PySpark's own class. Safe to use from several threads.
+
+    Args:
+        beside: a DataFrame of the same session, perhaps of a class that the author derives from PySpark's.
+        make: called at the first use; if it raises an error, the next use calls it again.
+    """
+    plain = next(each for each in type(beside).__mro__ if each.__module__.partition(".")[0] == "pyspark")
+    lock = RLock()
+
+    def asked(self: Any, name: str) -> Any:
+        with lock:
+            if type(self) is not plain:
+                self.__dict__.update(make().__dict__)
+                self.__class__ = plain
+        return getattr(self, name)
+
+    # Python calls `__getattr__` for missing attributes. This object has none yet, and every method needs one.
+    return cast("DataFrame", object.__new__(type(plain.__name__, (plain,), {"__getattr__": asked})))
+
+
 def united(spark: SparkSession, files: JobFiles, parts: Sequence[Stored]) -> DataFrame:
-    """Give the DataFrame that reads several outputs, the first one's rows first; a column that one lacks is null there.
+    """Return the DataFrame that reads several outputs in order; a column that one lacks is null there.
 
     Raises:
-        DocumentError: one has no schema that Spark can read.
+        DocumentError: an output has no schema that Spark can read.
     """
     first, *others = (frame(spark, files, each) for each in parts)
     return reduce(lambda before, after: before.unionByName(after, allowMissingColumns=True), others, first)
 
 
 def subtasks(outputs: Iterable[Stored], parallelism: int) -> Iterator[tuple[int, tuple[StateHandle, ...]]]:
-    """Yield each subtask's index and its files, of all outputs; one without files too (semantics A4).
+    """Yield each subtask's index and its files of all outputs; also subtasks without files (semantics A4).
 
-    Files that were carried over from a run of higher parallelism go round the subtasks that there are.
+    Files carried over from a higher parallelism are distributed round-robin.
     """
     by_index: list[list[StateHandle]] = [[] for _ in range(parallelism)]
     for stored in outputs:

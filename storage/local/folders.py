@@ -1,7 +1,7 @@
 """Folders of a local store, walked by file descriptor so that no symlink is ever followed (semantics W5).
 
-Every step opens one name relative to the folder above it with `O_NOFOLLOW`: between a check and its use nothing can be
-swapped in. The root itself may be reached through symlinks (`/tmp` is one on some systems); nothing below it may be.
+Every step opens one name relative to its parent folder with `O_NOFOLLOW`: nothing can be swapped in between a check and
+its use. The path to the root may contain symlinks (`/tmp` is one on some systems); nothing below the root may.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..errors import ForbiddenError, InvalidKeyError, StorageError, UnavailableError, UnsupportedStorageError
+from ..errors import InvalidKeyError, MissingRightError, StorageError, UnavailableError, UnsupportedStorageError
 
 HIDDEN = ".cairn-tmp"
-"""The folder for files that are being written; no listing shows it, no key may name it."""
+"""The folder for files that are being written; no listing shows it, and no key may name it."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -25,21 +25,21 @@ _MKDIR_TRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where a local store begins."""
+    """The root of a local store."""
 
     path: str
-    """Absolute; it may be reached through symlinks."""
+    """Absolute path; it may contain symlinks."""
     below: tuple[str, ...] = ()
-    """Names on the way down from there; none of them may be a symlink."""
+    """Names of the folders below that path; none may be a symlink."""
 
 
 class NoSuchFileError(Exception):
-    """There is no file of that name: the caller decides whether that is an error."""
+    """There is no file of that name; the caller decides whether that is an error."""
 
 
 @contextmanager
 def opened(fd: int) -> Iterator[int]:
-    """Close `fd` when the block is left."""
+    """Close `fd` at the end of the block."""
     try:
         yield fd
     finally:
@@ -50,12 +50,12 @@ def open_root(root: Root, *, make: bool = False) -> int:
     """Open the root folder.
 
     Args:
-        root: which one.
-        make: make it, and the folders above it, where they are missing.
+        root: the root.
+        make: make the folder, and those above it, if they are missing.
 
     Raises:
-        NoSuchFileError: it does not exist and `make` is off.
-        InvalidKeyError: a name below its path is a symlink, or (with `make`) a file.
+        NoSuchFileError: the root is missing and `make` is off.
+        InvalidKeyError: a name in its path is a symlink, or (with `make`) a file.
     """
     if make:
         _make_durably(root.path)
@@ -70,7 +70,7 @@ def open_root(root: Root, *, make: bool = False) -> int:
 
 
 def _make_durably(root: str) -> None:
-    """Make a folder, and those above it, where they are missing; each is on the disk when this returns."""
+    """Make a folder, and those above it, if missing; each is on the disk on return."""
     missing = []
     while not os.path.isdir(root):
         missing.append(root)
@@ -81,7 +81,7 @@ def _make_durably(root: str) -> None:
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
-        # Also where another process was first: it may not have come this far.
+        # Also if another process was first: it may not have synced the folder yet.
         with opened(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as above:
             os.fsync(above)
 
@@ -91,12 +91,12 @@ def open_folder(root_fd: int, segments: Sequence[str], *, make: bool = False) ->
 
     Args:
         root_fd: the root.
-        segments: the names on the way down; none gives the root itself.
-        make: make the folders that are missing, and again where another process removes one meanwhile.
+        segments: the names of the folders in order; none opens the root itself.
+        make: make missing folders, and make them again if another process removes one in between.
 
     Raises:
-        NoSuchFileError: it does not exist and `make` is off (or it kept vanishing).
-        InvalidKeyError: a name on the way is a symlink, or (with `make`) an object.
+        NoSuchFileError: the folder is missing and `make` is off (or the folder kept vanishing).
+        InvalidKeyError: a name in the path is a symlink, or (with `make`) an object.
     """
     for _ in range(_MKDIR_TRIES if make else 1):
         try:
@@ -143,8 +143,8 @@ def open_file(name: str, parent_fd: int, key: str) -> int:
     """Open a regular file for reading, never through a symlink.
 
     Raises:
-        NoSuchFileError: there is none of that name (a folder, a socket or a pipe is none).
-        InvalidKeyError: it is a symlink.
+        NoSuchFileError: there is no such file (a folder, a socket or a pipe is none).
+        InvalidKeyError: the file is a symlink.
     """
     try:
         fd = os.open(name, _FILE, dir_fd=parent_fd)
@@ -162,10 +162,10 @@ def open_file(name: str, parent_fd: int, key: str) -> int:
 
 
 def refuse_symlink(name: str, parent_fd: int, key: str) -> None:
-    """Raise where `name` is a symlink.
+    """Raise if `name` is a symlink.
 
     Raises:
-        InvalidKeyError: it is one.
+        InvalidKeyError: `name` is a symlink.
     """
     try:
         mode = os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode
@@ -176,28 +176,47 @@ def refuse_symlink(name: str, parent_fd: int, key: str) -> None:
 
 
 def prune(root_fd: int, segments: Sequence[str]) -> None:
-    """Remove a folder if it is empty, and then those above it, up to the root (which stays)."""
+    """Remove a folder if it is empty, then those above it, but not the root.
+
+    A folder with only an empty folder for files being written is empty.
+    """
     rest = list(segments)
     while rest:
         name = rest.pop()
         try:
             with opened(open_folder(root_fd, rest)) as parent:
-                os.rmdir(name, dir_fd=parent)
+                _remove_empty(name, parent)
         except (FileNotFoundError, NoSuchFileError):
             continue
         except OSError:
             return
 
 
+def _remove_empty(name: str, parent_fd: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=parent_fd)
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    with opened(os.open(name, _FOLDER, dir_fd=parent_fd)) as folder:
+        with os.scandir(folder) as found:
+            if [each.name for each, _ in zip(found, range(2), strict=False)] != [HIDDEN]:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), name)
+        # Refused with its parent if a writer has put a file into it.
+        os.rmdir(HIDDEN, dir_fd=folder)
+    os.rmdir(name, dir_fd=parent_fd)
+
+
 @contextmanager
 def explained(store: str, key: str) -> Iterator[None]:
-    """Turn what the operating system says into the family of `errors.py`.
+    """Turn errors of the operating system into those of `errors.py`.
 
     Raises:
-        ForbiddenError: no permission, or a read-only file system.
+        MissingRightError: no permission, or a read-only file system.
         InvalidKeyError: the file system cannot hold such a name.
         UnsupportedStorageError: the root is no folder.
-        UnavailableError: anything else: disk full, disk failure, too many open files.
+        UnavailableError: any other error: disk full, disk failure, too many open files.
     """
     try:
         yield
@@ -208,7 +227,7 @@ def explained(store: str, key: str) -> Iterator[None]:
 def _explanation(error: OSError, store: str, key: str) -> StorageError:
     reason = error.strerror or str(error)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return ForbiddenError(
+        return MissingRightError(
             f"the file system refuses access: {reason}. Give this user the right to read and write there",
             store=store,
             key=key,

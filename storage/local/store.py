@@ -1,12 +1,12 @@
 """Local files as an object store: safe between processes, consistent after a crash at any step (semantics W2, W3).
 
 *Create*: write a hidden temporary file, fsync it, `link` it to its name, which fails if the name is taken, fsync the
-folder. *Swap*: lock the very file that is there, make sure that the name still leads to it, compare its content,
-write a temporary file, fsync, `rename` it over, fsync the folder. All before the `link` or `rename` is invisible;
-everything after it is only durability. Deleting takes the same lock as swapping. A lock is a `flock`: the system drops
-it when its holder dies, and no lock file exists that could be left behind or that two roots could disagree about.
+folder. *Swap*: lock the existing file, check that the name still leads to it, compare its content, write a temporary
+file, fsync, `rename` it over, fsync the folder. Every step before the `link` or `rename` is invisible; every step after
+it only adds durability. A delete takes the same lock as a swap. A lock is a `flock`: the system drops it when its
+holder dies, and no lock file exists that could be left over or differ between two roots.
 
-For one machine's disk. Over NFS `flock` and `link` may lie; use an object store where several machines write.
+Use this store on one machine's disk. Over NFS `flock` and `link` may lie; with several machines, use an object store.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import errno
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TypeVar
 
 from ..body_limits import check_range, check_size
 from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from ..errors import GoneError, InvalidKeyError, OutcomeUnknownError, UnavailableError, UnsupportedStorageError
-from ..names import check_key, check_prefix, shorten
+from ..names import check_key, check_prefix, order, shorten
 from ..port import (
     Blob,
     ConditionFailed,
@@ -38,10 +39,70 @@ from ..port import (
     Written,
 )
 from ..uris import StorageUri
-from .files import chunks, is_folder, leads_to, tag_from, tag_of, try_lock
 from .folders import HIDDEN, NoSuchFileError, Root, explained, open_file, open_folder, open_root, opened, prune
-from .listing import folders_below, keys_below
-from .temp_files import TempFile, temp_file
+from .temp_files import TempFile, chunks, is_folder, leads_to, tag_from, tag_of, temp_file, try_lock
+
+# Listing a local store: lazily, in S3's order, which is that of the whole key's UTF-8 bytes. A folder sorts as its name
+# with a slash, so `a-b` comes before `a/b` (`-` < `/`). Each folder is read and closed before its entries are yielded;
+# entries that vanish in between are left out.
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    path: str
+    is_folder: bool = False
+    size_bytes: int = 0
+    modified_ms: int | None = None
+
+
+def keys_below(root: Root, prefix: str, start_after: str | None = None) -> Iterator[ObjectStat]:
+    """Yield the objects under `prefix` (empty or ending in `/`), after `start_after` if given.
+
+    Raises:
+        InvalidKeyError: there is a symlink.
+    """
+    bound = None if start_after is None else order(start_after)
+    for entry in _entries(root, prefix):
+        path = order(entry.path)
+        if bound is not None and path <= bound and not (entry.is_folder and bound.startswith(path)):
+            continue
+        if entry.is_folder:
+            yield from keys_below(root, entry.path, start_after)
+        else:
+            yield ObjectStat(entry.path, entry.size_bytes, None, modified_ms=entry.modified_ms)
+
+
+def folders_below(root: Root, prefix: str) -> Iterator[str]:
+    """Yield the bare names of the folders directly under `prefix` that hold an object at any depth."""
+    for entry in _entries(root, prefix):
+        if entry.is_folder and next(keys_below(root, entry.path), None) is not None:
+            yield entry.path[len(prefix) : -1]
+
+
+def _entries(root: Root, prefix: str) -> list[_Entry]:
+    try:
+        with opened(open_root(root)) as top, opened(open_folder(top, prefix.split("/")[:-1])) as folder:
+            found = [_entry(name, folder, prefix) for name in os.listdir(folder) if name != HIDDEN]
+    except NoSuchFileError:
+        return []
+    return sorted((entry for entry in found if entry), key=lambda entry: order(entry.path))
+
+
+def _entry(name: str, folder_fd: int, prefix: str) -> _Entry | None:
+    try:
+        status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        raise InvalidKeyError(
+            "there is a symlink in the store, and Cairn follows none. Remove it", key=f"{prefix}{name}"
+        )
+    if stat.S_ISDIR(status.st_mode):
+        return _Entry(f"{prefix}{name}/", is_folder=True)
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return _Entry(f"{prefix}{name}", size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+
 
 _T = TypeVar("_T")
 _PIECE = 1 << 20
@@ -55,11 +116,11 @@ class LocalStore(ObjectStore):
     """A folder of the local file system.
 
     Args:
-        root: the folder, absolute; made by the first write, with the folders above it.
+        root: the folder, absolute; the first write makes it, with the folders above it.
         token: makes the names of temporary files.
         sleep: waits while another process swaps the same object.
-        fraction: spreads those waits.
-        step: called with the name of each step of a write as it is done; tests stop and kill a process there.
+        fraction: draws the jitter of those waits.
+        step: called with the name of each finished step of a write; tests stop and kill a process there.
     """
 
     def __init__(
@@ -90,18 +151,18 @@ class LocalStore(ObjectStore):
         return found
 
     def describe(self) -> str:
-        """Name the store."""
+        """Describe the store."""
         return f"{self.uri} (local files)"
 
     def spark_url(self, key: str) -> str:
-        """Give the `file:///…` URL of a key or folder; of the root where `key` is empty."""
+        """Return the `file:///…` URL of a key or folder; of the root if `key` is empty."""
         return f"{self.uri}/{check_key(key, marker=True)}" if key else self.uri
 
     def check_root(self) -> None:
-        """Check that the folder is there.
+        """Check that the folder exists.
 
         Raises:
-            GoneError: there is no such folder.
+            GoneError: the folder does not exist.
         """
         try:
             with explained(self.describe(), ""):
@@ -122,11 +183,11 @@ class LocalStore(ObjectStore):
             return b"".join(chunks(fd, start, length))
 
     def create(self, key: str, data: bytes) -> WriteResult:
-        """Write an object only if none is there.
+        """Write an object only if none exists.
 
         Raises:
-            InvalidKeyError: a folder is there, or an object where a folder is needed.
-            OutcomeUnknownError: it is there, but the disk failed before it was durable.
+            InvalidKeyError: a folder has the name, or an object has the name of a needed folder.
+            OutcomeUnknownError: the object exists, but the disk failed before it was durable.
         """
         return self._publish(key, lambda temp: temp.write(data))
 
@@ -148,14 +209,14 @@ class LocalStore(ObjectStore):
             return self._publish(target, fill)
 
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
-        """Swap an object only if its content still has the tag `expected_etag`.
+        """Replace an object only if its content still has the tag `expected_etag`.
 
         Returns:
-            `Written`, or `ConditionFailed` with the tag of the object there, None if there is none (semantics W3).
+            `Written`, or `ConditionFailed` with the current object's tag, None if there is none (semantics W3).
 
         Raises:
-            UnavailableError: another process held the object's lock until the tries ran out; nothing was written.
-            OutcomeUnknownError: it is there, but the disk failed before it was durable.
+            UnavailableError: another process held the object's lock until the retries ran out; nothing was written.
+            OutcomeUnknownError: the new object is there, but the disk failed before it was durable.
         """
         *folders, name = _segments(key)
         with explained(self.describe(), key):
@@ -182,7 +243,7 @@ class LocalStore(ObjectStore):
         """Yield the objects under `prefix` in the order of their UTF-8 bytes; without tags, which would cost a read.
 
         Raises:
-            InvalidKeyError: a symlink is under the prefix.
+            InvalidKeyError: there is a symlink under the prefix.
         """
         check_prefix(prefix)
         if start_after is not None:
@@ -205,10 +266,10 @@ class LocalStore(ObjectStore):
         """Delete objects, then the folders that became empty, up to the root.
 
         Args:
-            keys: the objects; one ending in `/` names a folder, which goes if it is empty.
+            keys: the objects; a key ending in `/` names a folder, which is removed if it is empty.
 
         Raises:
-            InvalidKeyError: a key is none, and nothing was deleted; or a symlink is there.
+            InvalidKeyError: a key is invalid, and nothing was deleted; or there is a symlink.
         """
         paths = {key: _segments(key, marker=True) for key in keys}
         failures: DeleteFailures = []
@@ -231,11 +292,11 @@ class LocalStore(ObjectStore):
         return failures
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Wait until files that Spark has written are on the disk, and every folder from theirs up to the root.
+        """Wait until files written by Spark, and every folder from theirs up to the root, are on the disk.
 
         Raises:
-            GoneError: there is no such file.
-            UnavailableError: the disk failed; they may be lost in a crash, so no caller may rely on them.
+            GoneError: a file does not exist.
+            UnavailableError: the disk failed; a crash may lose the files, so no caller may rely on them.
         """
         folders: set[tuple[str, ...]] = set()
         for key in keys:
@@ -288,7 +349,7 @@ class LocalStore(ObjectStore):
                             self._make_durable(parent, key)
                         return Written(tag)
                     except FileNotFoundError:
-                        continue  # another removed the empty folder between making it and linking into it
+                        continue  # another process removed the folder before the link
                     except FileExistsError:
                         standing = self._standing(root, folders, name, key)
                         return ConditionFailed(None) if standing is None else standing
@@ -297,7 +358,7 @@ class LocalStore(ObjectStore):
         )
 
     def _standing(self, root: int, folders: Sequence[str], name: str, key: str) -> ConditionFailed | None:
-        """Tell what prevents a create: `ConditionFailed` for an object, None for nothing."""
+        """Find what prevents a create: `ConditionFailed` for an object, None if nothing does."""
         try:
             with opened(open_folder(root, folders)) as parent:
                 if is_folder(name, parent):
@@ -341,7 +402,7 @@ class LocalStore(ObjectStore):
 
     @contextmanager
     def _locked(self, name: str, parent: int, key: str) -> Iterator[int]:
-        """Hold the lock of the file that `name` leads to now, and keep it from leading elsewhere meanwhile."""
+        """Hold the lock of the file that `name` leads to now, so that the name cannot lead elsewhere."""
         for attempt in range(_LOCK_TRIES):
             fd = open_file(name, parent, key)
             try:
@@ -352,7 +413,7 @@ class LocalStore(ObjectStore):
                         return
                     continue
             finally:
-                # Said aloud, because a process forked meanwhile holds the descriptor too, and with it the lock.
+                # Unlock explicitly: a forked process may hold the descriptor too, and with it the lock.
                 fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
             self._sleep(self._fraction() * min(_LOCK_WAIT_S, 0.0005 * (attempt + 1)))

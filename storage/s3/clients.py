@@ -1,10 +1,10 @@
-"""One boto3 client for each server and credentials in a process; the one module of Cairn that imports boto3.
+"""One boto3 client per server and credentials in a process; Cairn's only module that imports boto3.
 
-Making a client costs 35 CPU milliseconds, keeping one 0.7 MB, and each has connections of its own. So every store that
-is opened with equal options in an equal environment shares one, also between threads, which boto3's clients allow. A
-client is kept while a store uses it; the last few are kept beyond, for a process that opens one store after another.
+Making a client costs 35 CPU milliseconds, keeping one 0.7 MB, and each has its own connections. So all stores opened
+with equal options in an equal environment share one client, also between threads, which boto3's clients allow. A client
+is kept while a store uses it; the last few are kept longer, for a process that opens one store after another.
 
-A forked process begins without any: connections must not be shared between processes.
+A forked process begins without clients: processes must not share connections.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -38,14 +39,14 @@ _Facts = tuple[object, ...]
 
 @dataclass
 class _Clients:
-    """The clients of this process, by all that a client is made from."""
+    """The process's clients, by everything that a client is made from."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     used: WeakValueDictionary[_Facts, Any] = field(default_factory=WeakValueDictionary)
     latest: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def give(self, options: S3Options, uri: str) -> Any:
-        # Within the lock also while one is made, so that a thousand triggers that start together make one.
+        # Hold the lock while making a client, so that a thousand triggers that start together make only one.
         with self.lock:
             facts = (options, *_surroundings())
             client = self.used.get(facts)
@@ -60,20 +61,28 @@ _clients = _Clients()
 
 
 def client_for(options: S3Options, uri: str) -> Any:
-    """Give the client of these options, a new one if this process has none.
+    """Return the client for these options; make one if this process has none.
 
     Args:
         options: endpoint, region, credentials and bounds.
         uri: the storage, for the message.
 
     Raises:
-        UnsupportedStorageError: boto3 cannot make a client of these options.
+        UnsupportedStorageError: boto3 cannot make a client with these options.
     """
     return _clients.give(options, uri)
 
 
+def taken(headers: Mapping[str, str], client: Any, operation: str) -> dict[str, str]:
+    """Select the headers that a request accepts; both are named as in S3's API."""
+    if not headers:
+        return {}
+    takes = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[operation]).input_shape.members
+    return {name: value for name, value in headers.items() if name in takes}
+
+
 def _forget() -> None:
-    global _clients  # noqa: PLW0603 - the lock may be held by a thread that the fork has not taken along
+    global _clients  # noqa: PLW0603 - a thread that the fork left behind may hold the lock
     _clients = _Clients()
 
 
@@ -81,7 +90,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _surroundings() -> _Facts:
-    """Give what boto3 reads besides the options when it makes a client; another key pair there is another client."""
+    """Return boto3's inputs besides the options when it makes a client; other keys there mean another client."""
     variables = {
         name: value for name, value in os.environ.items() if name.startswith(_PREFIXES) or name.upper() in _NAMES
     }
@@ -99,7 +108,7 @@ def _version(path: Path) -> tuple[int, int, int] | None:
 
 @cache
 def _loader() -> Any:
-    """Give the reader of botocore's service descriptions; shared, because parsing them is most of a client's cost."""
+    """Return the reader of botocore's service descriptions; shared, as parsing them is most of a client's cost."""
     return create_loader()
 
 
@@ -114,7 +123,7 @@ def _make(options: S3Options, uri: str) -> Any:
             aws_session_token=options.session_token,
             region_name=options.region,
         )
-        return session.client(
+        client = session.client(
             "s3",
             endpoint_url=options.endpoint_url,
             region_name=options.region or session.region_name or "us-east-1",
@@ -126,11 +135,18 @@ def _make(options: S3Options, uri: str) -> Any:
                 read_timeout=options.read_timeout_s,
                 max_pool_connections=_CONNECTIONS,
                 tcp_keepalive=True,
-                # Many stores other than AWS refuse or mangle the trailing checksums that newer SDKs send by default.
+                # Many stores other than AWS refuse or corrupt the trailing checksums that newer SDKs send by default.
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
                 user_agent_extra="airflow-cairn",
             ),
         )
+        client.meta.events.register("before-call.s3.HeadBucket", _do_not_redirect)
+        return client
     except (boto.BotoCoreError, ValueError) as error:
         raise UnsupportedStorageError(f"boto3 cannot use these S3 options: {error}. Correct them", uri=uri) from error
+
+
+def _do_not_redirect(context: dict[str, Any], **_: object) -> None:
+    """Let boto3 ask once for the bucket's region: if that is answered by 301 too, it would ask for ever."""
+    context.setdefault("s3_redirect", {})["redirected"] = True

@@ -1,7 +1,7 @@
 """One conditional write, sent until its outcome is known (semantics W2, W3).
 
-Every send of one write carries the same write id in the object's metadata. An answer that is lost (timeout, reset,
-5xx), and any 412, is settled by looking at what is there:
+Every send of one write carries the same write id in the object's metadata. After a lost answer (timeout, reset, 5xx)
+and after any 412, the current object tells the outcome:
 
     ours                                     written, whichever send it was
     nothing                                  a create has not landed: send again; a swap's object is gone
@@ -9,8 +9,8 @@ Every send of one write carries the same write id in the object's metadata. An a
     an object without a write id             a create is open if it can have landed: something dropped the metadata
     the very object a swap is to replace     not landed: send again
 
-What remains open is a swap that may have landed and been swapped away since: `OutcomeUnknownError`. Only the object's
-own log of writes (the head's last write ids) can tell then.
+One case stays open: a swap that may have landed and been swapped away since, an `OutcomeUnknownError`. Then only the
+object's own log of writes (the head's last write ids) can tell.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .faults import Fault, NoAnswer, Refused
 from .retries import RetryPolicy
 
 WRITE_ID = "cairn-write-id"
-"""Name of the metadata entry that tells whose write an object is."""
+"""The metadata entry with an object's write id."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What is at a key."""
+    """The current object of a key."""
 
     etag: str
     write_id: str | None
@@ -41,10 +41,10 @@ class ConditionalWrite:
 
     Args:
         write_id: the id that `send` puts into the object's metadata.
-        expected_etag: the tag of the object to replace, None to create one.
-        send: sends it once, gives the new tag, or raises `Fault`.
-        look: gives what is there, None for nothing; raises `StorageError`.
-        explain: gives the error that a fault amounts to.
+        expected_etag: the tag of the object to replace; None to create one.
+        send: sends the write once and returns the new tag, or raises `Fault`.
+        look: returns the current object, None if there is none; raises `StorageError`.
+        explain: converts a fault to an error.
     """
 
     write_id: str
@@ -57,40 +57,51 @@ class ConditionalWrite:
         """Send until the outcome is known.
 
         Raises:
-            ConflictError: 409 until the tries ran out; nothing landed.
-            OutcomeUnknownError: it may have landed, and what is there does not tell.
-            UnavailableError: it never reached the store.
+            ConflictError: 409 until the retries ran out; nothing landed.
+            OutcomeUnknownError: the write may have landed, and the current object does not tell.
+            UnavailableError: the write never reached the store.
+            ForbiddenError: the store refuses the credentials, and no earlier send can have landed.
         """
         may_have_landed = False
         last: Fault = NoAnswer("no attempt was allowed", sent=False)
-        for _ in patience.attempts():
-            try:
-                return Written(self.send())
-            except NoAnswer as fault:
-                last = fault
-                if not fault.sent:
-                    continue
-                may_have_landed = True
-            except Refused as fault:
-                last = fault
-                if fault.conflict:
-                    continue
-                if self._gone(fault):
-                    return self._lost(None, may_have_landed, fault)
-                if fault.transient:
+        wait = patience.wait()
+        while True:
+            for _ in patience.attempts():
+                try:
+                    etag = self.send()
+                    wait.over()
+                    return Written(etag)
+                except NoAnswer as fault:
+                    last = fault
+                    if not fault.sent:
+                        continue
                     may_have_landed = True
-                elif fault.status != 412:
-                    raise self.explain(fault) from fault
-            settled = self._settle(last, may_have_landed)
-            if settled is not None:
-                return settled
-        raise self._given_up(last, may_have_landed) from last
+                except Refused as fault:
+                    last = fault
+                    if fault.conflict:
+                        continue
+                    if self._gone(fault):
+                        return self._lost(None, may_have_landed, fault)
+                    if fault.transient:
+                        may_have_landed = True
+                    elif fault.status != 412:
+                        error = self.explain(fault)
+                        if may_have_landed:
+                            error = self._unknown(f"and the store cannot be asked: {error.message}", fault)
+                        break
+                settled = self._settle(last, may_have_landed)
+                if settled is not None:
+                    return settled
+            else:
+                error = self._given_up(last, may_have_landed)
+            if not wait.again(error):
+                raise error from last
 
     def _gone(self, fault: Refused) -> bool:
         return self.expected_etag is not None and fault.status == 404 and not fault.bucket_gone
 
     def _settle(self, fault: Fault, may_have_landed: bool) -> WriteResult | None:
-        """Tell the outcome from what is there; None where nothing landed yet and it should be sent again."""
+        """Find the outcome by the current object; None if nothing has landed yet and the write is to be sent again."""
         try:
             seen = self.look()
         except StorageError as error:

@@ -1,12 +1,12 @@
-"""Copying within an S3 store without ever overwriting (semantics W2, W4).
+"""Copies within an S3 store that never overwrite (semantics W2, W4).
 
-`If-None-Match` on CopyObject is younger than on PutObject and many stores ignore it without a word (moto 5.2 and
-versitygw 1.8 do: measured). So it is used only where this store was seen to honour it: once a process, eight copies to
-one name are started together and exactly one must win. Elsewhere the object is read into a spooled temporary file and
-written with PutObject's condition, which the probe has proved: slower, but create-once.
+`If-None-Match` on CopyObject is newer than on PutObject, and many stores silently ignore it (moto 5.2 and versitygw 1.8
+do: measured). So it is used only if this store was seen to honour it: once per process, eight copies to one name are
+started together, and exactly one must win. Otherwise the object is read into a spooled temporary file and written with
+PutObject's condition, which the probe has proved: slower, but create-once.
 
-Between two buckets or prefixes of one server (`copy_across`) the content is the same in every copy, so a condition
-that is ignored does no harm there.
+Between two buckets or prefixes of one server (`copy_across`) every copy has the same content, so an ignored condition
+does no harm.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .faults import NoAnswer, Refused
 from .requests import S3Requests
 
 MAX_COPY_BYTES = 5 * 1024**3
-"""What CopyObject and PutObject take at once; larger objects need a multipart copy."""
+"""Size limit of CopyObject and PutObject; larger objects need a multipart copy."""
 
 CHECKS = "_cairn/copy-check/"
-"""Where the objects of the check are while it runs."""
+"""The folder of the check's objects while it runs."""
 
 _RACERS = 8
 _IN_MEMORY = 8 << 20
@@ -43,11 +43,11 @@ class Copier:
         self._honoured: bool | None = None
 
     def copy(self, source: str, target: str, size_bytes: int) -> WriteResult:
-        """Copy `source` to `target` unless an object is there.
+        """Copy `source` to `target` unless an object exists there.
 
         Raises:
-            GoneError: there is no `source`.
-            InvalidRequestError: it is larger than 5 GiB.
+            GoneError: `source` does not exist.
+            InvalidRequestError: the object is larger than 5 GiB.
         """
         if size_bytes > MAX_COPY_BYTES:
             raise InvalidRequestError(
@@ -99,7 +99,7 @@ class Copier:
             return self._honoured
 
     def _race(self) -> bool:
-        """Start eight copies to one name together; true if one won and the others got a refusal."""
+        """Start eight copies to one name together; True if one won and the others were refused."""
         wire, place = self._wire, f"{CHECKS}{self._wire.token()}/"
         source, target = f"{place}source", f"{place}target"
         barrier = threading.Barrier(_RACERS)
@@ -129,23 +129,23 @@ def copy_across(
     """Copy an object between two prefixes of one server; see `ObjectStore.copy_from`.
 
     Args:
-        source: the way to the object.
-        source_key: its key there.
-        target: the way to its new key.
-        key: its key there.
-        etag: the tag that it is to have.
-        algorithms: a server computes one checksum while it copies, so it copies once for each.
+        source: the source's requests.
+        source_key: the object's key there.
+        target: the target's requests.
+        key: the object's key there.
+        etag: the tag that the object must have.
+        algorithms: a server computes one checksum per copy, so it copies once for each.
 
     Returns:
-        The checksums that the server computed; None where it did not, or refused to copy.
+        The checksums that the server computed; None if it did not, or refused to copy.
 
     Raises:
-        GoneError: there is no such object.
+        GoneError: the object does not exist.
         UnavailableError: the server did not answer.
     """
     found: list[str] = []
     for algorithm in algorithms:
-        # After the first copy it is there, and it is ours.
+        # After the first copy the target exists, and is ours.
         condition = {} if found else {"IfNoneMatch": "*"}
         answer = _copied(source, source_key, target, key, etag, algorithm.upper(), condition)
         checksum = None if answer is None else from_s3(answer)
@@ -165,7 +165,7 @@ def _copied(
     condition: dict[str, str],
 ) -> Any:
     try:
-        answer = target.patience.ask(
+        answer = target.patience.at_once.ask(
             lambda: target.send(
                 "copy_object",
                 Key=target.full(key),
@@ -179,7 +179,7 @@ def _copied(
     except Refused as fault:
         if fault.status == 404 or fault.transient:
             raise source.explain(fault, "copy_object", source_key) from fault
-        # It is there already, has another tag, is too large, or must not be copied: reading and writing says which.
+        # The target exists, or has another tag, is too large, or must not be copied: reading and writing tells which.
         return None
     except NoAnswer as fault:
         raise target.explain(fault, "copy_object", key) from fault

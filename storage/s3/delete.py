@@ -1,4 +1,4 @@
-"""Batched deletes of an S3 store: what can be repeated is repeated, what cannot be deleted is named (semantics W7)."""
+"""Batched deletes of an S3 store: repeats what it can, and names the keys that stay (semantics W7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .requests import S3Requests
 
 
 def delete(wire: S3Requests, keys: Sequence[str]) -> DeleteFailures:
-    """Delete `keys`, a page a request; gives those that stayed, with the store's reason."""
+    """Delete `keys`, one request per page; return the keys that stay, with the store's reason."""
     full = {wire.full(key, marker=True): key for key in keys}
     names = list(full)
     failures: DeleteFailures = []
@@ -31,13 +31,13 @@ def _delete_page(wire: S3Requests, names: list[str], full: dict[str, str]) -> di
         except ForbiddenError as forbidden:
             cause = forbidden.__cause__
             if not isinstance(cause, Refused) or not cause.lacks_right:
-                raise  # who we are is not known there; that is no matter of one right
+                raise  # the store does not know the caller, so no single right is missing
             return final | dict.fromkeys(left, forbidden.message)
         passing = {}
         for error in answer.get("Errors", []):
             refused = Refused(200, error.get("Code", ""), error.get("Message", ""))
             if refused.code == "NoSuchKey":
-                continue  # another cleaner was quicker; versitygw 1.8 says so where S3 calls it deleted (measured)
+                continue  # another cleaner was quicker; versitygw 1.8 reports this, S3 calls the key deleted (measured)
             into = passing if refused.transient else final
             into[error["Key"]] = f"{refused.code}: {refused.text}"
         left = list(passing)

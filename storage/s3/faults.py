@@ -1,7 +1,7 @@
-"""What an S3 store can answer other than yes, and what each answer means (semantics W3).
+"""Faults of an S3 store: all answers but success, and their meaning (semantics W3).
 
-`Refused`: the store answered. `NoAnswer`: it did not, and what was sent may still have been done. 403 is never taken
-for absence, 409 means that nothing landed, and only the store's own 404 means that something is gone.
+`Refused`: the store answered. `NoAnswer`: it did not, and may still have done the work. A 403 is never taken for
+absence, a 409 means that nothing landed, and only the store's own 404 means that something is gone.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _TRANSIENT = frozenset({
     "ThrottlingException", "TooManyRequestsException",
 })  # fmt: skip
 NO_CREDENTIALS = "NoCredentials"
-"""In place of the store's code where no request was sent, because there is nothing to sign it with."""
+"""Stands for the store's code if no request was sent, as there are no credentials to sign it with."""
 
 _CREDENTIALS = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"})
 _NO_RIGHT = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})
-"""A HEAD that is refused is answered by a bare 403."""
+"""The code of a refused HEAD: a bare 403."""
 _RIGHTS = {
     "get_object": "s3:GetObject",
     "head_object": "s3:GetObject",
@@ -46,8 +46,10 @@ _RIGHTS = {
     "get_bucket_versioning": "s3:GetBucketVersioning",
     "get_object_lock_configuration": "s3:GetBucketObjectLockConfiguration",
 }
-"""By request, the right that it takes."""
+"""The right that each request needs."""
 _LIST_TOO = " (and s3:ListBucket on the bucket: without it an object that does not exist is answered by 403 too)"
+_WRITES = ("put_object", "copy_object")
+_HEADER = ". A bucket that demands a header refuses in this way too: the connection's extra %s sends it"
 _WRONG_REGION = frozenset({
     "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "TemporaryRedirect",
 })  # fmt: skip
@@ -56,12 +58,12 @@ _BAD_KEY = frozenset({"InvalidBucketName", "InvalidObjectName", "InvalidURI", "K
 
 
 class Fault(Exception):  # noqa: N818 - an answer, never seen outside this package
-    """An answer other than yes."""
+    """Any answer but success."""
 
 
 @dataclass
 class Refused(Fault):
-    """The store answered no."""
+    """The store refused the request."""
 
     status: int
     code: str
@@ -69,27 +71,27 @@ class Refused(Fault):
 
     @property
     def transient(self) -> bool:
-        """Whether it may answer otherwise if asked again, and may have done the work although it said no."""
+        """True if the store may answer otherwise when asked again, and may have done the work despite its refusal."""
         return (self.status >= 500 and self.status != 501) or self.status in (408, 429) or self.code in _TRANSIENT
 
     @property
     def forbidden(self) -> bool:
-        """Whether it is the credentials that were refused."""
+        """True if the store refused the credentials."""
         return self.status in (401, 403) or self.code in _CREDENTIALS
 
     @property
     def lacks_right(self) -> bool:
-        """Whether the store knows who asks, and does not allow it."""
+        """True if the store knows the caller, and does not allow the request."""
         return self.status == 403 and self.code in _NO_RIGHT
 
     @property
     def conflict(self) -> bool:
-        """Whether another write of the same key was under way and nothing landed (semantics W3)."""
+        """True if another write of the same key was under way and nothing landed (semantics W3)."""
         return self.status == 409 and self.code not in _KEY_CLASH
 
     @property
     def bucket_gone(self) -> bool:
-        """Whether the bucket does not exist."""
+        """True if the bucket does not exist."""
         return self.code == "NoSuchBucket"
 
 
@@ -99,11 +101,11 @@ class NoAnswer(Fault):
 
     text: str
     sent: bool
-    """Whether the request may have reached the store."""
+    """True if the request may have reached the store."""
 
 
 def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
-    """Give the error of the family in `errors.py` that a fault amounts to."""
+    """Convert a fault to an error of `errors.py`."""
     facts = {"store": store, "doing": doing, "key": key}
     if isinstance(fault, NoAnswer):
         return UnavailableError(
@@ -125,6 +127,8 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
         )
     if fault.forbidden:
         needs = f": this takes {right_for(doing)}" if fault.lacks_right and doing in _RIGHTS else ""
+        extras = ("request_payer", *(("server_side_encryption",) if doing in _WRITES else ()), "expected_bucket_owner")
+        needs += _HEADER % " or ".join(extras) if fault.lacks_right else ""
         refused = MissingRightError if fault.lacks_right else ForbiddenError
         return refused(
             f"the store refuses these credentials ({said}). Check the keys and their rights{needs}; "
@@ -139,7 +143,7 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
 
 
 def right_for(doing: str) -> str:
-    """Name the right that a request takes."""
+    """Name the right that a request needs."""
     return _RIGHTS[doing] + (_LIST_TOO if doing in ("get_object", "head_object") else "")
 
 
@@ -158,7 +162,8 @@ def _explain_the_rest(fault: Refused, said: str, facts: dict[str, str]) -> Stora
         return InvalidRequestError(f"the object is larger than the store takes at once ({said})", **facts)
     if fault.code in _WRONG_REGION or fault.status in (301, 307):
         return UnsupportedStorageError(
-            f"the bucket is in another region or behind another endpoint ({said}). Set the region in the connection",
+            f"the bucket is in another region or behind another endpoint ({said}). Set the region in the connection, "
+            "or correct its endpoint",
             **facts,
         )
     return UnsupportedStorageError(

@@ -27,7 +27,7 @@ def objects(wire: S3Requests, prefix: str, start_after: str | None) -> Iterator[
         for entry in page.get("Contents", []):
             key = entry["Key"].removeprefix(wire.prefix)
             if not key:
-                continue  # the folder marker of the root itself
+                continue  # the folder marker of the root
             if order(key) <= last:
                 raise UnsupportedStorageError(
                     "the store lists its keys out of order, so nothing can be found there reliably. "
@@ -42,7 +42,7 @@ def objects(wire: S3Requests, prefix: str, start_after: str | None) -> Iterator[
 
 
 def folders(wire: S3Requests, prefix: str) -> Iterator[str]:
-    """Yield the names of the folders directly under `prefix`, bare."""
+    """Yield the bare names of the folders directly under `prefix`."""
     full = wire.full_prefix(prefix)
     for page in _pages(wire, prefix, {"Prefix": full, "Delimiter": "/"}):
         for entry in page.get("CommonPrefixes", []):
@@ -68,8 +68,8 @@ def _page_of_uploads(wire: S3Requests, asked: dict[str, Any]) -> Any:
     except Refused as fault:
         if fault.code != "InvalidArgument" or "UploadIdMarker" not in asked:
             raise
-        # versitygw 1.8 refuses the marker that it gave itself. By the key alone, further uploads of that same key are
-        # left out; a caller that aborts what it saw finds them the next time.
+        # versitygw 1.8 refuses its own marker. With the key alone, further uploads of that key are left out; a caller
+        # that aborts the listed ones finds them the next time.
         return wire.send("list_multipart_uploads", **{k: v for k, v in asked.items() if k != "UploadIdMarker"})
 
 

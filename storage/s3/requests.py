@@ -1,6 +1,6 @@
-"""Requests to one prefix of one bucket: full keys, repetition, and errors that say what was asked.
+"""Requests to one prefix of one bucket: full keys, retries, and errors that name the request.
 
-Knows nothing of boto3: `store.py` gives it a function that sends one request once.
+Knows nothing of boto3: `store.py` passes a function that sends one request once.
 """
 
 from __future__ import annotations
@@ -10,28 +10,32 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..clock import TokenSource
-from ..errors import ForbiddenError, GoneError, InvalidKeyError, StorageError
+from ..errors import GoneError, InvalidKeyError, StorageError
 from ..names import MAX_KEY_BYTES, check_key, check_prefix, shorten
 from ..port import WriteResult
 from .conditional_write import WRITE_ID, ConditionalWrite, StoredObject
-from .faults import Fault, explain
+from .faults import NO_CREDENTIALS, Fault, Refused, explain
 from .retries import RetryPolicy
 
 _T = TypeVar("_T")
 
+_NEEDED = frozenset({"get_object", "head_object", "put_object", "copy_object", "list_objects_v2"})
+"""Rights that every role needs. A right to delete, or to see uploads and rules, may stay missing: that is reported, and
+Cairn does not wait for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class S3Requests:
-    """The way to a prefix in a bucket.
+    """Requests to a prefix of a bucket.
 
     Args:
         bucket: the bucket.
-        prefix: what comes before every key: empty, or ending in `/`.
-        store: what the store is called in messages.
-        call: sends one request (method name of the client, parameters) once; raises `Fault`.
-        patience: how often a request is repeated.
+        prefix: prepended to every key: empty, or ending in `/`.
+        store: the store's description for messages.
+        call: sends one request (client method, parameters) once; raises `Fault`.
+        patience: the retries of a request.
         token: makes write ids.
-        page_size: how many entries a listing or a batched delete holds.
+        page_size: entries per listing page or batched delete.
     """
 
     bucket: str
@@ -43,10 +47,10 @@ class S3Requests:
     page_size: int
 
     def full(self, key: str, *, marker: bool = False) -> str:
-        """Give the key as the bucket knows it.
+        """Return the bucket's key for a key.
 
         Raises:
-            InvalidKeyError: it is none, or too long together with the root's prefix.
+            InvalidKeyError: the key is invalid, or too long with the root's prefix.
         """
         check_key(key, marker=marker)
         full = f"{self.prefix}{key}"
@@ -59,10 +63,10 @@ class S3Requests:
         return full
 
     def full_prefix(self, prefix: str) -> str:
-        """Give a prefix to list as the bucket knows it.
+        """Return the bucket's prefix for a prefix to list.
 
         Raises:
-            InvalidKeyError: it is none.
+            InvalidKeyError: the prefix is invalid.
         """
         return f"{self.prefix}{check_prefix(prefix)}"
 
@@ -70,35 +74,33 @@ class S3Requests:
         """Send one request about the bucket, once.
 
         Raises:
-            Fault: any answer other than yes.
+            Fault: any answer but success.
         """
         return self.call(operation, {"Bucket": self.bucket, **params})
 
     def ask(self, operation: str, about: str, **params: Any) -> Any:
-        """Send a request that may be repeated until it is answered; `about` is the key or prefix for messages.
+        """Send a repeatable request until it is answered; `about` is the key or prefix for messages.
 
         Raises:
-            StorageError: what the last answer amounts to.
+            StorageError: by the last answer.
         """
         return self.patiently(operation, about, lambda: self.send(operation, **params))
 
     def patiently(self, operation: str, about: str, send: Callable[[], _T]) -> _T:
-        """Run `send` until it is answered.
+        """Call `send` until it is answered.
 
         Raises:
-            StorageError: what the last answer amounts to.
+            StorageError: by the last answer.
         """
-        try:
-            return self.patience.ask(send)
-        except Fault as fault:
-            raise self.explain(fault, operation, about) from fault
+        patience = self.patience if operation in _NEEDED else self.patience.at_once
+        return patience.ask_until(send, lambda fault: self.explain(fault, operation, about))
 
     def explain(self, fault: Fault, operation: str, about: str) -> StorageError:
-        """Give the error that a fault amounts to."""
+        """Convert a fault to an error."""
         return explain(fault, store=self.store, doing=operation, key=about)
 
     def look(self, key: str) -> StoredObject | None:
-        """Tell what is at a key, None for nothing."""
+        """Return the current object of a key, None if there is none."""
         try:
             answer = self.facts(key)
         except GoneError:
@@ -106,22 +108,28 @@ class S3Requests:
         return StoredObject(answer["ETag"], answer.get("Metadata", {}).get(WRITE_ID))
 
     def facts(self, key: str, **params: str) -> Any:
-        """Ask what an object is, without its content.
+        """Read an object's facts, without its content.
 
-        A gateway may allow GET and refuse HEAD. Then that is asked: a HEAD is what settles a write whose answer was
-        lost, so a role that lacks it would fail there alone.
+        A refused HEAD has no body with the reason, such as an expired token or another region. And a gateway may allow
+        GET and refuse HEAD, which would leave a write with a lost answer unsettled. So GET is sent then.
 
         Raises:
-            GoneError: there is no such object (or no such bucket: this request cannot tell).
-            ForbiddenError: neither is allowed.
+            GoneError: the object does not exist (or the bucket: this request cannot tell).
+            ForbiddenError: both HEAD and GET are refused.
         """
         full = self.full(key)
-        try:
-            return self.ask("head_object", key, Key=full, **params)
-        except ForbiddenError:
-            answer = self.ask("get_object", key, Key=full, **params)
+
+        def send() -> Any:
+            try:
+                return self.send("head_object", Key=full, **params)
+            except Refused as fault:
+                if fault.status not in (400, 401, 403) or fault.code == NO_CREDENTIALS:
+                    raise
+            answer = self.send("get_object", Key=full, **params)
             with answer["Body"]:
-                return answer  # and hang up, its content unread
+                return answer  # and close the connection with the content unread
+
+        return self.patiently("head_object", key, send)
 
     def write_once(
         self,
@@ -132,13 +140,13 @@ class S3Requests:
         *,
         about: str | None = None,
     ) -> WriteResult:
-        """Make one conditional write, whose outcome is settled here (see `conditional_write.py`).
+        """Make one conditional write, and settle its outcome (see `conditional_write.py`).
 
         Args:
             operation: for messages.
-            key: what is written.
-            expected_etag: the tag of the object to replace, None to create one.
-            send: sends it once with the metadata given, gives the new tag.
+            key: the key to write.
+            expected_etag: the tag of the object to replace; None to create one.
+            send: sends the write once with the given metadata, and returns the new tag.
             about: the key that a refusal is about, if not `key`.
         """
         write_id = self.token()

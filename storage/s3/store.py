@@ -2,7 +2,7 @@
 
 Every request passes `_call`, which sends it once: botocore's own retries are off (it still follows a 301 to the
 bucket's region, which did nothing). `retries.py` repeats reads and deletes, `conditional_write.py` conditional writes.
-Buckets are never made, changed or listed here.
+This module never makes, changes or lists buckets.
 """
 
 from __future__ import annotations
@@ -18,22 +18,87 @@ from botocore import exceptions as boto
 
 from .. import checksums
 from ..body_limits import check_range, check_size, first, gather
-from ..bucket_rules import BucketRules
+from ..bucket_rules import BucketRules, LifecycleRule
 from ..checksums import SHA256
-from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
+from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from ..errors import BucketGoneError, GoneError, UnsupportedStorageError
 from ..names import check_key
 from ..port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from ..uris import StorageUri, parse_storage_uri
-from .bucket_rules import rules_of
-from .clients import client_for
+from .clients import client_for, taken
 from .copy import Copier, copy_across
 from .delete import delete
-from .faults import NO_CREDENTIALS, NoAnswer, Refused
+from .faults import NO_CREDENTIALS, Fault, NoAnswer, Refused
 from .listing import folders, objects, uploads
 from .options import S3Options
 from .requests import S3Requests
 from .retries import RetryPolicy
+from .waiting import Waiting
+
+# A bucket's rules that may delete or hide Cairn's objects, as far as the store reports them.
+
+
+_NONE = frozenset({
+    "NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError", "ObjectLockConfigurationNotFound",
+})  # fmt: skip
+"""Codes by which a store reports that there is no such rule."""
+_ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes whose objects must be restored before a read."""
+
+
+def rules_of(wire: S3Requests) -> BucketRules:
+    """Read the bucket's lifecycle rules, versioning and default retention: three requests.
+
+    Rules that the credentials may not read, or that the store does not know, are `unknown`, not a fault of the bucket.
+    """
+    unknown: dict[str, str] = {}
+
+    def ask(what: str, operation: str) -> dict[str, Any]:
+        try:
+            return dict(wire.patience.ask(lambda: wire.send(operation)))
+        except Fault as fault:
+            if not isinstance(fault, Refused) or fault.code not in _NONE:
+                unknown[what] = wire.explain(fault, operation, "").message
+            return {}
+
+    lifecycle = ask("lifecycle", "get_bucket_lifecycle_configuration")
+    versioning = ask("versioning", "get_bucket_versioning")
+    lock = ask("object-lock", "get_object_lock_configuration").get("ObjectLockConfiguration", {})
+    return BucketRules(
+        bucket=wire.bucket,
+        lifecycle=tuple(_read_rules(lifecycle.get("Rules", []), wire.prefix)),
+        versioned=versioning.get("Status") == "Enabled",
+        retention=_retention(lock.get("Rule", {}).get("DefaultRetention", {})),
+        unknown=unknown,
+    )
+
+
+def _read_rules(found: list[dict[str, Any]], root: str) -> Iterator[LifecycleRule]:
+    for number, rule in enumerate(found, start=1):
+        chosen = rule.get("Filter", {})
+        chosen = {**chosen, **chosen.get("And", {})}
+        prefix = str(chosen.get("Prefix", rule.get("Prefix", "")))
+        # Cairn's objects have no tags, so a rule for tagged objects applies to none of them.
+        tagged = "Tag" in chosen or "Tags" in chosen
+        if rule.get("Status") != "Enabled" or tagged or not (prefix.startswith(root) or root.startswith(prefix)):
+            continue
+        expiry = rule.get("Expiration", {})
+        days, date = expiry.get("Days"), expiry.get("Date")
+        classes = {str(each.get("StorageClass")) for each in rule.get("Transitions", [])}
+        yield LifecycleRule(
+            name=str(rule.get("ID") or f"number {number}"),
+            prefix=prefix,
+            expires=f"after {days} days" if days else f"on {date:%Y-%m-%d}" if date else "",
+            archives=", ".join(sorted(classes & _ARCHIVES)),
+            ends_old_versions="NoncurrentVersionExpiration" in rule,
+        )
+
+
+def _retention(rule: dict[str, Any]) -> str:
+    if not rule:
+        return ""
+    return f"{rule.get('Mode')}, " + (f"{rule['Days']} days" if "Days" in rule else f"{rule.get('Years')} years")
+
 
 _CHUNK = 1 << 20
 _PAGE = 1000
@@ -57,10 +122,12 @@ class S3Store(ObjectStore):
         token: makes write ids.
         sleep: waits between attempts.
         fraction: draws the jitter.
-        page_size: how many entries a listing or a batched delete holds, 1 to 1000.
+        page_size: entries per listing page or batched delete, 1 to 1000.
+        waiting: how long to wait for a store that refuses for a moment; None: not at all.
+        clock: measures that wait.
 
     Raises:
-        UnsupportedStorageError: the URI is no S3 URI, or boto3 cannot make a client of these options.
+        UnsupportedStorageError: the URI is no S3 URI, or boto3 cannot make a client with these options.
     """
 
     def __init__(
@@ -72,6 +139,8 @@ class S3Store(ObjectStore):
         sleep: Sleeper = system_sleep,
         fraction: Fraction = system_fraction,
         page_size: int = _PAGE,
+        waiting: Waiting | None = None,
+        clock: Clock = system_time,
     ) -> None:
         options = options or S3Options()
         where = parse_storage_uri(uri)
@@ -79,16 +148,22 @@ class S3Store(ObjectStore):
             raise UnsupportedStorageError("this is no S3 URI. Use s3://bucket/prefix", uri=str(where))
         self._uri = str(where)
         self._options = options
-        self._at = partial(S3Store, options=options, token=token, sleep=sleep, fraction=fraction, page_size=page_size)
-        client = client_for(options, self._uri)
-        self._endpoint = str(client.meta.endpoint_url)
+        self._waiting = waiting
+        self._at = partial(
+            S3Store, options=options, token=token, sleep=sleep, fraction=fraction, page_size=page_size, clock=clock
+        )
+        self._client = client_for(options, self._uri)
+        self._headers = options.headers
+        self._endpoint = str(self._client.meta.endpoint_url)
         endpoint = urlsplit(self._endpoint)
         self._wire = S3Requests(
             bucket=where.bucket,
             prefix=f"{where.path}/" if where.path else "",
             store=f"{self._uri} at {endpoint.scheme}://{endpoint.netloc.rpartition('@')[2]}",
-            call=lambda operation, params: _call(client, operation, params),
-            patience=RetryPolicy(options.max_attempts, sleep, fraction),
+            call=self._send,
+            patience=RetryPolicy(
+                options.max_attempts, sleep, fraction, waiting=waiting, renew=self._renew, clock=clock
+            ),
             token=token,
             page_size=page_size,
         )
@@ -100,14 +175,27 @@ class S3Store(ObjectStore):
         return self._uri
 
     def below(self, folder: str) -> S3Store:
-        return self._at(f"{self._uri}/{check_key(folder)}")
+        return self._at(f"{self._uri}/{check_key(folder)}", waiting=self._waiting)
+
+    def at_once(self) -> S3Store:
+        return self if self._waiting is None else self._at(self._uri)
+
+    def _renew(self) -> None:
+        """Renew the connection: a client keeps the credentials that it was made with."""
+        renewed = self._waiting.renewed() if self._waiting is not None and self._waiting.renewed else None
+        self._client = client_for(renewed or self._options, self._uri)
+        self._headers = (renewed or self._options).headers
+
+    def _send(self, operation: str, params: dict[str, Any]) -> Any:
+        client = self._client
+        return _call(client, operation, {**taken(self._headers, client, operation), **params})
 
     def describe(self) -> str:
-        """Name the store and its endpoint."""
+        """Describe the store and its endpoint."""
         return self._wire.store
 
     def spark_url(self, key: str) -> str:
-        """Give the `s3a://…` URL of a key or folder; of the root where `key` is empty."""
+        """Return the `s3a://…` URL of a key or folder; of the root if `key` is empty."""
         root = f"s3a://{self._uri.removeprefix('s3://')}"
         return f"{root}/{check_key(key, marker=True)}" if key else root
 
@@ -117,7 +205,7 @@ class S3Store(ObjectStore):
         return blob
 
     def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
-        """Read an object unless it still has a tag; a store that ignores the condition sends the body for nothing."""
+        """Read an object unless its tag is unchanged; a store that ignores the condition sends an unneeded body."""
         return self._get(key, max_bytes, unless=etag)
 
     def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
@@ -132,7 +220,7 @@ class S3Store(ObjectStore):
                     return None
                 raise
             with answer["Body"] as chunks:
-                # A body sent in pieces has no length beforehand; `gather` stops where it grows too long.
+                # A chunked body has no length beforehand; `gather` stops when it grows too long.
                 check_size(self._wire.store, key, answer.get("ContentLength", 0), max_bytes)
                 blob = Blob(gather(self._wire.store, key, chunks, max_bytes), answer["ETag"])
             return None if blob.etag == unless else blob
@@ -140,11 +228,11 @@ class S3Store(ObjectStore):
         return self._wire.patiently("get_object", key, read)
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read a range, as the port says; a store that does not answer ranges is an `UnsupportedStorageError`."""
+        """Read a range, as the port defines; `UnsupportedStorageError` if the store ignores ranges."""
         full = self._wire.full(key)
         check_range(key, start, length)
         if length == 0:
-            self.stat(key)  # says so where there is no such object
+            self.stat(key)  # raises if the object does not exist
             return b""
 
         def read() -> bytes:
@@ -167,35 +255,35 @@ class S3Store(ObjectStore):
         return self._wire.patiently("get_object", key, read)
 
     def create(self, key: str, data: bytes) -> WriteResult:
-        """Write an object only if none is there: one request, two where one is there already."""
+        """Write an object only if none exists: one request, two if one exists."""
         return self._put(key, data, None, {"IfNoneMatch": "*"})
 
     def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
-        """Write an object only if none is there, in one request that streams the file (5 GiB at most)."""
+        """Write an object only if none exists, in one request that streams the file (5 GiB at most)."""
         return self._put(key, source, None, {"IfNoneMatch": "*"})
 
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
-        """Swap an object only if it still has `expected_etag`: one request, two where it has not."""
+        """Replace an object only if it still has `expected_etag`: one request, two if it has not."""
         return self._put(key, data, expected_etag, {"IfMatch": expected_etag})
 
     def copy(self, source: str, target: str) -> WriteResult:
-        """Copy an object of at most 5 GiB within the store, only if `target` does not exist yet; see `copy.py`."""
+        """Copy an object of at most 5 GiB within the store, only if `target` does not exist; see `copy.py`."""
         self._wire.full(target)
         return self._copier.copy(source, target, self.stat(source).size_bytes)
 
     def copy_from(
         self, source: ObjectStore, source_key: str, key: str, *, etag: str, algorithms: Sequence[str] = (SHA256,)
     ) -> tuple[str, ...] | None:
-        """Copy an object of another prefix or bucket of the same server: a request an algorithm; see `copy.py`.
+        """Copy an object from another prefix or bucket of the same server, one request per algorithm; see `copy.py`.
 
-        Both have to be reached in the same way, with the same credentials.
+        Both stores must be reached in the same way, with the same credentials.
         """
         if not isinstance(source, S3Store) or (source._options, source._endpoint) != (self._options, self._endpoint):
             return None
         return copy_across(source._wire, source_key, self._wire, key, etag, algorithms)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
-        """Yield the objects under `prefix` in key order, a page a request."""
+        """Yield the objects under `prefix` in key order, one request per page."""
         self._wire.full_prefix(prefix)  # a bad name is refused now, not at the first `next`
         if start_after is not None:
             self._wire.full(start_after, marker=True)
@@ -206,12 +294,12 @@ class S3Store(ObjectStore):
         return folders(self._wire, prefix)
 
     def stat(self, key: str) -> ObjectStat:
-        """Give size, tag and checksum of one object; whether it or the bucket is gone this request cannot tell."""
+        """Return size, tag and checksum of one object; a missing bucket looks like a missing object."""
         answer = self._wire.facts(key, ChecksumMode="ENABLED")
         return ObjectStat(key, answer["ContentLength"], answer["ETag"], checksums.from_s3(answer))
 
     def keeps_write_ids(self, key: str) -> bool:
-        """Tell whether the write id of an object can be read back; a gateway may drop the metadata that holds it.
+        """Tell whether an object's write id can be read back; a gateway may drop the metadata that hold it.
 
         Raises:
             GoneError: there is no such object.
@@ -222,7 +310,7 @@ class S3Store(ObjectStore):
         return seen.write_id is not None
 
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
-        """Delete objects, a page a request. All names are checked before anything is deleted."""
+        """Delete objects, one request per page. All names are checked before anything is deleted."""
         return delete(self._wire, list(keys))
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
@@ -239,13 +327,13 @@ class S3Store(ObjectStore):
             return
 
     def now_ms(self) -> int | None:
-        """Give the time that an answer of the server names; one request."""
+        """Return the server's time from an answer; one request."""
         answer = self._wire.ask("list_objects_v2", "", Prefix=self._wire.prefix, MaxKeys=1)
         said = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         return int(parsedate_to_datetime(said).timestamp() * 1000) if said else None
 
     def bucket_rules(self) -> BucketRules:
-        """Give the rules of the bucket; three requests, each of which takes a right of its own."""
+        """Read the bucket's rules; three requests, each of which needs its own right."""
         return rules_of(self._wire)
 
     def _put(
@@ -255,7 +343,7 @@ class S3Store(ObjectStore):
 
         def send(metadata: dict[str, str]) -> str:
             if not isinstance(data, bytes):
-                data.seek(0)  # a request before this one may have sent half of it
+                data.seek(0)  # an earlier request may have sent half of the data
             answer = self._wire.send("put_object", Key=full, Body=data, Metadata=metadata, **condition)
             return str(answer["ETag"])
 
@@ -263,7 +351,7 @@ class S3Store(ObjectStore):
 
 
 class _Body:
-    """The body of an answer, read in chunks, closed when the block is left."""
+    """The body of an answer, read in chunks, closed at the block's end."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -284,7 +372,7 @@ class _Body:
 
 
 def _call(client: Any, operation: str, params: dict[str, Any]) -> Any:
-    """Send one request once; turn every answer other than yes into a `Fault`."""
+    """Send one request once; turn every answer but success into a `Fault`."""
     with _faults():
         answer = getattr(client, operation)(**params)
     if "Body" in answer:

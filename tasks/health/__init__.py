@@ -1,5 +1,5 @@
-"""What is wrong with a worker, as findings: its Spark, Java and Python, those of the cluster, and its Airflow.
+"""Findings about a worker: its Spark, Java and Python, those of the cluster, and its Airflow.
 
-Imports hooks. What it looks at, it gives to pure functions that judge it. Never changes anything, and starts something
-elsewhere only if it is told to.
+Imports hooks. Gathers facts, and passes them to pure functions that judge them. Never changes anything, and starts an
+application on the cluster only on request.
 """

@@ -10,24 +10,24 @@ from packaging.requirements import Requirement
 from ...checkpoint.health.findings import Finding, error, warning
 
 PLUGIN = "airflow_cairn.plugin.cairn_plugin:CairnPlugin"
-"""Where the entry point of the plugin leads."""
+"""The target of the plugin's entry point."""
 PROVIDER = "airflow_cairn.plugin.provider_info:get_provider_info"
 PYSPARK = "pyspark>=4.0,<5"
-"""Which PySpark a worker may have. It is no requirement of the package: what brings it is an extra."""
+"""The PySpark versions that a worker may have. Not a requirement of the package: extras bring PySpark."""
 HEARTBEATS = 3
-"""How many heartbeats a task should be able to miss before Airflow takes it for dead."""
+"""Heartbeats that a task should be able to miss before Airflow takes it for dead."""
 LATE_S = 1_800
-"""A dead worker that is noticed later than this delays the epoch by more than most epochs take."""
+"""Detection time of a dead worker above which the delay exceeds the length of most epochs."""
 KILL_S = 10
-"""How long a killed stage's task needs to end its driver on the cluster."""
+"""Time that a killed stage's task needs to end its driver on the cluster."""
 
 
 def check_versions(requires: Iterable[str], installed: Callable[[str], str | None]) -> Iterator[Finding]:
-    """Compare what is installed with what this Cairn needs.
+    """Compare the installed versions with this Cairn's requirements.
 
     Args:
         requires: the requirements of the installed Cairn, and `PYSPARK`.
-        installed: gives the version of a distribution, None where it is not installed.
+        installed: returns the version of a distribution, None if it is not installed.
     """
     for requirement in map(Requirement, requires):
         if requirement.marker is not None:
@@ -49,11 +49,11 @@ def check_versions(requires: Iterable[str], installed: Callable[[str], str | Non
 
 
 def check_features(airflow: str, *, whole: bool) -> Iterator[Finding]:
-    """Say what is switched off because this Airflow does not have what it needs.
+    """Find features that are switched off because this Airflow is too old for them.
 
     Args:
         airflow: its version.
-        whole: whether it has all that Cairn can use.
+        whole: whether it supports every feature of Cairn.
     """
     if not whole:
         yield warning(
@@ -67,7 +67,7 @@ def check_features(airflow: str, *, whole: bool) -> Iterator[Finding]:
 
 
 def check_plugin(plugins: Iterable[EntryPoint], providers: Iterable[EntryPoint]) -> Iterator[Finding]:
-    """See that Airflow finds and loads Cairn's plugin, and knows its provider."""
+    """Check that Airflow finds and loads Cairn's plugin, and knows its provider."""
     found = next((each for each in plugins if each.value == PLUGIN), None)
     reinstall = "pip install --force-reinstall --no-deps airflow-cairn, then restart every process of Airflow"
     if found is None:
@@ -100,10 +100,10 @@ def check_plugin(plugins: Iterable[EntryPoint], providers: Iterable[EntryPoint])
 
 
 def check_settings(number: Callable[[str, str], int]) -> Iterator[Finding]:
-    """Judge the settings that decide how soon a dead task is noticed, and how a killed one ends.
+    """Judge the settings that decide how soon a dead task is noticed, and how a killed task ends.
 
     Args:
-        number: gives a whole number of Airflow's configuration by section and option.
+        number: returns a whole number from Airflow's configuration by section and option.
     """
     timeout_s = number("scheduler", "task_instance_heartbeat_timeout")
     interval_s = number("workers", "min_heartbeat_interval")

@@ -1,4 +1,4 @@
-"""Whether Airflow's API takes Cairn's connection, and what it says of Airflow and of a DAG."""
+"""Checks that Airflow's API accepts Cairn's connection, and its answers about Airflow and a DAG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.health.findings import Finding, error, warning
-from ...checkpoint.secrets.masking import masked
+from ...checkpoint.masking import masked
 from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
 from ...storage.errors import CairnError, ErrorKind
 
@@ -18,15 +18,15 @@ _WHY = "a stage that has failed cannot have the other stages of its region run a
 
 
 class ConnectionUnknownError(CairnError):
-    """A connection could not be fetched, so whether it is defined is not known; trying later may help."""
+    """A connection could not be fetched, so it is unknown whether it is defined; trying later may help."""
 
     kind = ErrorKind.UNAVAILABLE
 
 
 def is_defined(hook: AirflowApiHook) -> bool:
-    """Tell whether there may be such a connection where this process looks, whatever it says.
+    """Return whether this process may know such a connection, whatever its contents.
 
-    That is so as well where it could not be fetched: `check_api` says why.
+    Also true if it could not be fetched: `check_api` reports the reason.
     """
     try:
         _look_up(hook)
@@ -38,7 +38,7 @@ def is_defined(hook: AirflowApiHook) -> bool:
 
 
 def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
-    """Log in by the connection and ask for a DAG: that takes the right which clearing takes first.
+    """Log in with the connection and ask for a DAG: clearing checks the same right first.
 
     Raises:
         ConnectionUnknownError: the connection could not be fetched.
@@ -68,24 +68,24 @@ def _look_up(hook: AirflowApiHook) -> None:
     """Fetch the connection.
 
     Raises:
-        AirflowNotFoundException: it is not defined where this process looks.
-        ConnectionUnknownError: it could not be fetched.
-        AirflowApiRefusedError: this process may not read it.
-        InvalidConfigError: it cannot be used.
+        AirflowNotFoundException: the connection is not defined in this process.
+        ConnectionUnknownError: the connection could not be fetched.
+        AirflowApiRefusedError: this process may not read the connection.
+        InvalidConfigError: the connection cannot be used.
     """
     with _fetching(hook.airflow_api_conn_id):
         _ = hook.access
 
 
 def see_connection(conn_id: str) -> None:
-    """See that a connection is defined where this process looks.
+    """Check that a connection is defined in this process.
 
     Args:
-        conn_id: which.
+        conn_id: the connection's id.
 
     Raises:
-        AirflowNotFoundException: it is not.
-        ConnectionUnknownError: it could not be fetched.
+        AirflowNotFoundException: the connection is not defined.
+        ConnectionUnknownError: the connection could not be fetched.
     """
     with _fetching(conn_id):
         BaseHook.get_connection(conn_id)
@@ -93,11 +93,11 @@ def see_connection(conn_id: str) -> None:
 
 @contextmanager
 def _fetching(conn_id: str) -> Iterator[None]:
-    """Tell a connection that is not defined from one that could not be fetched; Cairn's own errors go through.
+    """Tell an undefined connection from one that could not be fetched; Cairn's own errors pass through.
 
     Raises:
-        AirflowNotFoundException: it is not defined where this process looks.
-        ConnectionUnknownError: it could not be fetched.
+        AirflowNotFoundException: the connection is not defined in this process.
+        ConnectionUnknownError: the connection could not be fetched.
     """
     try:
         yield
@@ -111,10 +111,10 @@ def _fetching(conn_id: str) -> Iterator[None]:
 
 
 def _ask_each_backend(conn_id: str) -> None:
-    """Look for a backend that fails: Airflow passes over it, and says then that the connection is not defined.
+    """Find a secrets backend that fails: Airflow skips it, and then reports that the connection is not defined.
 
     Raises:
-        ConnectionUnknownError: there is one.
+        ConnectionUnknownError: a backend failed.
     """
     from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded
 
@@ -147,7 +147,7 @@ def check_components(hook: AirflowApiHook) -> Iterator[Finding]:
 
 
 def check_dag(hook: AirflowApiHook, dag_id: str) -> Iterator[Finding]:
-    """See that a run of a DAG would start."""
+    """Check that a run of a DAG would start."""
     paused = hook.is_paused(dag_id)
     if paused is None:
         yield error(

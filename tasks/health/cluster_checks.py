@@ -1,4 +1,4 @@
-"""Judges what a cluster has; pure."""
+"""Judges the facts of a cluster; pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .spark_checks import JAVA, TOO_NEW
 from .spark_facts import java_major
 
 _MISMATCH = re.compile(r"different version:? (\d+\.\d+) than")
-"""How PySpark names the Python of an executor that is not the driver's."""
+"""PySpark's error when an executor's Python differs from the driver's."""
 _LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ")
 _TRACE = re.compile(r"\n\s*at ")
 _NO_STAGE = "no stage can run there"
@@ -22,11 +22,11 @@ _OF_SERVER = "start the Spark Connect server with `PYSPARK_PYTHON` set to such a
 
 
 def no_answer(conn_id: str, none: NoAnswer) -> Finding:
-    """Say why the cluster gave no facts although it was asked.
+    """Return the finding that the cluster gave no facts although it was asked.
 
     Args:
         conn_id: the Spark connection.
-        none: why.
+        none: the reason.
     """
     if none.silence is Silence.UNDEFINED:
         return error(
@@ -50,7 +50,7 @@ def no_answer(conn_id: str, none: NoAnswer) -> Finding:
 
 
 def check_spark(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]:
-    """Compare the Spark of driver, executors and client with each other and with what Cairn runs on."""
+    """Compare the Spark of driver, executors and client with each other and with the versions that Cairn supports."""
     who = facts.driver
     for name, version in ((who, facts.spark), *(("executors", each) for each in facts.executor_spark)):
         if not OLDEST <= numbers_of(version) < TOO_NEW:
@@ -121,7 +121,7 @@ def check_python(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def cause_of(failure: str) -> str:
-    """Give the line of Spark's error that says most: of a task that was lost its error, of a traceback the last line.
+    """Return the most informative line of Spark's error: the error of a lost task, the last line of a traceback.
 
     Args:
         failure: the whole error, with its traces.

@@ -1,4 +1,4 @@
-"""What a cluster has, asked by a small application that the connection of the stages runs there."""
+"""Gathers facts about a cluster with a small application that the stages' connection runs there."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.secrets.masking import masked
-from ...hooks.drivers.driver_output import spark as spark_log
+from ...checkpoint.masking import masked
+from ...hooks.driver_output import spark as spark_log
 from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
 from ...spark import cluster_probe
-from ...spark.execution.error_text import MAX_LENGTH
+from ...spark.execution.failure_kinds import MAX_LENGTH
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
 from ...storage.printable import printable
@@ -31,7 +31,7 @@ from ...storage.str_enum import StrEnum
 from .api_checks import ConnectionUnknownError, see_connection
 
 ANSWER_S = 300.0
-"""For a cluster to start the application and run its small job."""
+"""Seconds for a cluster to start the application and run its small job."""
 
 _NAME = "cairn-doctor"
 _STAMP = re.compile(r"\A\d\d/\d\d/\d\d \d\d:\d\d:\d\d (WARN|ERROR|FATAL) ")
@@ -39,33 +39,33 @@ _STAMP = re.compile(r"\A\d\d/\d\d/\d\d \d\d:\d\d:\d\d (WARN|ERROR|FATAL) ")
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What driver and executors run on. Executors: each version once."""
+    """Versions of driver and executors; each version of the executors is listed once."""
 
     spark: str
-    """Of the driver; over Spark Connect the server's, which is the driver there."""
+    """Version of the driver's Spark; over Spark Connect the server is the driver."""
     pyspark: str
-    """Of the Python that speaks to it."""
+    """Version of PySpark in the Python that speaks to the driver."""
     java: str
-    """Of the driver; empty where it did not tell."""
+    """Version of the driver's Java; empty if the driver did not say."""
     python: str
-    """Of the driver; over Spark Connect the client's, whose functions the executors run."""
+    """Version of the driver's Python; over Spark Connect the client's, whose functions the executors run."""
     executor_spark: tuple[str, ...] = ()
     executor_java: tuple[str, ...] = ()
     executor_python: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    """Of the executors that ran a part of the job."""
+    """Hosts of the executors that ran a part of the job."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Questions that failed, `java` and `python`, with Spark's error."""
+    """Errors of Spark for failed questions: `java` and `python`."""
     over_connect: bool = False
 
     @property
     def driver(self) -> str:
-        """What the driver is called."""
+        """The driver's name in messages."""
         return "Spark Connect server" if self.over_connect else "driver"
 
     @classmethod
     def of(cls, text: str, *, over_connect: bool) -> ClusterFacts:
-        """Read what the application has written.
+        """Read the facts that the application has written.
 
         Args:
             text: its line of JSON.
@@ -79,7 +79,7 @@ class ClusterFacts:
         return cls(**values, over_connect=over_connect)
 
     def line(self) -> str:
-        """Say all of it in one line, for a log."""
+        """Return all facts in one line, for a log."""
         executors = (("Spark", self.executor_spark), ("Java", self.executor_java), ("Python", self.executor_python))
         told = ", ".join(f"{name} {' and '.join(versions)}" for name, versions in executors if versions)
         return (
@@ -89,38 +89,38 @@ class ClusterFacts:
 
 
 class Silence(StrEnum):
-    """Why a cluster gave no facts."""
+    """Reasons why a cluster gave no facts."""
 
     UNDEFINED = "undefined"
-    """There is no such connection where this process looks."""
+    """The connection is not defined in this process."""
     BROKEN = "broken"
     """The connection cannot be used, or could not be fetched."""
     ELSEWHERE = "elsewhere"
-    """Its drivers run on the cluster, from where no file comes back: nothing was asked."""
+    """Its drivers run on the cluster, from which no file comes back: nothing was asked."""
     FAILED = "failed"
-    """The application did not come to its end."""
+    """The application did not end normally."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """That there are no facts."""
+    """The answer without facts."""
 
     silence: Silence
     why: str
 
 
 def ask(conn_id: str, conf: Mapping[str, str], *, answer_s: float | None = None) -> ClusterFacts | NoAnswer:
-    """Run the application by a Spark connection, and give what it has found.
+    """Run the application with a Spark connection, and return its facts.
 
     Args:
-        conn_id: of type `spark` or `spark_connect`.
-        conf: what the stages are given.
-        answer_s: how long it may take; then it is ended. None: `ANSWER_S`.
+        conn_id: a connection of type `spark` or `spark_connect`.
+        conf: conf that the stages get.
+        answer_s: seconds after which the application is ended. None: `ANSWER_S`.
     """
     if answer_s is None:
         answer_s = ANSWER_S
     try:
-        see_connection(conn_id)  # the provider would take another cluster for one that is not defined
+        see_connection(conn_id)  # for an undefined connection the provider would use another cluster
         server = connect_server(conn_id)
     except AirflowNotFoundException:
         return NoAnswer(Silence.UNDEFINED, "the connection is not defined where this process looks")
@@ -156,7 +156,7 @@ def _over_connect(server: ConnectServer, conf: Mapping[str, str], file: Path, an
 def _submitted(conn_id: str, conf: Mapping[str, str], file: Path, answer_s: float) -> NoAnswer:
     try:
         plain = SparkSubmitHook(conn_id=conn_id, name=_NAME, application_args=[str(file)])
-    except (AirflowException, RuntimeError, ValueError) as error:  # what the provider raises
+    except (AirflowException, RuntimeError, ValueError) as error:  # the provider's errors
         return NoAnswer(Silence.BROKEN, masked(str(error)))
     hook = EpochSubmitHook.taking_over(plain, conf=conf, py_files="", environment={})
     if hook.deploys_to_cluster:
@@ -168,7 +168,7 @@ def _submitted(conn_id: str, conf: Mapping[str, str], file: Path, answer_s: floa
     with _bounded(answer_s, hook.on_kill) as late:
         try:
             hook.submit(cluster_probe.__file__)
-        except (AirflowException, RuntimeError, OSError) as error:  # OSError: there is no such program
+        except (AirflowException, RuntimeError, OSError) as error:  # OSError: the program does not exist
             said = masked(str(error))
         except BaseException:
             hook.on_kill()  # the task is ended, and the driver would run on
@@ -177,9 +177,9 @@ def _submitted(conn_id: str, conf: Mapping[str, str], file: Path, answer_s: floa
 
 
 class _Late(logging.Handler):
-    """Knows whether the time was over, and what Spark's log has said that matters: its first error, its last warning.
+    """Records whether time ran out, and Spark's first error and last warning.
 
-    What fails first makes the rest fail: after `All masters are unresponsive` the driver ends by another error.
+    The first failure causes the others: after `All masters are unresponsive` the driver ends with another error.
     """
 
     def __init__(self, answer_s: float, end: Callable[[], None]) -> None:
@@ -191,7 +191,7 @@ class _Late(logging.Handler):
         self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
+        """Record a line."""
         if self._over:
             return
         self._last = printable(masked(_STAMP.sub("", record.getMessage())))[:MAX_LENGTH]
@@ -199,15 +199,15 @@ class _Late(logging.Handler):
             self._error = self._error or self._last
 
     def end(self) -> None:
-        """End the application: its time is over."""
+        """End the application because its time is over."""
         self._over = True
         self._end()
 
     def why(self, cause: str) -> NoAnswer:
-        """Say why there is no answer, if there is none.
+        """Return why there is no answer.
 
         Args:
-            cause: of the application's end, if it ended by itself.
+            cause: the cause of the application's end, if it ended by itself.
         """
         if self._over:
             last = f". The last of Spark's log: {self._last}" if self._last else ""

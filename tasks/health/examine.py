@@ -1,4 +1,4 @@
-"""Every check of a worker, in the order in which one explains the next."""
+"""Runs every check of a worker; the order lets one finding explain the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow.sdk.configuration import conf
 from ...checkpoint.health.findings import Examination, Finding
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...hooks.class_archive import lacks_archive
-from ...hooks.drivers.spark_site import SparkSite
+from ...hooks.spark_site import SparkSite
 from ...hooks.versions import features
 from . import airflow_checks, api_checks, cluster_checks, spark_checks
 from .cluster_facts import NoAnswer, Silence, ask
@@ -35,15 +35,15 @@ def examine_worker(
     dag_id: str | None = None,
     cluster: str | None = None,
 ) -> Examination:
-    """Make every check of this machine, and of the cluster if it is to be asked.
+    """Run every check of this machine, and of the cluster if requested.
 
     Args:
         s3: whether the storage is an `s3://` one, so that Spark needs jars for it.
-        spark_conf: what stages are given beside the site's defaults.
-        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. Nor is it by the default one
-            where that is not defined and no DAG is to be asked for: most jobs do without.
-        dag_id: a DAG to ask for.
-        cluster: the Spark connection by which the cluster is asked: that starts an application there. None: it is not.
+        spark_conf: conf that the stages get besides the site's defaults.
+        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. The default connection is not
+            used either if it is not defined and no DAG is given: most jobs do without it.
+        dag_id: a DAG to check.
+        cluster: the Spark connection for checking the cluster, which starts an application there. None: no check of it.
     """
     done = Examination()
     facts = gather(os.environ, spark_conf)

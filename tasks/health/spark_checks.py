@@ -1,4 +1,4 @@
-"""Judges what a machine has for a Spark driver; pure."""
+"""Judges a machine's equipment for a Spark driver; pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ...spark.session import OLDEST, numbers_of
 from .spark_facts import SparkFacts
 
 JAVA = 17
-"""The oldest Java: Spark 4 runs on no older one, and Cairn is tested on none."""
+"""The oldest supported Java: Spark 4 requires it, and Cairn is tested on no older one."""
 FIRST_CLIENT = (4, 0)
-"""The first Spark with a `pyspark-client`, which Airflow's Spark provider asks for: beside it no older can be."""
+"""The first Spark with a `pyspark-client`; Airflow's Spark provider requires that package, so no older Spark fits."""
 TOO_NEW = (5, 0)
 """The first Spark that is too new."""
 PYTHON = (3, 10)
-"""The oldest Python that Cairn's part of a driver runs on."""
+"""The oldest Python for Cairn's part of a driver."""
 
 _NUMBERS = re.compile(r"\d+(\.\d+)*")
 _PYTHON_CONF = "Set `spark.pyspark.python` to one Python for driver and executors (docs/how-to/run-on-a-cluster.md)"
 
 
 def check_spark(facts: SparkFacts) -> Iterator[Finding]:
-    """Find what keeps a driver from starting."""
+    """Find problems that keep a driver from starting."""
     if facts.program is None or facts.home is None:
         yield error(
             "spark-missing",
@@ -77,13 +77,13 @@ def check_packages(facts: SparkFacts) -> Iterator[Finding]:
 
 
 def _one_version(spark: str, packages: Mapping[str, str]) -> str:
-    """Say how to have one version: first by what is installed, for not each Spark is there as a package."""
+    """Return how to get one version: from the installed ones first, because not every Spark exists as a package."""
     names = [name for name in ("pyspark", "pyspark-client") if name in packages]
     if "pyspark" in packages:
         start = "export SPARK_HOME=$(python -c 'import pyspark; print(pyspark.__path__[0])')"
     else:
         start = f"Set SPARK_HOME to the home of Spark {packages['pyspark-client']}"
-    # What is behind the numbers is the vendor's, and no package has it.
+    # The part behind the numbers is the vendor's, and no package has it.
     release = _NUMBERS.match(spark)
     assert release is not None
     install = f"pip install {' '.join(f'{name}=={release[0]}' for name in names)}"
@@ -113,7 +113,7 @@ def check_python(facts: SparkFacts) -> Iterator[Finding]:
 
 
 def check_s3a_jars(facts: SparkFacts) -> Iterator[Finding]:
-    """Find what Spark lacks for an `s3://` storage, unless the stages bring it themselves."""
+    """Find jars that Spark lacks for an `s3://` storage, unless the stages bring them themselves."""
     if facts.home is None or facts.conf.get("spark.driver.extraClassPath"):
         return
     hadoop = facts.version_of("hadoop-client-api-")

@@ -1,4 +1,4 @@
-"""What this machine has for a Spark driver, found where `spark-submit` finds it."""
+"""Gathers a machine's equipment for a Spark driver, from the places where `spark-submit` looks."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ...hooks.drivers.spark_site import SparkSite
+from ...hooks.spark_site import SparkSite
 
 _JAVA = re.compile(r'version "(\d[^"]*)"')
 _OF_PYTHON = "import sys; print('%d.%d' % sys.version_info[:2])"
 _TIMEOUT_S = 120
 
 Run = Callable[[list[str]], str]
-"""Runs a command and gives what it prints, on either output; empty where it cannot be run."""
+"""Runs a command and returns its output, stdout and stderr; empty if it cannot be run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkFacts:
-    """What a driver in client mode would be started with."""
+    """The equipment with which a driver in client mode would start."""
 
     program: str | None
-    """The spark-submit; None: there is none."""
+    """Path of spark-submit; None: not found."""
     home: Path | None
-    """Of that Spark; None: not found."""
+    """Home of that Spark; None: not found."""
     jars: frozenset[str]
     """Names of the files in its folder of jars."""
     conf: Mapping[str, str]
-    """The site's defaults, and over them what the caller says that stages are given."""
+    """The site's defaults, overridden by the conf that the caller gives for the stages."""
     java: int | None
-    """Its major version; None: there is none."""
+    """Major version of Java; None: not found."""
     python: str
-    """The version of this process, such as `3.12`."""
+    """Version of this process's Python, such as `3.12`."""
     driver_python: str | None
-    """The version of the driver's Python; None: it is not on this machine."""
+    """Version of the driver's Python; None: it is not on this machine."""
     executor_python: str | None
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions of the installed distributions `pyspark` and `pyspark-client`, as far as they are there."""
+    """Versions of the distributions `pyspark` and `pyspark-client`, if installed."""
 
     @property
     def spark(self) -> str | None:
-        """The version of Spark, by its jars; those of Spark 3.5 are mostly for Scala 2.12."""
+        """The version of Spark, from its jars; those of Spark 3.5 are usually for Scala 2.12."""
         return self.version_of("spark-core_2.13-") or self.version_of("spark-core_2.12-")
 
     def version_of(self, prefix: str) -> str | None:
-        """Give the version in the name of a jar that begins so; None where there is none."""
+        """Return the version in the name of the jar with this prefix; None if there is none."""
         found = next((name for name in sorted(self.jars) if name.startswith(prefix)), None)
         return found and found.removeprefix(prefix).removesuffix(".jar")
 
     def is_given(self, artifact: str) -> bool:
-        """Tell whether a jar is among Spark's own, or is given by the conf."""
+        """Return whether a jar is among Spark's own, or comes from the conf."""
         given = " ".join(self.conf.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
         return any(name.startswith(artifact) for name in self.jars) or artifact in given
 
@@ -66,12 +66,12 @@ def gather(
     binary: str = "spark-submit",
     run: Run | None = None,
 ) -> SparkFacts:
-    """Look at this machine: starts Java and each Python once, to ask for their versions.
+    """Gather this machine's facts; starts Java and each Python once, to ask for their versions.
 
     Args:
-        environ: of the process that would start spark-submit.
-        conf: what stages are given beside the site's defaults.
-        binary: the program, or its path.
+        environ: the environment of the process that would start spark-submit.
+        conf: conf that the stages get besides the site's defaults.
+        binary: the program's name or path.
         run: starts a command.
     """
     run = run or _run
@@ -100,7 +100,7 @@ def gather(
 
 
 def installed(name: str) -> str | None:
-    """Give the version of a distribution in this Python; None where it is not installed."""
+    """Return the version of a distribution in this Python; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -116,10 +116,10 @@ def _run(command: list[str]) -> str:
 
 
 def java_major(version: str) -> int:
-    """Give the major version; before Java 9 the first number was a 1.
+    """Return the major version; before Java 9 the first number was 1.
 
     Args:
-        version: such as `17.0.12` or `1.8.0_412`.
+        version: the full version, such as `17.0.12` or `1.8.0_412`.
     """
     numbers = [int(each) for each in re.findall(r"\d+", version)[:2]]
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]

@@ -1,7 +1,7 @@
-"""What OpenLineage is told of an epoch: data sets in and out, and a facet that says which checkpoint it was.
+"""Lineage of an epoch for OpenLineage: data sets in and out, and a facet that names the checkpoint.
 
-`apache-airflow-providers-openlineage` asks each operator by methods that it names. Only they lead here, so nothing of
-it is imported where it is not installed, or is switched off; nor is what a DAG file does not need.
+`apache-airflow-providers-openlineage` calls methods of each operator by name. Only these methods lead here, so nothing
+here is imported if that provider is missing or switched off, or when a DAG is parsed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FACET = "cairn"
 
 
 def of_start(storage: str | None, job: str | None) -> OperatorLineage[Any, Any]:
-    """Say of a task that begins which job it belongs to; its epoch has still to be found out.
+    """Return the lineage of a task that begins: its job; its epoch is not known yet.
 
     Args:
         storage: storage URI, rendered.
@@ -38,12 +38,12 @@ def of_start(storage: str | None, job: str | None) -> OperatorLineage[Any, Any]:
 
 
 def of_stage(storage: StorageUri, coordinator: Coordinator, handover: Handover) -> OperatorLineage[Any, Any]:
-    """Say what a stage read and wrote.
+    """Return a stage's inputs and outputs.
 
     Args:
-        storage: of the job.
-        coordinator: of the job.
-        handover: of the execution.
+        storage: the job's storage.
+        coordinator: the job's coordinator.
+        handover: the execution's handover.
 
     Raises:
         CairnError: the store cannot be read.
@@ -72,11 +72,11 @@ def of_stage(storage: StorageUri, coordinator: Coordinator, handover: Handover) 
 
 
 def of_completed(storage: StorageUri, coordinator: Coordinator, entry: EndedEntry) -> OperatorLineage[Any, Any]:
-    """Say what a completed checkpoint read, and the tables that it published.
+    """Return a completed checkpoint's inputs, and the tables that it published.
 
     Args:
-        storage: of the job.
-        coordinator: of the job.
+        storage: the job's storage.
+        coordinator: the job's coordinator.
         entry: the checkpoint.
 
     Raises:
@@ -117,7 +117,7 @@ def _lineage(
 
 @cache
 def _run_facet() -> Any:
-    """Make the class of the run facet; its base is the provider's, so it cannot stand above."""
+    """Return the class of the run facet; its base is the provider's, so it is defined only on demand."""
     import attrs
     from openlineage.client.facet_v2 import RunFacet
 
@@ -132,10 +132,10 @@ def _run_facet() -> Any:
 
 
 class Names:
-    """Gives the data sets of a job their names: below the storage, without the folders of single epochs.
+    """Names the data sets of a job: relative to the storage, without the folders of single epochs.
 
     Args:
-        storage: of the job.
+        storage: the job's storage.
         job: its name.
     """
 
@@ -144,7 +144,7 @@ class Names:
         self._folder = f"{folder.rstrip('/')}/{job}".lstrip("/" if storage.scheme == "s3" else "")
 
     def source(self, source: SourceSlice) -> InputDataset:
-        """Give the folder of a source of files."""
+        """Return the folder of a file source."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
@@ -157,13 +157,13 @@ class Names:
         return InputDataset(namespace=namespace, name=name or "/", inputFacets=counted)
 
     def input(self, row: StateRow, checkpoint: int | None) -> InputDataset:
-        """Give what is read, as a checkpoint has it."""
+        """Return an input data set, as a checkpoint has it."""
         from openlineage.client.event_v2 import InputDataset
 
         return InputDataset(namespace=self.namespace, name=self.name(row), facets=_facets(row, checkpoint))
 
     def output(self, row: StateRow, checkpoint: int, rows: int | None = None) -> OutputDataset:
-        """Give what a checkpoint has been given, with the files that were written for it, and their rows if known."""
+        """Return an output data set of a checkpoint, with the files written for it, and their rows if known."""
         from openlineage.client.event_v2 import OutputDataset
         from openlineage.client.facet_v2 import output_statistics_output_dataset
 
@@ -180,7 +180,7 @@ class Names:
         )
 
     def name(self, row: StateRow) -> str:
-        """Give the name of a state, a table or an exchange."""
+        """Return the name of a state, a table or an exchange."""
         if row.kind == "table":
             return f"{self._folder}/tables/{row.name}"
         kind = "exchanges" if row.kind == "exchange" else "states"
@@ -200,5 +200,5 @@ def _facets(row: StateRow, checkpoint: int | None) -> dict[str, Any]:
 
 
 def _place(uri: StorageUri) -> tuple[str, str]:
-    """Give namespace and name of a folder, as OpenLineage names them."""
+    """Return OpenLineage's namespace and name of a folder."""
     return ("file", uri.path) if uri.scheme == "file" else (f"s3://{uri.bucket}", uri.path)

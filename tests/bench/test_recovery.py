@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from airflow_cairn.operators.group.regions import ordered
+from airflow_cairn.operators.group.checks import ordered
 from bench.measuring.recovery_figures import Run, Try, figures
 from bench.recovery import ARMS, DIES, HERE, KEYS, REGIONS, RETRY, problems, rows, run_of, told_to_dags
 from scripts.setup.base import ROOT

@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
             figures.add(each)
             for violation in each.violations:
                 print(violation)
-            faults = ", ".join(sorted(each.faults))
+            faults = ", ".join(sorted(+each.faults))
             print(f"{name} {number}: {each.runs} runs, {len(each.violations)} violations, struck by {faults or 'none'}")
             sys.stdout.flush()
         if figures.rounds:

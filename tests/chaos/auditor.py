@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from tests.chaos.contents import held
-from tests.chaos.inputs import totals
+from tests.chaos.contents import COUNTED, UPDATED, held
+from tests.chaos.inputs import kept_keys, totals
 from tests.chaos.stored import Folder, Stored, lines, sha256
 
 Finding = tuple[str, str]
+SOURCE = "offsets"
+"""The name of the source of jobs that have one."""
 
 
 class Audit:
@@ -24,6 +26,7 @@ class Audit:
         runs: the runs that have ended well, each of which must count once.
         stages: the job's stages.
         before: of a stage that was added later, the runs before it.
+        skipped: the runs that were skipped: what their last attempts leave stays for a while, as a clear may need it.
     """
 
     def __init__(
@@ -33,12 +36,14 @@ class Audit:
         runs: Iterable[str],
         stages: Iterable[str],
         before: Mapping[str, Collection[str]] | None = None,
+        skipped: Collection[str] = (),
     ) -> None:
         self._folder = folder
         self._job = job
         self._runs = set(runs)
         self._stages = set(stages)
         self._before = before or {}
+        self._skipped = skipped
         self.findings: list[Finding] = []
 
     def check(self, good: object, rule: str, what: str) -> None:
@@ -72,7 +77,14 @@ class Audit:
         # A list of completed epochs whose swap came too late lies in the next checkpoint's folder, and goes with that.
         next_folder = f"chk-{head['next_id']:010d}/epochs-"
         too_late = {key for key in objects.keys() - referred if key.startswith(next_folder)}
-        standing = {key for key in objects if key.startswith("chk-")} - too_late
+        lent = {key for epoch in self._skipped for key in self._lent(head, epoch, objects)}
+        failed = [f"chk-{each['id']:010d}/" for each in head["history"] if each["status"] != "COMPLETED"]
+        # What a person may read of an attempt that failed; what it wrote for others is gone.
+        kinds = ("acks/", "declines/", "failures/", "handover/", "pending-")
+        records = tuple(f"{folder}{kind}" for folder in failed for kind in kinds)
+        lent |= {key for key in objects if key.startswith(records)}
+        lent |= self._to_adopt(objects, referred)
+        standing = {key for key in objects if key.startswith("chk-")} - too_late - (lent - referred)
         self.check(standing == referred, "left over", f"nothing refers to {sorted(standing - referred)[:8]}")
         self.check(not self._folder.uploads(), "left over", f"uploads are pending: {self._folder.uploads()[:3]}")
         for entry in head.get("savepoints", []):
@@ -88,8 +100,36 @@ class Audit:
         counts = head["counters"]
         # What a pause has ended did not fail; of long histories the oldest is forgotten (semantics S1, O1).
         paused = sum(each.get("detail") == "the DAG is paused" for each in head["history"])
-        sums = counts["completed"] + counts["failed"] + paused
-        self.check(sums == counts["triggered"], "stuck", f"triggered, completed and failed do not add up: {counts}")
+        left = counts["triggered"] - counts["completed"] - counts["failed"] - paused
+        forgotten = handed_out - len(ended)
+        self.check(0 <= left <= forgotten, "stuck", f"triggered, completed and failed do not add up: {counts}")
+
+    def _lent(self, head: dict[str, Any], epoch: str, objects: Collection[str]) -> set[str]:
+        """Give what the last attempt of a run has left: its document, and what its executions have in their folders."""
+        ended = [entry for entry in head["history"] if entry["epoch"] == epoch and entry["status"] != "COMPLETED"]
+        last = max(ended, key=lambda entry: int(entry["id"]), default={"id": 0, "token": ""})
+        document = f"chk-{last['id']:010d}/pending-{last['token']}.json"
+        if document not in objects:
+            return set()
+        executions = self._folder.json(document)["executions"].values()
+        theirs = [(f"chk-{each['home']:010d}/", each["token"]) for each in executions]
+        found = {key for key in objects for home, token in theirs if key.startswith(home) and token in key}
+        return {document, *found}
+
+    def _to_adopt(self, objects: Collection[str], referred: set[str]) -> set[str]:
+        """Give what compactions have left that an epoch may adopt yet: all that they replace is there."""
+        records = {key: self._folder.json(key) for key in objects if "/compactions/" in key}
+        found: set[str] = set()
+        while True:  # one may replace the base of another
+            alive = {
+                key: each
+                for key, each in records.items()
+                if not each.get("given_up") and {handle["path"] for handle in each["replaces"]} <= referred | found
+            }
+            theirs = {key for key in objects for each in alive.values() if each["token"] in key}
+            if theirs <= found:
+                return found
+            found |= theirs
 
     def _newest(self, log: list[str]) -> None:
         twice = sorted({run for run in log if log.count(run) > 1})
@@ -132,14 +172,20 @@ class Audit:
             )
             sums = totals(self._job, it.runs)
             self.check(it.sums == sums, "exactly once", f"{where}, {stage}: the sums are not the input's")
+            grown = {UPDATED: kept_keys(it.runs), COUNTED: len(it.runs)}
+            self.check(it.grown == grown, "exactly once", f"{where}, {stage}: {it.runs} have grown to {it.grown}")
             shown = it.table_runs == it.runs if it.table_sums is None else it.table_sums == sums
             self.check(shown, "exactly once", f"{where}, {stage}: the table shows {it.table_runs or it.table_sums}")
+        positions = read[0].get("slice", {}).get("positions") or {}
         log = max((it.runs for it in stages.values()), key=len, default=[])
         due_here = {stage for stage in self._stages if stage not in self._before or set(log) - set(self._before[stage])}
         self.check(stages.keys() == due_here, "missing", f"{where}: stages {sorted(stages)}")
         for stage, it in stages.items():
             due = [run for run in log if run not in self._before.get(stage, ())]
             self.check(it.runs == due, "exactly once", f"{where}, {stage}: it holds {it.runs}, not {due}")
+        # Each run reads one number of the source, so the position counts the runs that the state has read.
+        at = positions.get(SOURCE, len(log))
+        self.check(at == len(log), "exactly once", f"{where}: the source's position is {at}, and the state holds {log}")
         return log
 
     def _savepoint(self, entry: dict[str, Any]) -> None:

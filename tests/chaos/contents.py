@@ -11,6 +11,11 @@ from pyarrow import parquet
 
 from tests.chaos.stored import Folder
 
+UPDATED, COUNTED = "state.newest", "state.count"
+"""States that grow by runs: a key has its newest row, and numbers add up."""
+DELETED = "_cairn_deleted"
+"""The column of a run that says that a key has ended."""
+
 
 @dataclass
 class Held:
@@ -25,7 +30,11 @@ class Held:
     table_runs: list[str] | None = None
     table_sums: dict[str, int] | None = None
     """What its table shows: runs, or sums."""
+    grown: dict[str, Any] = field(default_factory=dict)
+    """What its states that grow hold: the keys of the one that is updated, and how many runs the other has counted."""
     _parts: dict[str, list[bytes]] = field(default_factory=dict)
+    _grown: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    """Of each state that grows the files of its base, which has the number 0, and of its runs."""
 
 
 def held(folder: Folder, read: list[dict[str, Any]]) -> dict[str, Held]:
@@ -47,15 +56,21 @@ def held(folder: Folder, read: list[dict[str, Any]]) -> dict[str, Held]:
             output, _, _ = line["handle"]["output"].partition(".")
             if line["handle"]["output"] == "state.totals" or output == "table":
                 stage._parts.setdefault(output, []).append(folder.bytes(line["handle"]["path"]))
+            elif line["handle"]["output"] in (UPDATED, COUNTED):
+                part = line["handle"].get("run", 0), folder.bytes(line["handle"]["path"])
+                stage._grown.setdefault(line["handle"]["output"], []).append(part)
     for each in found.values():
         _understand(each)
     return found
 
 
 def _understand(stage: Held) -> None:
+    for name, numbered in stage._grown.items():
+        rows = [row for _, part in sorted(numbered, key=lambda each: each[0]) for row in _rows(part)]
+        stage.grown[name] = sum(row["v"] for row in rows) if name == COUNTED else _newest(rows)
     for kind, parts in stage._parts.items():
         if all(part.startswith(b"PAR1") for part in parts):
-            rows = [row for part in parts for row in parquet.read_table(io.BytesIO(part)).to_pylist()]
+            rows = [row for part in parts for row in _rows(part)]
             sums = dict(sorted((row["key"], row["amount"]) for row in rows))
             # A key that occurs twice is no sum of anything.
             content: dict[str, Any] = {"sums": sums if len(sums) == len(rows) else {"?": len(rows)}}
@@ -65,3 +80,16 @@ def _understand(stage: Held) -> None:
             stage.table_runs, stage.table_sums = content.get("runs"), content.get("sums")
         else:
             stage.sums, stage.log = content["sums"], content.get("runs", stage.log)
+
+
+def _rows(part: bytes) -> list[dict[str, Any]]:
+    """Read rows of a file of Parquet, or of JSON."""
+    found: list[dict[str, Any]] = (
+        parquet.read_table(io.BytesIO(part)).to_pylist() if part.startswith(b"PAR1") else json.loads(part)
+    )
+    return found
+
+
+def _newest(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    found = {row["k"]: row for row in rows}
+    return {key: row["v"] for key, row in found.items() if not row.get(DELETED)}

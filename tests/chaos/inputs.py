@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 KEYS = "abcdefgh"
 ROWS = 5
+TURNS, LIVES = 5, 2
+"""How many keys a state that grows has in turn, and for how many runs each of them is there."""
 
 
 def rows(job: str, epoch: str) -> list[tuple[str, int]]:
@@ -24,7 +26,7 @@ def totals(job: str, epochs: Iterable[str]) -> dict[str, int]:
     return added({}, [row for epoch in epochs for row in rows(job, epoch)])
 
 
-def added(before: dict[str, int], read: Iterable[Sequence[object]]) -> dict[str, int]:
+def added(before: Mapping[str, int], read: Iterable[Sequence[object]]) -> dict[str, int]:
     """Give the sums after some more rows."""
     sums = Counter(before)
     for key, amount in read:
@@ -32,3 +34,22 @@ def added(before: dict[str, int], read: Iterable[Sequence[object]]) -> dict[str,
         assert isinstance(amount, int)
         sums[key] += amount
     return dict(sorted(sums.items()))
+
+
+def changed_keys(before: Sequence[str], new: Sequence[str]) -> dict[str, str | None]:
+    """Give what runs change in the state that grows: one key is set, another one ends, and one names the newest run.
+
+    Args:
+        before: the runs so far, in order.
+        new: those that follow.
+    """
+    rows: dict[str, str | None] = {}
+    for at, run in enumerate(new, len(before)):
+        rows |= {"last": run, f"key {at % TURNS}": run, f"key {(at - LIVES) % TURNS}": None}
+    return rows
+
+
+def kept_keys(runs: Sequence[str]) -> dict[str, str]:
+    """Give what the state that grows holds after these runs."""
+    alive = range(max(0, len(runs) - LIVES), len(runs))
+    return {**{f"key {at % TURNS}": runs[at] for at in alive}, **({"last": runs[-1]} if runs else {})}

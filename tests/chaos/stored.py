@@ -1,10 +1,11 @@
-"""A job's folder in an S3 bucket, read as what it is: objects, JSON, lines of JSON. Nothing of Cairn's own code."""
+"""A job's folder, in a bucket or on a disk, read as what it is: objects, JSON, lines of JSON. Nothing of Cairn's."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +59,35 @@ class Folder:
     def json(self, key: str) -> Any:
         """Read a document."""
         return json.loads(self.bytes(key))
+
+
+class FolderOnDisk(Folder):
+    """The same on a disk.
+
+    Args:
+        root: what keys are relative to.
+        prefix: ending in `/`.
+    """
+
+    bucket = ""
+
+    def __init__(self, root: Path, prefix: str) -> None:
+        self._root = root
+        self.prefix = prefix
+
+    def below(self, prefix: str) -> Folder:
+        return FolderOnDisk(self._root, prefix)
+
+    def objects(self) -> dict[str, Stored]:
+        folder = self._root / self.prefix
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        return {key: Stored(len(data), f"sha256:{sha256(data)}") for key, data in files.items()}
+
+    def uploads(self) -> list[str]:
+        return []  # what a dead writer leaves lies beside the jobs, and goes with the next write
+
+    def bytes(self, key: str) -> bytes:
+        return (self._root / self.prefix / key).read_bytes()
 
 
 def lines(data: bytes) -> list[dict[str, Any]]:

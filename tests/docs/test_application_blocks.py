@@ -47,7 +47,7 @@ APPLICATIONS = [each for each in doc_blocks(ROOT) if each.kind is Kind.APPLICATI
 KAFKA = 'format("kafka")'
 BLOCKS = [each for each in APPLICATIONS if DATABASE not in each.text and KAFKA not in each.text]
 STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
-_RESTORES = re.compile(r"epoch\.(?:state|list_state|restore_files|get)\(")
+_RESTORES = re.compile(r"epoch\.(?:state|aggregate|update|list_state|restore_files|get)\(")
 INPUT = """
 SELECT *, departed AS placed_at FROM VALUES
   (1, 'AMS', 'LHR', 90, DATE '2026-01-01', TIMESTAMP '2026-01-01 10:30:00', 'ann', 20),
@@ -147,7 +147,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
-def test_every_application_in_the_documentation_runs(block: DocBlock, lake: Lake) -> None:
+def test_every_application_in_the_documentation_runs(
+    block: DocBlock, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["clean.py", "--region", "eu"])
     code = lake.code_of(block)
     if "Epoch.current()" not in block.text:
         exec(code, lake.names(block.text))

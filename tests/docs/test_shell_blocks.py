@@ -14,7 +14,7 @@ import pytest
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.cli import main as cli
-from airflow_cairn.cli.arguments.parser import parser
+from airflow_cairn.cli.main import parser
 from airflow_cairn.storage import open_store
 from scripts.doc_blocks import Kind, doc_blocks
 from scripts.setup.base import ROOT

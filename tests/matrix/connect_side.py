@@ -12,8 +12,7 @@ from pathlib import Path
 from airflow_cairn.checkpoint.answers import Failed, Submit
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from scripts.harness.spark.connect_server import ConnectServer
 from tests.matrix import airflow_side
 from tests.matrix.cells import AIRFLOWS, ConnectCell, DriverCell

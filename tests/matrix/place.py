@@ -64,7 +64,7 @@ def on_s3() -> Iterator[Place]:
     with S3Server() as server:
         server.create_bucket(_BUCKET)
         conf = {
-            **s3a_conf(server.endpoint_url, server.region),
+            **s3a_conf(S3Options(server.endpoint_url, server.region)),
             "spark.jars": ",".join(str(jar) for jar in s3a_jars_of_spark_3()),
             # versitygw refuses to delete in bulk what s3a deletes so (docs/reference/versions.md).
             "spark.hadoop.fs.s3a.multiobjectdelete.enable": "false",

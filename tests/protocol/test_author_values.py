@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from airflow.sdk import DAG
 from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, SourceError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.source import Reading, RunFacts, Shelf, Source
+from airflow_cairn.checkpoint.source import Reading, Refusal, RunFacts, Shelf, Source
 from airflow_cairn.checkpoint.sources.values import Offsets
 from airflow_cairn.operators import CheckpointedTaskGroup
 from airflow_cairn.operators.stage.function import spark_epoch_task
@@ -33,11 +34,14 @@ class Own:
 
     read_part: Any = None
     moved: Any = 1
+    answer: Any = ...
     listed: tuple[Any, ...] = ()
     name: str = "own"
     positioned: bool = True
 
-    def read(self, run: RunFacts, _position: Any) -> Reading:
+    def read(self, run: RunFacts, _position: Any) -> Any:
+        if self.answer is not ...:
+            return self.answer
         if self.listed:
             run.shelf.fix(self.name, self.listed, lambda: None)
         return Reading(self.read_part)
@@ -75,6 +79,43 @@ def test_an_answer_of_a_source(world: World, source: Source, what: str) -> None:
     assert [each.reason for each in head.declined] == [Reason.TRIGGER_CHECKPOINT_FAILURE]
     assert head.counters.failed == 1
     assert not head.pending
+    assert not any(key.startswith("flights/epochs/") for key in world.standing())
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        (Own(answer=None), "failed in read: it answered None, which is neither a Reading nor a Refusal"),
+        (Own(answer=(1, 2)), "failed in read: it answered (1, 2), which is neither"),
+        (Own(answer=Refusal), "failed in read: it answered <class"),
+        (Own(answer=Reading(1, window=("2026",))), "failed in read: the window of the slice is ('2026',), and not (st"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, window=())), "the window of the slice is (), and not (start, end)"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, window=("1", "2", "3"))), "('1', '2', '3'), and not (start, end)"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, window=(1, 2))), "(1, 2), and not (start, end), texts or None"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, window="2026")), "the window of the slice is '2026', and not"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, window={"a": 1})), "the window of the slice is {'a': 1}, and not"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, window=(datetime(2026, 1, 1), None))), "a value of type datetime is not JSON"),  # type: ignore[arg-type]  # noqa: DTZ001
+        (Own(answer=Reading(1, log=None)), "failed in read: the lines for the log are None, and not a tuple of texts"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, log="one")), "the lines for the log are 'one', and not a tuple"),  # type: ignore[arg-type]
+        (Own(answer=Reading(1, log=(1,))), "the lines for the log are (1,), and not a tuple"),  # type: ignore[arg-type]
+        (Own(answer=Refusal(5)), "failed in read: the text of its Refusal is 5, and no text"),  # type: ignore[arg-type]
+        (Own(moved=Refusal(None)), "failed in advance: the text of its Refusal is None"),  # type: ignore[arg-type]
+        (Own(moved=Refusal), "failed in advance: the new position cannot be kept as JSON"),
+        (Offsets(lambda *_: 5), "failed in read: the function <lambda>"),  # type: ignore[arg-type]
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_answer_of_a_source_is_kept_and_counted(
+    world: World, source: Source, what: str
+) -> None:  # semantics W11, T1, T8
+    """As one that raises; nothing of it is fixed."""
+    with pytest.raises(SourceError) as refused:
+        trigger(world, "a", source)
+    assert what in refused.value.message
+    assert refused.value.message.endswith("Mend the source")
+    head = world.coordinator().head()
+    assert [each.reason for each in head.declined] == [Reason.TRIGGER_CHECKPOINT_FAILURE]
+    assert head.counters.failed == 1
     assert not any(key.startswith("flights/epochs/") for key in world.standing())
 
 

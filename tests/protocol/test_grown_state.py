@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
-from airflow_cairn.checkpoint.rows.merged import DELETED
+from airflow_cairn.checkpoint.rows.reading import DELETED
+from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.stored import runs
 from tests.support.world import grown_state
@@ -198,12 +198,12 @@ def test_a_base_that_is_not_of_the_restored_checkpoint_completes_nothing(
     assert grown_state.compact(world, "c0ffee")
     with monkeypatch.context() as patch:
         patch.setattr(runs, "MAX_EPOCHS", 1)
-        patch.setattr(records, "fits", lambda *_: False)
+        patch.setattr(compactions, "fits", lambda *_: False)
         world.run_epoch("e3")  # has a new base of its own
     with monkeypatch.context() as patch:
-        patch.setattr(records, "fits", lambda *_: False)
+        patch.setattr(compactions, "fits", lambda *_: False)
         world.run_epoch("e4")
-    monkeypatch.setattr(records, "fits", lambda *_: True)
-    monkeypatch.setattr(records, "home_of", lambda _: 1)
+    monkeypatch.setattr(compactions, "fits", lambda *_: True)
+    monkeypatch.setattr(compactions, "home_of", lambda _: 1)
     with pytest.raises(CheckpointFailedError, match="names what is neither its own nor the restored checkpoint's"):
         world.run_epoch("e5")

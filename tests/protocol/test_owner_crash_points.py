@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.answers import Declined
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.savepoints import disposal, files
+from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
@@ -318,7 +318,7 @@ def _audit_target(world: World, *, died: bool) -> None:
     known = {entry.folder for entry in world.coordinator().head().savepoints}
     keys = world.memory.all_keys(f"{TARGET.removeprefix('s3://')}/")
     unknown = {key.split("/")[3] for key in keys if key.split("/")[2] not in known}
-    assert unknown <= ({files.REQUEST} if died else set()), "nothing lies there that nobody knows of"
+    assert unknown <= ({savepoint_format.REQUEST} if died else set()), "nothing lies there that nobody knows of"
 
 
 def test_every_operation_is_looked_at() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.checkpoint.acts import carry_over, claims
 from airflow_cairn.checkpoint.answers import (
     EpochCompleted,
     Failed,
@@ -28,12 +29,11 @@ from airflow_cairn.checkpoint.answers import (
 )
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
-from airflow_cairn.checkpoint.executions import carry_over, input_damage, latest_tries, readiness, restarted_stages
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage import GoneError
 from tests.support.world.world import TIMEOUT, World
-from tests.unit.checkpoint.failures.test_regions import naive_regions, reads
+from tests.unit.checkpoint.rules.test_regions import naive_regions, reads
 
 pytestmark = pytest.mark.simulation
 
@@ -298,14 +298,14 @@ PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
         lambda it: lambda stages, failed, **_: it(stages, failed, consumers=False),
     ),
     "no regions": (carry_over, "affected", lambda it: lambda stages, *args, **kw: it(_alone(stages), *args, **kw)),
-    "nothing is missing": (input_damage, "damaged", lambda _it: lambda *_: {}),
+    "nothing is missing": (carry_over, "damaged_inputs", lambda _it: lambda *_: {}),
     "all run again": (carry_over, "_out", lambda _it: lambda _f, _b, stages, *_: frozenset(s.uid for s in stages)),
-    "no look before a claim": (readiness, "look", lambda _it: lambda *_: None),
-    "nobody who comes later is told": (restarted_stages, "waiting", lambda _it: lambda *_, **_more: ()),
-    "who ran last is not recorded": (latest_tries, "record", lambda _it: lambda *_: True),
+    "no look before a claim": (claims, "check_upstreams", lambda _it: lambda *_: None),
+    "nobody who comes later is told": (carry_over, "restarts_waiting", lambda _it: lambda *_, **_more: ()),
+    "who ran last is not recorded": (carry_over, "record_try", lambda _it: lambda *_: True),
     "who failed by itself is cleared": (
-        restarted_stages,
-        "claimants",
+        carry_over,
+        "restart_claimants",
         lambda it: lambda files, carried, executions: it(files, replace(carried, failed=frozenset()), executions),
     ),
 }

@@ -14,7 +14,7 @@ import pytest
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoSavepointError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.savepoints import files
+from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.savepoints.integrity import load
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
@@ -157,7 +157,7 @@ def test_none_or_one(case: CrashCase) -> None:  # semantics P1, D3, W2, C3
     # Whoever comes next gets one, and it is whole; asked again it is the same.
     entry = take(world, REQUEST)
     named = {file.key for file in assert_whole(world, entry).files}
-    assert set(standing(world, entry)) == {*named, METADATA, files.REQUEST}, "nothing of another lies there"
+    assert set(standing(world, entry)) == {*named, METADATA, savepoint_format.REQUEST}, "nothing of another lies there"
     assert take(world, REQUEST) == entry
     others = [each for each in world.coordinator().head().savepoints if each.id != entry.id]
     assert [each.request for each in others] == ["another"] * (case.other == "another request")

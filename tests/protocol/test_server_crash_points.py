@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from airflow_cairn.checkpoint import Runtime
-from airflow_cairn.checkpoint.servers.decisions import LEASE_MS, ClaimAnswer, StartIt, TakeIt
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
+from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument, ServerState
+from airflow_cairn.checkpoint.rules.server import LEASE_MS, ClaimAnswer, StartIt, TakeIt
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage import UnavailableError

@@ -105,12 +105,18 @@ class Job:
         """A coordinator, as another process would open one."""
         return Coordinator(open_store(self.storage), self.name)
 
-    def trigger(self, run_id: str, *stages: str | StageSpec, config: CheckpointConfig | None = None) -> int:
+    def trigger(
+        self,
+        run_id: str,
+        *stages: str | StageSpec,
+        config: CheckpointConfig | None = None,
+        reads: Slice = Slice(),  # noqa: B008 - frozen
+    ) -> int:
         """Trigger a run's checkpoint; gives its id."""
         answer = self.coordinator.trigger(
             TriggerRequest(
                 epoch=epoch_name(run_id),
-                slice=Slice(),
+                slice=reads,
                 stages=tuple(
                     each if isinstance(each, StageSpec) else StageSpec(each) for each in stages or ("routes",)
                 ),
@@ -145,9 +151,9 @@ class Job:
             )
         )
 
-    def complete(self, run_id: str) -> int:
+    def complete(self, run_id: str, reads: Slice = Slice()) -> int:  # noqa: B008 - frozen
         """Run a whole epoch of the one stage `routes`; gives its checkpoint."""
-        checkpoint = self.trigger(run_id)
+        checkpoint = self.trigger(run_id, reads=reads)
         self.acknowledge(self.begin(run_id))
         self.coordinator.complete(checkpoint)
         return checkpoint

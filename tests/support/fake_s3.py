@@ -17,7 +17,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-_GAP_S = 0.15
+_GAP_S = 1.0
+"""Longer than the threads of a race need to come on a busy machine; a writer alone waits for as long."""
 _PIECE_BYTES = 1 << 16
 GIGABYTE = 1 << 30
 

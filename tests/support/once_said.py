@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from airflow_cairn.hooks.drivers.driver_output import spark
+from airflow_cairn.hooks.driver_output import spark
 
 
 class OnceSaid(logging.Handler):

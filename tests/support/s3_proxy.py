@@ -247,3 +247,31 @@ class Denied(Rule):
 
     def fits(self, request: Request) -> bool:
         return not self.may(right_of(request), request)
+
+
+OWNER = "123456789012"
+"""An account of AWS."""
+
+ASKED = {
+    "request_payer": ("x-amz-request-payer", "requester"),
+    "server_side_encryption": ("x-amz-server-side-encryption", "AES256"),
+    "expected_bucket_owner": ("x-amz-expected-bucket-owner", OWNER),
+}
+"""By option of `S3Options`, the header that a bucket may ask for, and its value."""
+
+
+def demands(option: str) -> Denied:
+    """Refuse each request without the header of an option; that of encryption is asked where an object begins."""
+    header, value = ASKED[option]
+
+    def may(right: str, request: Request) -> bool:
+        if option == "server_side_encryption" and (right != "PutObject" or "uploadId=" in request.target):
+            return True
+        return lowered(request).get(header) == value
+
+    return Denied(may=may)
+
+
+def lowered(request: Request) -> dict[str, str]:
+    """Give a request's headers by their names in small letters."""
+    return {name.lower(): value for name, value in request.headers.items()}

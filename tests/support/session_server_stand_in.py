@@ -17,14 +17,13 @@ from pathlib import Path
 from threading import Event
 
 from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.rules.server import Activity
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.checkpoint.servers.lifetime import Activity
 from airflow_cairn.spark.handover.conf import open_driver_store, s3_options
 from airflow_cairn.spark.remote import session_driver
-from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession
-from airflow_cairn.spark.remote.driver.stale_sessions import StaleSessions
+from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession, StaleSessions
 from airflow_cairn.spark.remote.register import ServerRegister
-from airflow_cairn.spark.remote.server_task import IDENTITY, TOKEN, ServerTask
+from airflow_cairn.spark.remote.server import IDENTITY, TOKEN, ServerTask
 from airflow_cairn.spark.remote.session_driver import ServerLife, reachable
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
 
@@ -62,7 +61,7 @@ def main() -> int:
         return _broken(told_task)
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    coordinator = Coordinator(open_driver_store(task.storage, s3_options(task.endpoint, task.region)), task.job)
+    coordinator = Coordinator(open_driver_store(task.storage, s3_options(task.s3.get)), task.job)
     register = ServerRegister(coordinator.files, system_runtime())
     with connect_server(token=secrets[TOKEN]) as server, reachable(task, server.port, secrets) as port:
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.decisions import suspension
+from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.store.head_store import Decision, changed
 
 
@@ -15,4 +15,4 @@ def shut_down(coordinator: Coordinator) -> None:
     """
     heads = coordinator._heads
     heads.ensure()
-    heads.update(lambda head, now_ms: Decision(None, changed(head, suspension.shut_down(head, now_ms))))
+    heads.update(lambda head, now_ms: Decision(None, changed(head, transitions.shut_down(head, now_ms))))

@@ -102,7 +102,7 @@ async function zone(page) {
     await inner(page, "main time");
     await page.frame({ url: /\/cairn\// }).waitForFunction((zone) => {
       const written = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: zone });
-      return [...document.querySelectorAll("main time")].every((each) => each.textContent === written.format(new Date(each.dateTime)));
+      return [...document.querySelectorAll("main time")].every((each) => each.textContent.startsWith(`${written.format(new Date(each.dateTime))} `));
     }, timeZone);
   };
   await page.goto(`${base}/${addresses.run}`);
@@ -125,7 +125,7 @@ async function ended(page) {
   await page.context().clearCookies();
   const line = frame.locator("[role=status]", { hasText: "Your session has ended" });
   await line.waitFor();
-  const found = [(await line.textContent()).replace(/since .*?[AP]M/, "since TIME"), await frame.locator("form.filter").count()];
+  const found = [(await line.textContent()).replace(/since .*?[AP]M [A-Z]+[^:]*/, "since TIME"), await frame.locator("form.filter").count()];
   await frame.locator("body").evaluate(() => { setTimeout(() => location.reload()); });
   await frame.locator("main", { hasText: "sign in" }).waitFor();
   return [...found, await frame.locator("h1").textContent()];

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.check_docs import broken_links, broken_paths, broken_python, check_examples, pages
+from scripts.check_docs import broken_links, broken_paths, broken_python, pages
 from scripts.markdown import parse, slug
 
 
@@ -89,18 +89,3 @@ def test_only_our_own_pages_are_read(root: Path) -> None:
         (root / folder).mkdir()
         (root / folder / "README.md").touch()
     assert [path.name for path in pages(root)] == ["other.md"]
-
-
-def test_a_block_that_names_an_example_holds_it(root: Path) -> None:
-    (root / "dags" / "examples").mkdir(parents=True)
-    (root / "dags" / "examples" / "one.py").write_text("ONE = 1\n")
-    page = root / "docs" / "examples.md"
-    head = "# Examples\n\n```python\n# dags/examples/one.py\n"
-    page.write_text(f"{head}ONE = 2\n```\n\n```python\n# dags/mine.py\nONE = 3\n```\n")
-    [wrong] = check_examples(page, root, write=False)
-    assert wrong.startswith("4: `# dags/examples/one.py` holds something else now. Type: ")
-    assert list(check_examples(page, root, write=True)) == []
-    assert page.read_text() == f"{head}ONE = 1\n```\n\n```python\n# dags/mine.py\nONE = 3\n```\n"
-    assert list(check_examples(page, root, write=False)) == []
-    page.write_text(f"{head}```\n".replace("one.py", "two.py"))
-    assert list(check_examples(page, root, write=False)) == ["4: dags/examples/two.py does not exist"]

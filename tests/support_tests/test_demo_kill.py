@@ -14,8 +14,8 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.server_record import KEY, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.servers.record import KEY, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.spark.remote.submission import RELEASE, VARIABLE
 from scripts.demo.strike import SERVER, KillOrder, caught_writing, send
 from scripts.demo.watch import AT_WORK, Watcher

@@ -16,13 +16,17 @@ README = """\
 # Cairn
 
 See [the code](code/a.py), `[not this](code/a.py)` and ![a picture](docs/a.svg).
+"""
+INDEX = """\
+# All pages
 
-| To | read |
-|---|---|
-| understand it | [Concepts](docs/concepts.md), [its end](docs/concepts.md#end) |
-| know why | [Decisions](docs/decisions/README.md) |
+## Understand it
 
-| other | table |
+- [Concepts](concepts.md), [its end](concepts.md#end)
+
+## Know why
+
+- [Decisions](decisions/README.md), [what has changed](../CHANGES.md)
 """
 
 
@@ -31,6 +35,8 @@ def root(tmp_path: Path) -> Path:
     root = (tmp_path / "repository").resolve()
     for name, text in {
         "README.md": README,
+        "CHANGES.md": "# Changes\n",
+        "docs/README.md": INDEX,
         "code/a.py": "a = 1\n",
         "docs/a.svg": "<svg/>",
         "docs/concepts.md": "# Concepts\n\n[home](../README.md#cairn), [all](../code), [w](https://x.org/a)\n\n## End",
@@ -56,10 +62,10 @@ def test_links_are_changed_and_code_is_not(text: str, changed: str) -> None:
     assert with_links(text, str.upper) == changed
 
 
-def test_the_table_of_the_readme_says_which_page_is_where(root: Path) -> None:
-    assert sections(README) == [
+def test_the_index_says_which_page_is_where(root: Path) -> None:
+    assert sections(INDEX) == [
         Section("Understand it", ("docs/concepts.md",)),
-        Section("Know why", ("docs/decisions/README.md",)),
+        Section("Know why", ("docs/decisions/README.md", "CHANGES.md")),
     ]
     assert below("docs/decisions/README.md", (root / "docs/decisions/README.md").read_text()) == [
         "docs/decisions/0001-one.md"
@@ -69,8 +75,8 @@ def test_the_table_of_the_readme_says_which_page_is_where(root: Path) -> None:
     assert unlisted(root) == ["docs/lost.md"]
 
 
-def test_every_page_is_in_the_table_of_the_readme() -> None:
-    """Add it to a row of README.md's table `To … read`, or to the list of its folder's README.md"""
+def test_every_page_is_in_the_index() -> None:
+    """Add it to a section of docs/README.md, or to the list of its folder's README.md"""
     assert unlisted(ROOT) == []
 
 
@@ -78,7 +84,11 @@ def test_a_page_of_the_site_is_its_page_with_links_to_code_that_lead_there(root:
     Sources(root, tmp_path / "site").write()
     index = (tmp_path / "site/index.md").read_text()
     assert index.startswith(README.replace("[the code](code/a.py)", "[the code](files/code/a.py.md)"))
-    assert "/sections/understand-it\n/sections/know-why\n" in index
+    assert "/sections/understand-it\n/sections/know-why\n/docs/README\n" in index
+    assert (
+        ((tmp_path / "site/docs/README.md").read_text().partition("[Decisions]")[2])
+        == "(../docs/decisions/README.md), [what has changed](../CHANGES.md)\n"
+    )
     assert "(../index.md#cairn), [all](../files/code.md), [w](https://x.org/a)" in (
         (tmp_path / "site/docs/concepts.md").read_text()
     )

@@ -34,12 +34,17 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     // In the zone chosen in Airflow, else in the browser's: no zone is chosen, or what is kept there is none.
+    const inZone = (timeZone) => {
+      const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone });
+      const zones = new Intl.DateTimeFormat(undefined, { timeZoneName: "short", timeZone });
+      const name = (at) => zones.formatToParts(at).find((each) => each.type === "timeZoneName").value;
+      return { format: (at) => `${moments.format(at)} ${name(at)}` };
+    };
     const formatted = () => {
-      const style = { dateStyle: "medium", timeStyle: "medium" };
       try {
-        return new Intl.DateTimeFormat(undefined, { ...style, timeZone: JSON.parse(localStorage.getItem(ZONE)) ?? undefined });
+        return inZone(JSON.parse(localStorage.getItem(ZONE)) ?? undefined);
       } catch {
-        return new Intl.DateTimeFormat(undefined, style);
+        return inZone(undefined);
       }
     };
     let local = formatted();
@@ -57,7 +62,7 @@
 
     // Live: the same page again, and what differs put in its place. What a reader has opened or is typing stays. What
     // keeps the page from being up to date is said in a line above it.
-    const unchanged = (html) => html.replace(/triggered [^;<(]* ago|\([^()]* ago\)|\(in [\d.dhms ]+\)|(begins|fails) in [\d.dhms ]+|<span class="ago"[^>]*>[^<]*/g, "");
+    const unchanged = (html) => html.replace(/triggered [^;<(]* ago|\([^()]* ago\)|\(in [\d.dhms ]+\)|(begins|fails) in [\d.dhms ]+|(running|deferred) for [\d.dhms ]+|<span class="ago"[^>]*>[^<]*|<progress[^>]*>|<svg class="bar"[^]*?<\/svg>/g, "~");
     const notice = document.createElement("p");
     notice.className = "stale";
     notice.setAttribute("role", "status");
@@ -67,8 +72,10 @@
       if (!why) upToDate = new Date();
       if (notice.textContent !== text) notice.textContent = text;
     };
-    // "12 s ago" goes on by itself, within the elements that stand there.
+    // "12 s ago" goes on by itself, within the elements that stand there, and so do bars.
     const goOn = (fresh) => {
+      const [drawn, redrawn] = [main, fresh].map((root) => root.querySelectorAll("progress, svg.bar"));
+      drawn.forEach((each, n) => { if (each.outerHTML !== redrawn[n].outerHTML) each.replaceWith(redrawn[n]); });
       const [ours, theirs] = [main, fresh].map((root) => {
         const [walker, found] = [document.createTreeWalker(root, NodeFilter.SHOW_TEXT), []];
         while (walker.nextNode()) found.push(walker.currentNode);

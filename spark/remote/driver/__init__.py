@@ -1,1 +1,1 @@
-"""What the driver of a server does at each look, beside serving: what it sees, and what it ends."""
+"""The acts of a server's driver at each look, beside serving: it watches sessions, and ends their leftovers."""

@@ -1,18 +1,18 @@
-"""Ends what closed sessions leave on the executors of a cluster: their Python daemons, by a small job.
+"""Ends the Python daemons that closed sessions leave on the executors of a cluster, by a small job.
 
-Nothing of Cairn runs on executors. So the driver sends each of them one task, with the code that it uses itself in
-local mode (`python_daemons`). The task finds its own executor above its daemon, and ends the daemons below that whose
-session is closed. Whose a daemon is stands in the daemon's environment, where Spark tells it.
+Nothing of Cairn runs on executors. So the driver sends each executor one task, with the same code as in local mode
+(`python_daemons`). The task finds its executor above its own daemon, and ends the daemons below that executor whose
+session is closed. Spark names the session in each daemon's environment.
 
-**How often.** Whether a session has used Python is not known to the driver, and a job costs a second or so. After one
-that has found nothing to end, the next waits for twice as many closed sessions, `MAX_PATIENCE` at most; after one that
-has found something, it waits for one.
+**How often.** The driver does not know whether a session has used Python, and a job costs a second or so. After a job
+that found nothing to end, the next one waits for twice as many closed sessions, at most `MAX_PATIENCE`; after a job
+that found something, it waits for one.
 
-**Who can race.** A session that opens meanwhile: it is not among those that were closed when the driver looked, and a
-closed session never opens again. So no daemon of an open session is ended, whenever that opens. An executor that ends:
-its daemons end with it. One that starts: it has none of closed sessions.
+**Who can race.** A session that opens during the job: it was not closed when the driver looked, and a closed session
+never opens again. So no daemon of an open session is ended. An executor that ends: its daemons end with it. An executor
+that starts: it has no daemons of closed sessions.
 
-The tasks run in a daemon of the driver's own, one on each executor, which stays.
+The tasks run in the driver's own Python daemon, one on each executor, which stays.
 """
 
 from __future__ import annotations
@@ -32,38 +32,39 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 BOUND_S = 20.0
-"""For the whole job, in which the driver renews no lease. It is cancelled then: other sessions keep executors busy."""
+"""Seconds for the whole job, in which the driver renews no lease. Then it is cancelled: other sessions keep executors
+busy."""
 MAX_PATIENCE = 16
-"""For so many closed sessions a job waits at most. An executor may keep so many daemons where Python is used rarely."""
+"""Most closed sessions for which a job waits. An executor may keep as many daemons where Python is used rarely."""
 MAX_FAILURES = 3
-"""After so many jobs that failed no other is tried: the executors cannot run the driver's Python, say."""
+"""After this many failed jobs no other is tried: for instance, the executors cannot run the driver's Python."""
 _GROUP = "cairn-ends-python-daemons"
 
 
 class ExecutorDaemons:
-    """Ends them.
+    """Ends daemons of closed sessions on executors.
 
     Args:
-        context: of the server's driver.
+        context: the context of the server's driver.
     """
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._failures = 0
         self._patience = 1
-        """For how many closed sessions the next job waits."""
+        """Number of closed sessions for which the next job waits."""
         self._ended: frozenset[str] = frozenset()
         """The sessions that were closed at the last job."""
         self._busy = False
-        """Whether the last job was cancelled."""
+        """True if the last job was cancelled."""
 
     def end(self, closed: Collection[str]) -> None:
-        """Ask each executor, best effort, once enough sessions have closed since it was asked.
+        """Ask each executor, best effort, once enough sessions have closed since the last job.
 
         Nothing in local mode, where the driver sees all processes itself.
 
         Args:
-            closed: the ids by which the server knows sessions that are closed.
+            closed: the server's ids of the closed sessions.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -89,13 +90,13 @@ class ExecutorDaemons:
         log.info("%d Python processes of closed sessions ended on %d of %d executors", ended, reached, len(executors))
 
     def _note(self, closed: frozenset[str], ended: int, reached: int, executors: int) -> None:
-        # Where Python has no daemons none answers at all. One that is busy has not been asked, and is soon.
+        # Where Python has no daemons, no executor answers. A busy executor has not been asked, and soon will be.
         found_nothing = ended == 0 and reached in (0, executors)
         self._patience = min(2 * self._patience, MAX_PATIENCE) if found_nothing else 1
         self._ended = closed
 
     def _executors(self) -> Iterator[tuple[str, str]]:
-        """Yield the executors that there are, each with its host."""
+        """Yield the current executors, each with its host."""
         jsc: Any = self._context._jsc
         listed = jsc.sc().statusStore().executorList(True)
         for at in range(listed.size()):
@@ -120,14 +121,14 @@ class ExecutorDaemons:
         finally:
             out_of_time.cancel()
             cloudpickle.unregister_pickle_by_value(python_daemons)
-            self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # it takes the group away
+            self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # None removes the group
 
     def _cancel(self) -> None:
         self._busy = True
         self._context.cancelJobGroup(_GROUP)
 
     def _one_each(self, executors: dict[str, str]) -> RDD[str]:
-        """Make a partition for each executor, which Spark computes there unless it is busy."""
+        """Make one partition for each executor, which Spark computes there unless the executor is busy."""
         from pyspark import RDD
         from pyspark import serializers as untyped
 

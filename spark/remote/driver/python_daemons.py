@@ -1,7 +1,7 @@
-"""The Python daemons that Spark leaves behind of each closed session with Python functions (measured: 300 MB each).
+"""Python daemons that Spark leaves behind for each closed session with Python functions (measured: 300 MB each).
 
-They are children of the JVM that computes the functions: this driver's in local mode, the executors' on a cluster.
-There this module is sent along with a task, by value (`executor_daemons`). So it imports Python's own modules alone.
+The daemons are children of the JVM that computes the functions: this driver's in local mode, the executors' on a
+cluster. There a task carries this module by value (`executor_daemons`). So it imports only Python's own modules.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 PROC = Path("/proc")
 _ARTIFACTS = b"SPARK_JOB_ARTIFACT_UUID="
-"""How Spark tells a Python daemon whose session it is for, in its environment."""
+"""The variable by which Spark names the session in a Python daemon's environment."""
 _DAEMON = b"pyspark.daemon"
 
 
 def below(pid: int) -> Iterator[int]:
-    """Yield a process and all below it; nothing where there is no `/proc`.
+    """Yield a process and all its descendants; nothing without a `/proc`.
 
     Args:
         pid: the process.
@@ -34,7 +34,7 @@ def below(pid: int) -> Iterator[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Give the parent of a process; 0 where it has ended.
+    """Return the parent of a process; 0 if the process has ended.
 
     Args:
         pid: the process.
@@ -45,14 +45,14 @@ def parent_of(pid: int) -> int:
 
 
 def end_daemons(tree: Collection[int], closed: Collection[str]) -> list[int]:
-    """End the daemons of closed sessions. A closed session never opens again, so none of them is of use any more.
+    """End the daemons of closed sessions, which are of no use: a closed session never opens again.
 
     Args:
-        tree: processes.
-        closed: the ids by which the server knows these sessions.
+        tree: ids of the processes to search.
+        closed: the server's ids of the closed sessions.
 
     Returns:
-        The daemons that were told to end; workers go with theirs.
+        The daemons that got a signal; their workers end with them.
     """
     ended = []
     for pid in tree:
@@ -70,16 +70,16 @@ def end_daemons(tree: Collection[int], closed: Collection[str]) -> list[int]:
 
 
 def end_in_executor(closed: Collection[str], _partition: object) -> Iterator[tuple[str, int]]:
-    """End the daemons of closed sessions below the executor that runs this as a task.
+    """End the daemons of closed sessions below the executor that runs this function as a task.
 
     Args:
         closed: as in `end_daemons`.
 
     Yields:
-        Which executor that is, and how many processes were told to end. Nothing where its Python has no daemon.
+        The executor's id, and the number of processes that got a signal. Nothing if its Python has no daemon.
     """
     daemon = jvm = os.getppid()
-    # A program that `PYSPARK_PYTHON` names may start Python below itself; its command line says the same as Python's.
+    # A program named by `PYSPARK_PYTHON` may start Python below itself, with the same words on its command line.
     while is_daemon(jvm):
         jvm = parent_of(jvm)
     if jvm not in (daemon, 0):
@@ -96,7 +96,7 @@ def is_daemon(pid: int) -> bool:
 
 
 def read(path: Path) -> bytes:
-    """Read a file of `/proc`; empty where the process has ended, or is another user's.
+    """Read a file of `/proc`; empty if the process has ended, or is another user's.
 
     Args:
         path: the file.

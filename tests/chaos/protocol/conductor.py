@@ -18,7 +18,7 @@ import psutil
 
 from scripts.harness.wait import wait_until
 from tests.chaos.protocol.nursery import Nursery
-from tests.chaos.protocol.outage import outage
+from tests.chaos.protocol.outage import Disk, outage
 from tests.chaos.protocol.people import People
 from tests.chaos.protocol.plan import SENSOR, TRIGGER, JobPlan
 from tests.chaos.protocol.tasks import RETRIES, Process, Run, Task
@@ -28,6 +28,8 @@ from tests.support.s3_proxy import S3Proxy
 SILENCE_S = 600.0
 """When nothing is heard for so long though a process runs, the job is stuck."""
 MAX_CLEARS, MAX_IDLE, LOOKS, TAIL = 3, 3, 40, 150
+FORGETS_AFTER = 2
+"""Runs after which a planted compaction goes over the newest of them."""
 PATIENT = 8
 """Quiet moments after which a task of a patient run asks again: the others go on as far as they come."""
 
@@ -43,10 +45,13 @@ class Conductor:
         plan: of the job.
         nursery: starts the processes.
         proxy: through which the requests of some of them pass.
-        plant: a bug to plant: `doubled` or `stuck`.
+        disk: on which the job's storage lies, if it does.
+        plant: a bug to plant: `doubled`, `stuck` or `forgetful`.
     """
 
-    def __init__(self, plan: JobPlan, nursery: Nursery, proxy: S3Proxy, plant: str = "") -> None:
+    def __init__(
+        self, plan: JobPlan, nursery: Nursery, proxy: S3Proxy, disk: Disk | None = None, plant: str = ""
+    ) -> None:
         self.plan = plan
         self.runs: list[Run] = []
         self.due = [(each.epoch, list(each.faults), False) for each in plan.runs]
@@ -55,10 +60,13 @@ class Conductor:
         self.figures = Figures(rounds=1)
         self.counting: set[str] = set()
         """Runs that have ended well and count."""
+        self.skipped: set[str] = set()
+        """Runs that were skipped, because another one has read their input."""
         self.paused = False
         self.people = People(self)
         self._nursery = nursery
         self._proxy = proxy
+        self._disk = disk
         self._plant = plant
         self._processes: dict[int, Process] = {}
         self._quiets = 0
@@ -108,6 +116,8 @@ class Conductor:
 
     def _begin_runs(self) -> None:
         while self.due and sum(not run.ended for run in self.runs) < self.plan.overlap and not self.people.holds():
+            if self._plant == "forgetful" and len(self.runs) == FORGETS_AFTER:
+                self._wait_for("compactor", forgets=True)
             epoch, faults, by_hand = self.due.pop(0)
             tasks = [Task(TRIGGER, ())]
             tasks += [Task(uid, (TRIGGER, *upstream), by_hand=by_hand) for uid, upstream, _ in self.plan.stages]
@@ -133,13 +143,17 @@ class Conductor:
         process = Process(0, role, run, task, task.claimant, tuple(self._own_faults(run, task)))
         told = self._told(run, task)
         mine = {name: value for each in process.faults for name, value in each.told.items()}
-        away = next((each for each in process.faults if each.kind == "store away"), None)
+        away = next((each for each in process.faults if each.kind in ("store away", "store refuses")), None)
         if away is not None:
-            self._proxy.rules[:] = [outage(**away.told)]
+            process.outage = outage(**away.told)
+            self._proxy.rules[:] = [process.outage]
             mine = {"by_proxy": True}
         for each in process.faults:
-            if each.kind in ("clock", "store away", "decline"):
+            if each.kind in ("clock ahead", "clock behind", "decline"):
                 self.struck(run, each.kind)
+        if process.has("disk full"):
+            assert self._disk is not None
+            self._disk.fill()
         if process.has("decline"):
             mine["declines"] = True
         if self._plant == "doubled" and run.number == 2 and task.upstream == (TRIGGER,):
@@ -156,7 +170,8 @@ class Conductor:
 
     def _own_faults(self, run: Run, task: Task) -> list[Any]:
         kinds = [f"{how} {who}" for how in ("kill", "stop") for who in ("trigger", "sensor", "task", "driver")]
-        kinds += ["kill task, driver stops", "kill task, driver goes on", "clock", "decline", "store away"]
+        kinds += ["kill task, driver stops", "kill task, driver goes on", "decline"]
+        kinds += ["clock ahead", "clock behind", "store away", "store refuses", "disk full"]
         found = (run.take(kind, task.name) for kind in kinds)
         return [each for each in found if each is not None]
 
@@ -171,6 +186,7 @@ class Conductor:
             "try_number": task.number,
             "first_try": task.first if task.first > 1 else 1,
             "stages": self.plan.stages,
+            "source": self.plan.source,
             "config": self.plan.config,
             # One that runs again after a rewind has ended before, and is under way.
             "ended": sorted({each.epoch for each in self.runs} - {each.epoch for each in self.runs if not each.ended}),
@@ -227,10 +243,14 @@ class Conductor:
             self._compare_and_clear(process.run, left, message["unclaimed"])
         elif "violation" in message:
             self.violation("exactly once", message["violation"])
+        elif "refused" in message:
+            self._felt(process, message["refused"])
         else:
             process.answer = message.get("answer") or message.get("error", "?")
             text = str({name: each for name, each in message.items() if name not in ("id", "answer")})
             self.note(f"#{process.number} {process.role}: {process.answer} {text if text != '{}' else ''}"[:300])
+            self._felt(process, text)
+            self._over(process)
             self._answered(process, message)
 
     def _was_struck(self, process: Process, message: dict[str, Any]) -> None:
@@ -246,6 +266,18 @@ class Conductor:
             if who != "driver" and process.until != "soon":
                 self._take_for_dead(process)
 
+    def _felt(self, process: Process, text: str) -> None:
+        if process.has("disk full") and "No space left on device" in text:
+            self.struck(process.run, "disk full")
+
+    def _over(self, process: Process) -> None:
+        """Let the storage be well again, once nothing of a process asks it any more."""
+        if process.outage is not None and process.outage.met:
+            self.struck(process.run, next(kind for kind in ("store away", "store refuses") if process.has(kind)))
+        process.outage = None
+        if process.has("disk full") and self._disk is not None:
+            self._disk.free()
+
     def _kill(self, process: Process, kind: str) -> None:
         self.note(f"#{process.number} {process.role} is killed")
         self.struck(process.run, kind)
@@ -253,6 +285,7 @@ class Conductor:
 
     def _take_for_dead(self, process: Process) -> None:
         """Its heartbeat is missed: another try follows, though the process is there."""
+        self._over(process)
         if process.task is not None and process.task.process == process.number:
             self._failed(process, "its heartbeat is missed", called=False)
         process.ghost = True
@@ -266,6 +299,7 @@ class Conductor:
         if process.answer:
             return
         process.answer = "Killed"
+        self._over(process)
         self.note(f"#{process.number} {process.role} was killed")
         if process.role == "callback":
             self._called(process, [], [])
@@ -290,6 +324,8 @@ class Conductor:
     def _trigger_said(self, process: Process, run: Run, task: Task, message: dict[str, Any]) -> None:
         if process.answer in ("Triggered", "EpochCompleted"):
             self._succeeded(run, task)
+        elif process.answer == "AlreadyRead" and self.plan.source:
+            self._ended_well(run, counts=False)  # another run has read what was fixed for it, and counts for both
         elif process.answer == "Declined" and message["waits"]:
             self._come_back(run, task, message["text"])
         else:
@@ -307,12 +343,21 @@ class Conductor:
                 self._needs_hands(run, f"{task.name}: {left} must run again first, and nothing will start them")
             else:
                 task.state, task.came_back, task.due = "none", True, self._quiets + 1
+        elif process.answer == "TriggerFirst":
+            self._trigger_again(run, task)
         elif process.answer in ("Queued", "Overtaken"):
             self._come_back(run, task, message.get("text", ""))  # which uses up no try
         elif process.answer == "Failed":
             self._needs_hands(run, message["text"], by_rule="for_good=True" in message["text"])
         else:
             self._failed(process, message.get("text", ""), called=True)
+
+    def _trigger_again(self, run: Run, task: Task) -> None:
+        """A task has the one that triggers cleared, if it has ended, and comes back after it, which uses up no try."""
+        if run.tasks[TRIGGER].state == "success":
+            self.note(f"{run.epoch} {TRIGGER} is cleared by {task.name}")
+            self.clear(run, run.tasks[TRIGGER], by_hand=False)
+        task.state, task.came_back, task.due = "none", True, self._quiets + 1
 
     def _sensor_said(self, process: Process, run: Run, task: Task, message: dict[str, Any]) -> None:
         if process.answer == "EpochCompleted":
@@ -322,6 +367,8 @@ class Conductor:
             ended_well = [each for each in message["restarted"] if run.tasks[each[0]].state == "success"]
             self._compare_and_clear(run, ended_well, message["unclaimed"])
             self._come_back(run, task, message["text"])
+        elif process.answer == "TriggerFirst":
+            self._trigger_again(run, task)
         elif process.answer == "Failed" and message["by_rule"]:
             self._needs_hands(run, message["text"], by_rule=True)
         else:
@@ -391,16 +438,16 @@ class Conductor:
         task.clear(by_hand=by_hand)
         run.ended = False
 
-    def _ended_well(self, run: Run) -> None:
+    def _ended_well(self, run: Run, *, counts: bool = True) -> None:
         run.ended = True
-        self.counting.add(run.epoch)
+        (self.counting if counts else self.skipped).add(run.epoch)
         self.figures.runs += 1
         now = time.monotonic()
         if run.struck is None:
             self.figures.calm_s.append(now - run.started)
         else:
             self.figures.healed_s.append(now - run.struck)
-        self.note(f"run {run.epoch} has ended well")
+        self.note(f"run {run.epoch} {'has ended well' if counts else 'is skipped'}")
         for process in self._processes.values():
             if process.run is run and process.until == "end":
                 self._let_go_on(process)
@@ -451,9 +498,13 @@ class Conductor:
                 self._let_go_on(process)
             self._hear()
         for _ in range(2):
-            cleaner = self.spawn("cleaner")
-            while not cleaner.over:
-                self._hear()
+            self._wait_for("cleaner")
+
+    def _wait_for(self, role: str, **told: Any) -> None:
+        """Let a process come to its end."""
+        process = self.spawn(role, **told)
+        while not process.over:
+            self._hear()
 
 
 def _stands(pid: int) -> bool:

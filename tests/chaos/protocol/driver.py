@@ -1,7 +1,8 @@
 """A stage's driver without Spark: it reads, computes and writes what the inputs say, in files of JSON.
 
 Each stage keeps the sum of each key and the list of the runs that it has read, so that an auditor can compare both with
-the input. A stage without upstreams reads its run's rows, any other what its upstreams wrote.
+the input, and two states that grow by what each run changes. A stage without upstreams reads its run's rows, any other
+what its upstreams wrote.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Outp
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.store import acks, metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import Written
 from tests.chaos.inputs import added, rows
+from tests.protocol.simulation.growing import changes, of_all_sizes
+from tests.support.world.grown_state import grow
 
 MAX_BYTES = 1 << 22
 
@@ -51,6 +55,9 @@ class Driver:
         else:  # unchanged: the file of an older checkpoint is named again
             self._outputs.append(once[0])
             self._handles.append(once[1])
+        for grown in grow(of_all_sizes(_put_file), self._files, it, self._run, changes(before["runs"], epochs)):
+            self._outputs.append(grown.output)
+            self._handles.extend(grown.handles)
         self._put("exchange", "rows", {"runs": epochs, "rows": read})
         self._put("table", it.stage, {"runs": runs})
         return AckDocument(
@@ -102,8 +109,11 @@ class Driver:
     def _put(self, kind: str, name: str, content: object) -> None:
         it = self._it
         folder = layout.output_folder(it.checkpoint, it.stage, it.attempt, it.token, self._run, f"{kind}.{name}")
-        data = json.dumps(content).encode()
-        written = self._files.create_bytes(f"{folder}part-0", data)
-        assert isinstance(written, Written), "the folder is this driver's own"
         self._outputs.append(Output(kind, name, folder))
-        self._handles.append(StateHandle(f"{kind}.{name}", f"{folder}part-0", len(data), written.etag))
+        self._handles.append(_put_file(self._files, f"{kind}.{name}", f"{folder}part-0", json.dumps(content).encode()))
+
+
+def _put_file(files: JobFiles, output_id: str, path: str, data: bytes) -> StateHandle:
+    written = files.create_bytes(path, data)
+    assert isinstance(written, Written), "the folder is this driver's own"
+    return StateHandle(output_id, path, len(data), written.etag)

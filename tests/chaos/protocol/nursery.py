@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ import psutil
 
 from scripts.harness import priority
 from scripts.harness.s3_server import S3Server
+from tests.chaos.protocol.outage import Disk
 
 REPOSITORY = Path(__file__).parents[3]
+DISK_BYTES = 16 << 20
 
 
 class Nursery:
@@ -36,7 +38,7 @@ class Nursery:
         self._numbers = itertools.count(1)
         self.heard: queue.Queue[dict[str, Any]] = queue.Queue()
         """What children said, and how they ended, in order."""
-        for parent in (near, far):
+        for parent in {near, far}:
             threading.Thread(target=self._listen, args=[parent], daemon=True).start()
 
     def start(self, role: str, *, by_proxy: bool = False, **told: Any) -> int:
@@ -49,7 +51,8 @@ class Nursery:
 
     def children(self) -> list[psutil.Process]:
         """Give every process that was started and runs, drivers included."""
-        found = [psutil.Process(parent.pid).children(recursive=True) for parent in self._parents.values()]
+        pids = {parent.pid for parent in self._parents.values()}
+        found = [psutil.Process(pid).children(recursive=True) for pid in pids]
         return [each for children in found for each in children]
 
     def _listen(self, parent: subprocess.Popen[bytes]) -> None:
@@ -74,21 +77,50 @@ def nursery(server: S3Server, uri: str, proxy_url: str) -> Iterator[Nursery]:
         yield Nursery(*parents)
     finally:
         for parent in parents:
-            os.killpg(parent.pid, signal.SIGKILL)
-            parent.wait()
-            assert parent.stdin is not None
-            with suppress(BrokenPipeError):
-                parent.stdin.close()
+            _end(parent)
+
+
+@contextmanager
+def nursery_on_disk(folder: Path, lake: str) -> Iterator[tuple[Nursery, Disk]]:
+    """Start a parent whose children have a small disk that no other process sees, and that goes with them.
+
+    Args:
+        folder: an empty one, where they find it.
+        lake: the name of the storage's folder on it.
+    """
+    alone = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
+    mounted = f'mount -t tmpfs -o size={DISK_BYTES} none "$0" && exec "$@"'
+    parent = _popen([*alone, "sh", "-c", mounted, str(folder), *_zygote(f"file://{folder / lake}", "")], {})
+    try:
+        yield Nursery(parent, parent), Disk(Path(f"/proc/{parent.pid}/root{folder}"))
+    finally:
+        _end(parent)
 
 
 def _started(server: S3Server, uri: str, endpoint_url: str) -> subprocess.Popen[bytes]:
+    return _popen(_zygote(uri, endpoint_url), server.env)
+
+
+def _zygote(uri: str, endpoint_url: str) -> list[str]:
+    return [sys.executable, "-m", "tests.chaos.protocol.zygote", uri, endpoint_url]
+
+
+def _popen(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     zygote = subprocess.Popen(
-        [sys.executable, "-m", "tests.chaos.protocol.zygote", uri, endpoint_url],
+        command,
         cwd=REPOSITORY,
-        env={**os.environ, **server.env},
+        env={**os.environ, **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
     priority.pass_on(zygote.pid)
     return zygote
+
+
+def _end(parent: subprocess.Popen[bytes]) -> None:
+    os.killpg(parent.pid, signal.SIGKILL)
+    parent.wait()
+    assert parent.stdin is not None
+    with suppress(BrokenPipeError):
+        parent.stdin.close()

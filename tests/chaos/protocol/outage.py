@@ -1,8 +1,11 @@
-"""A storage that is away for some requests: a rule of the proxy that does not ask which they are."""
+"""A storage that does not do what it is asked: away or refusing for some requests, or without room on its disk."""
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.support.s3_proxy import Action, Request, Rule, answer, lose_the_answer, lose_the_request
 
@@ -10,20 +13,28 @@ HOW: dict[str, Action] = {
     "answer lost": lose_the_answer,
     "cut": lose_the_request,
     "503": answer(503, "SlowDown"),
+    "403": answer(403, "AccessDenied"),
+    "skewed": answer(403, "RequestTimeTooSkewed"),
+    "expired": answer(400, "ExpiredToken"),
 }
+AWAY, REFUSES = ("answer lost", "cut", "503"), ("403", "skewed", "expired")
+_PIECE = b"\0" * (1 << 16)
 
 
 @dataclass
 class Outage(Rule):
-    """Strikes a number of requests in a row, after it has let some pass."""
+    """Strikes a number of requests in a row, after it has let some pass; a rule that does not ask which they are."""
 
     passes: int = 0
+    met: int = 0
+    """How many it has struck."""
 
     def fits(self, request: Request) -> bool:
         """Tell whether this request is struck."""
         if self.passes > 0:
             self.passes -= 1
             return False
+        self.met += self.times > 0
         return self.times > 0
 
 
@@ -31,8 +42,36 @@ def outage(how: str, request: int, times: int) -> Outage:
     """Make one.
 
     Args:
-        how: `answer lost`, `cut` or `503`.
+        how: one of `HOW`.
         request: the first that is struck, from 1.
         times: how many are.
     """
     return Outage("", "", HOW[how], times, request - 1)
+
+
+class Disk:
+    """A small file system of its own, that can be filled to its last byte.
+
+    Args:
+        folder: its root.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._filler = folder / "filler"
+
+    def fill(self) -> None:
+        """Leave no room."""
+        with self._filler.open("wb", buffering=0) as file:
+            for piece in (_PIECE, _PIECE[:1]):
+                try:
+                    while file.write(piece):
+                        pass
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+        assert os.statvfs(self.folder).f_bavail == 0, "the disk is full"
+
+    def free(self) -> None:
+        """Give the room back."""
+        self._filler.unlink(missing_ok=True)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.protocol.plan import Fault
+from airflow_cairn.storage.errors import UnavailableError
+from tests.chaos.protocol.plan import SENSOR, Fault
 from tests.chaos.protocol.tasks import Process, Run, Task
 
 if TYPE_CHECKING:
     from tests.chaos.protocol.conductor import Conductor
 
 LOOKS = 20
+_FELT = {
+    "Pruned": ("prune", "disposed"),
+    "Deleted": ("handover deleted", "deleted"),
+    "Compacted": ("compaction", "merged"),
+}
+"""What counts only if its process says that it met something, by that answer: the kind, and the fact that says so."""
 
 
 class People:
@@ -42,11 +49,15 @@ class People:
         for fault in [each for each in run.faults if each.kind in _ACTS and each.task == task.name]:
             run.faults.remove(fault)
             self._conductor.note(f"a person: {fault.kind}, after {run.epoch} {task.name}")
-            self._conductor.struck(run, fault.kind)
+            if fault.kind not in {kind for kind, _ in _FELT.values()}:
+                self._conductor.struck(run, fault.kind)
             _ACTS[fault.kind](self, run, task, fault)
 
     def answered(self, process: Process, message: dict[str, Any]) -> None:
         """Hear what came of it."""
+        kind, fact = _FELT.get(process.answer, ("", ""))
+        if message.get(fact):
+            self._conductor.struck(None, kind)
         told = self._asked.pop(process.number, None)
         if told is not None:
             self._saved(process, told, message)
@@ -75,6 +86,10 @@ class People:
     def _clean(self, _run: Run, _task: Task, fault: Fault) -> None:
         self._conductor.spawn("cleaner", Process(0, "cleaner", None, None, "", (fault,)), **fault.told)
 
+    def _compact(self, run: Run, _task: Task, fault: Fault) -> None:
+        """Merge what has grown, beside all that goes on; one that stands still goes on when its run has ended."""
+        self._conductor.spawn("compactor", Process(0, "compactor", run, None, "", (fault,)), **fault.told)
+
     def _pause(self, _run: Run, _task: Task, _: Fault) -> None:
         self._conductor.paused = True
         self._conductor.spawn("hand", what="pause")
@@ -89,6 +104,9 @@ class People:
         self._asked[self._conductor.spawn("savepoint", **told).number] = told
 
     def _saved(self, process: Process, told: dict[str, Any], message: dict[str, Any]) -> None:
+        if process.answer == UnavailableError.__name__:
+            self._ask(told)  # as an operator's retry does; who gives up has its files to dispose of
+            return
         if process.answer == "Waiting":
             under_way = any(not run.ended for run in self._conductor.runs)
             told["idle"] = 0 if under_way else told.get("idle", 0) + 1
@@ -97,11 +115,25 @@ class People:
             else:
                 self._ask(told)
                 return
+        if told.get("prunes"):
+            self._conductor.spawn("pruner")
         if told["stop"]:
             # Stopped or not, the person lets the job go on (semantics P2).
             self._conductor.note(f"a person resumes the job: {message.get('text', '')}")
             self._resuming = self._conductor.spawn("hand", what="resume")
             self._clears = process.answer == "COMPLETED"
+
+    def _prune(self, run: Run, _task: Task, _: Fault) -> None:
+        """Take two savepoints, and after each throw all but the newest away: two that do may meet."""
+        for number in (1, 2):
+            self._ask({"request": f"to prune {number} {run.epoch}", "stop": False, "looks": LOOKS, "prunes": True})
+
+    def _lose_handover(self, run: Run, task: Task, fault: Fault) -> None:
+        """Somebody deletes what was handed to a stage, before one that reads from it dies."""
+        self._conductor.spawn("vandal", epoch=run.epoch, stage=task.name)
+        reads = next((each for each in run.tasks.values() if task.name in each.upstream and each.name != SENSOR), None)
+        if reads is not None:
+            run.faults.append(Fault("kill driver", reads.name, fault.told, "soon"))
 
     def _rewind(self, _run: Run, _task: Task, _: Fault) -> None:
         if not self.holds():
@@ -126,8 +158,13 @@ _ACTS = {
     "clear run": People._clear_run,
     "cleaner": People._clean,
     "kill cleaner": People._clean,
+    "compaction": People._compact,
+    "kill compactor": People._compact,
+    "stop compactor": People._compact,
     "pause": People._pause,
     "savepoint": People._save,
+    "prune": People._prune,
+    "handover deleted": People._lose_handover,
     "stop with savepoint": People._save,
     "rewind": People._rewind,
 }

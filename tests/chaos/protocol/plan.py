@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.chaos.protocol.outage import AWAY, REFUSES
+
 TRIGGER, SENSOR = "trigger", "sensor"
 DAY_MS = 86_400_000
 
@@ -21,7 +23,7 @@ SHAPES: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = {
 }
 """Stages: a name, what it reads, and what of that by a pipelined exchange."""
 
-REQUESTS = {TRIGGER: 12, SENSOR: 20, "stage": 8, "driver": 12, "callback": 8, "cleaner": 12}
+REQUESTS = {TRIGGER: 12, SENSOR: 20, "stage": 8, "driver": 20, "callback": 8, "cleaner": 12, "compactor": 12}
 """About how many requests each sends; a strike behind its last one does not come."""
 
 
@@ -56,6 +58,10 @@ class JobPlan:
     config: dict[str, Any]
     overlap: int
     """How many runs may be under way at once."""
+    on_disk: bool
+    """Whether its storage is a folder of a small disk; else it is a bucket."""
+    source: bool
+    """Whether a source says what a run reads; else it is the run's window."""
     runs: tuple[RunPlan, ...]
 
     @property
@@ -76,22 +82,27 @@ def job_plan(seed: int, runs: int) -> JobPlan:
     overlap = dice.choice((1, 1, 2))
     config = {
         "timeout_ms": 600_000,
-        "min_pause_ms": 0,
+        "min_pause_ms": dice.choice((0, 0, 300)),
         "retained": dice.choice((1, 2, 3)),
         "max_concurrent_checkpoints": dice.choice((1, overlap)),
         "tolerable_failed_checkpoints": dice.choice((0, 5)),
         "failover": dice.choice(("region", "region", "full")),
     }
     stages = [uid for uid, _, _ in SHAPES[shape]]
+    on_disk, source = dice.random() < 0.2, dice.random() < 0.3
+    not_here = {"store away", "store refuses"} if on_disk else {"disk full"}
+    # What a rewind undid has to run again in order, and of two runs that are cleared at once any may come first.
+    not_here |= {"rewind"} if source else set()
+    kinds = {name: weight for name, weight in KINDS if name not in not_here}
     planned = tuple(
-        RunPlan(f"e{number:04d}", tuple(_fault(dice, stages) for _ in range(dice.choice((0, 1, 1, 2, 3)))))
+        RunPlan(f"e{number:04d}", tuple(_fault(dice, kinds, stages) for _ in range(dice.choice((0, 1, 1, 2, 3)))))
         for number in range(1, runs + 1)
     )
-    return JobPlan(seed, f"job-{seed}", shape, config, overlap, planned)
+    return JobPlan(seed, f"job-{seed}", shape, config, overlap, on_disk, source, planned)
 
 
-def _fault(dice: random.Random, stages: list[str]) -> Fault:
-    kind = dice.choices([name for name, _ in KINDS], [weight for _, weight in KINDS])[0]
+def _fault(dice: random.Random, kinds: dict[str, int], stages: list[str]) -> Fault:
+    kind = dice.choices(list(kinds), list(kinds.values()))[0]
     stage = dice.choice(stages)
     until = dice.choice(("soon", "next", "end"))
     if kind in ("kill trigger", "stop trigger"):
@@ -106,14 +117,19 @@ def _fault(dice: random.Random, stages: list[str]) -> Fault:
         return Fault(kind, stage, {"driver_strike": _strike(dice, "stop", "driver")}, until)
     if kind == "kill callback":
         return Fault(kind, stage, {"strike": _strike(dice, "kill", "callback")})
-    if kind == "kill cleaner":
-        return Fault(kind, stage, {"strike": _strike(dice, "kill", "cleaner")})
-    if kind == "clock":
-        return Fault(kind, dice.choice((TRIGGER, SENSOR, *stages)), {"skew_ms": dice.choice((-1, 1)) * DAY_MS})
-    if kind == "store away":
-        how = dice.choice(("answer lost", "cut", "503"))
+    if kind in ("kill cleaner", "kill compactor", "stop compactor"):
+        return Fault(kind, stage, {"strike": _strike(dice, kind, kind.split()[1])}, until)
+    if kind in ("clock ahead", "clock behind"):
+        skew_ms = DAY_MS if kind == "clock ahead" else -DAY_MS
+        return Fault(kind, dice.choice((TRIGGER, SENSOR, *stages)), {"skew_ms": skew_ms})
+    if kind in ("store away", "store refuses"):
+        how = dice.choice(AWAY if kind == "store away" else REFUSES)
         told = {"how": how, "request": dice.randrange(1, 10), "times": dice.choice((1, 2, 12))}
         return Fault(kind, dice.choice((TRIGGER, SENSOR, *stages)), told)
+    if kind == "disk full":
+        return Fault(kind, dice.choice((TRIGGER, SENSOR, *stages)))
+    if kind == "handover deleted":
+        return Fault(kind, stage, {"driver_strike": _strike(dice, "kill", "driver")})
     return Fault(kind, stage)
 
 
@@ -135,15 +151,23 @@ KINDS: tuple[tuple[str, int], ...] = (
     ("kill callback", 2),
     ("kill cleaner", 2),
     ("decline", 3),
-    ("clock", 3),
+    ("clock ahead", 3),
+    ("clock behind", 1),
     ("store away", 4),
+    ("store refuses", 3),
+    ("disk full", 8),
     ("two tries", 3),
     ("two sensors", 3),
     ("clear stage", 4),
     ("clear run", 2),
     ("cleaner", 2),
+    ("compaction", 6),
+    ("kill compactor", 3),
+    ("stop compactor", 2),
     ("pause", 2),
-    ("savepoint", 2),
+    ("savepoint", 3),
+    ("prune", 3),
+    ("handover deleted", 3),
     ("stop with savepoint", 2),
     ("rewind", 2),
 )

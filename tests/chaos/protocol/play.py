@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import SimpleQueue
+from tempfile import TemporaryDirectory
 
 from scripts.harness.s3_server import S3Server
 from tests.chaos.auditor import Audit
 from tests.chaos.protocol.conductor import Conductor
-from tests.chaos.protocol.nursery import Nursery, nursery
+from tests.chaos.protocol.nursery import Nursery, nursery, nursery_on_disk
+from tests.chaos.protocol.outage import Disk
 from tests.chaos.protocol.plan import RunPlan, job_plan
 from tests.chaos.report import Figures
-from tests.chaos.stored import Folder
+from tests.chaos.stored import Folder, FolderOnDisk
 from tests.support.s3_proxy import S3Proxy
 
 RUNS = 10
@@ -32,6 +35,8 @@ class Stage:
     bucket: str
     nursery: Nursery
     proxy: S3Proxy
+    on_disk: tuple[Nursery, Disk] | None
+    """The same for jobs on a disk, where any is to be played."""
 
     def play(self, seed: int, runs: int = RUNS, plant: str = "", *, calm: bool = False) -> Figures:
         """Play one job to its end and audit it.
@@ -45,28 +50,42 @@ class Stage:
         plan = job_plan(seed, runs)
         if calm:
             plan = replace(plan, runs=tuple(RunPlan(run.epoch, ()) for run in plan.runs))
-        conductor = Conductor(plan, self.nursery, self.proxy, plant)
+        nursery, disk = self.nursery, None
+        if plan.on_disk:
+            assert self.on_disk is not None, f"the job of seed {seed} wants a disk"
+            nursery, disk = self.on_disk
+        conductor = Conductor(plan, nursery, self.proxy, disk, plant)
         conductor.play()
         figures = conductor.figures
         if not any(each.rule == "stuck" for each in figures.violations):
-            folder = Folder(self.server.client(), self.bucket, f"{ROOT}/{plan.job}/")
-            audit = Audit(folder, plan.job, conductor.counting, [uid for uid, _, _ in plan.stages])
+            prefix = f"{ROOT}/{plan.job}/"
+            bucket = Folder(self.server.client(), self.bucket, prefix)
+            folder = FolderOnDisk(disk.folder, prefix) if disk is not None else bucket
+            stages = [uid for uid, _, _ in plan.stages]
+            audit = Audit(folder, plan.job, conductor.counting, stages, skipped=conductor.skipped)
             for rule, what in audit.at_rest():
                 conductor.violation(rule, what)
         return figures
 
 
 @contextmanager
-def stage(server: S3Server, bucket: str) -> Iterator[Stage]:
+def stage(server: S3Server, bucket: str, *, disk: bool = False) -> Iterator[Stage]:
     """Have the processes ready.
 
     Args:
         server: that runs.
         bucket: an empty one.
+        disk: whether jobs on a disk are to be played too.
     """
     uri = f"s3://{bucket}/{ROOT}"
-    with S3Proxy(server.endpoint_url) as proxy, nursery(server, uri, proxy.url) as ready:
-        yield Stage(server, bucket, ready, proxy)
+    with ExitStack() as ends:
+        proxy = ends.enter_context(S3Proxy(server.endpoint_url))
+        ready = ends.enter_context(nursery(server, uri, proxy.url))
+        on_disk = None
+        if disk:
+            folder = ends.enter_context(TemporaryDirectory(prefix="cairn-chaos-disk-"))
+            on_disk = ends.enter_context(nursery_on_disk(Path(folder), ROOT))
+        yield Stage(server, bucket, ready, proxy, on_disk)
 
 
 def play(server: S3Server, bucket: str, seeds: Iterable[int], runs: int = RUNS) -> Iterator[tuple[int, Figures]]:
@@ -105,7 +124,7 @@ def _lane(
 ) -> None:
     """Play jobs one after the other; the processes of one that got stuck are ended before the next."""
     while seeds:
-        with stage(server, bucket) as ready:
+        with stage(server, bucket, disk=any(job_plan(seed, runs).on_disk for seed in seeds)) as ready:
             while seeds:
                 seed = seeds.pop(0)
                 figures = ready.play(seed, runs)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Offsets, Runtime, TriggerRequest
 from airflow_cairn.checkpoint.answers import (
     BeginAnswer,
     Declined,
@@ -29,19 +29,24 @@ from airflow_cairn.checkpoint.answers import (
     UpstreamsNotReady,
     Waiting,
 )
-from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, JobPausedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.savepoints.disposal import HistoryRule, prune
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
+from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.spark.compaction import compact_in
 from airflow_cairn.storage.errors import CairnError
 from airflow_cairn.storage.port import ObjectStore
 from tests.chaos.protocol.driver import Driver
 from tests.chaos.protocol.struck import Strike, StruckStore
+from tests.protocol.simulation import growing
 from tests.support.shut_down import shut_down
 from tests.support.world.savepoints import Below
 
@@ -96,10 +101,14 @@ def trigger(child: Child) -> dict[str, Any]:
     ended = set(told["ended"])
     request = TriggerRequest(
         told["epoch"],
-        Slice(start=told["start"], end=told["end"], detail={"of": told["epoch"]}),
+        Slice(detail={"of": told["epoch"]})
+        if told["source"]
+        else Slice(told["start"], told["end"], {"of": told["epoch"]}),
         stages_of(told),
         CheckpointConfig(**config),
         Owner(told["job"], told["epoch"]),
+        sources=(Offsets(next_offset),) if told["source"] else (),
+        run=RunFacts(told["epoch"]),
     )
     coordinator = child.coordinator()
 
@@ -118,6 +127,12 @@ def trigger(child: Child) -> dict[str, Any]:
     if isinstance(answer, EpochCompleted):
         return {"answer": "EpochCompleted", "checkpoint": answer.checkpoint}
     return {"answer": type(answer).__name__, "text": str(answer)[:400]}
+
+
+def next_offset(position: Any, _run: RunFacts) -> tuple[Any, Any]:
+    """Have each run read one number, so that a job's position says how many runs its state has read."""
+    at = position or 0
+    return at, at + 1
 
 
 def stage(child: Child) -> dict[str, Any]:
@@ -195,10 +210,14 @@ def drive(child: Child, handover: Handover) -> int:
         return 1
     try:
         ack = Driver(coordinator, handover, doubled=bool(child.told.get("doubled"))).written()
+        answer = coordinator.acknowledge(ack)
     except AssertionError as error:
         child.say(violation=str(error))
         return 1
-    return 0 if coordinator.acknowledge(ack) in (AckAnswer.SUCCESS, AckAnswer.DUPLICATE) else 1
+    except CairnError as error:
+        child.say(refused=str(error)[:400])
+        return 1
+    return 0 if answer in (AckAnswer.SUCCESS, AckAnswer.DUPLICATE) else 1
 
 
 def sensor(child: Child) -> dict[str, Any]:
@@ -214,6 +233,8 @@ def sensor(child: Child) -> dict[str, Any]:
             return {"answer": "EpochCompleted", "checkpoint": completed.checkpoint}
         if isinstance(progress, EpochCompleted):
             return {"answer": "EpochCompleted", "checkpoint": progress.checkpoint}
+        if isinstance(progress, Failed) and progress.trigger_first:
+            return {"answer": "TriggerFirst"}
         if isinstance(progress, Failed) and not progress.tolerated:
             by_rule = progress.job_failed or progress.for_good
             return {"answer": "Failed", "text": f"{progress.reason}: {progress.detail}", "by_rule": by_rule}
@@ -242,6 +263,17 @@ def cleaner(child: Child) -> dict[str, Any]:
     return {"answer": "Cleaned", "failures": [f"{each.key}: {each.reason}" for each in report.failures]}
 
 
+def compactor(child: Child) -> dict[str, Any]:
+    """Merge what states have grown by into new bases, which the next epochs adopt."""
+    coordinator, no_spark = child.coordinator(), object()
+    if child.told.get("forgets"):
+        whole = growing.compacted
+        growing.compacted = lambda files, name, handles: whole(files, name, [each for each in handles if not each.run])
+    found = list(compact_in(coordinator.files.store, coordinator.job, lambda: no_spark, runtime=coordinator._runtime))  # type: ignore[arg-type,return-value]  # nothing asks it
+    merged = [f"{each.stage}.{each.state}" for each in found if each.outcome == "compacted"]
+    return {"answer": "Compacted", "merged": merged, "text": ", ".join(sorted({each.outcome for each in found}))}
+
+
 def savepoint(child: Child) -> dict[str, Any]:
     """Take a savepoint, and ask until it is made."""
     wish = SavepointRequest(
@@ -254,6 +286,23 @@ def savepoint(child: Child) -> dict[str, Any]:
             return {"answer": str(entry.status), "uri": entry.uri, "text": entry.detail}
         pause.wait(POLL_S)
     return {"answer": "Waiting"}
+
+
+def pruner(child: Child) -> dict[str, Any]:
+    """Throw away all savepoints but the newest."""
+    coordinator = child.coordinator()
+    rule, root = HistoryRule(keep=1), coordinator.files.store
+    done = prune(root, coordinator.job, rule, SAVEPOINTS, lambda uri: Below(child.inner, uri), system_runtime())
+    return {"answer": "Pruned", "disposed": [each.uri for each in done.disposed], "text": str(done.kept)}
+
+
+def vandal(child: Child) -> dict[str, Any]:
+    """Delete the handovers of a stage of the run's pending attempt."""
+    coordinator = child.coordinator()
+    pending = [each.id for each in coordinator.head().pending if each.epoch == child.told["epoch"]]
+    folders = [f"{layout.folder(each)}handover/{child.told['stage']}/" for each in pending]
+    found = [stat.key for folder in folders for stat in coordinator.files.listing(folder)]
+    return {"answer": "Deleted", "deleted": found, "text": str(coordinator.files.delete(found) or "")}
 
 
 def rewind(child: Child) -> dict[str, Any]:
@@ -285,5 +334,19 @@ def hand(child: Child) -> dict[str, Any]:
 
 
 ROLES: dict[str, Callable[[Child], dict[str, Any]]] = {
-    each.__name__: each for each in (trigger, stage, sensor, callback, cleaner, savepoint, rewind, start_from, hand)
+    each.__name__: each
+    for each in (
+        trigger,
+        stage,
+        sensor,
+        callback,
+        cleaner,
+        compactor,
+        savepoint,
+        pruner,
+        vandal,
+        rewind,
+        start_from,
+        hand,
+    )
 }

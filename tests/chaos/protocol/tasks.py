@@ -6,6 +6,7 @@ import itertools
 import time
 from dataclasses import dataclass, field
 
+from tests.chaos.protocol.outage import Outage
 from tests.chaos.protocol.plan import Fault
 
 RETRIES = 6
@@ -97,6 +98,8 @@ class Process:
     claimant: str
     faults: tuple[Fault, ...] = ()
     """Those that are its own."""
+    outage: Outage | None = None
+    """What strikes its requests."""
     pid: int = 0
     driver: int = 0
     """Of a stage's task: the process of its driver, 0 as long as there is none."""

@@ -16,11 +16,12 @@ import signal
 import sys
 from typing import Any
 
-from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.storage import S3Options, open_store
 from tests.chaos.protocol.roles import Child, act
+from tests.protocol.simulation.growing import IN_PLACE
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -35,15 +36,19 @@ SHORT_MEMORIES = (
 
 def main(uri: str, endpoint_url: str) -> None:
     """Fork until the input ends; then end every child that still runs."""
-    for module, name, value in SHORT_MEMORIES:
-        setattr(module, name, value)
+    for where, name, value in (*SHORT_MEMORIES, *IN_PLACE):
+        setattr(where, name, value)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    options = S3Options(
-        endpoint_url=endpoint_url,
-        access_key=os.environ["AWS_ACCESS_KEY_ID"],
-        secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
-        max_attempts=3,
-        read_timeout_s=20,
+    options = (
+        S3Options(
+            endpoint_url=endpoint_url,
+            access_key=os.environ["AWS_ACCESS_KEY_ID"],
+            secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
+            max_attempts=3,
+            read_timeout_s=20,
+        )
+        if endpoint_url
+        else None
     )
     logging.disable()
     store = open_store(uri, s3=options)  # sends nothing: each child opens a connection of its own

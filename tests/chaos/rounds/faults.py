@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,15 +19,26 @@ if TYPE_CHECKING:
 
 WIDE = ("first", "parts-0", "last")
 TWO = ("one", "two")
-STAGES = {"fast": ("src", "left", "right", "end"), "wide": WIDE, "overlap": TWO, "overtaken": TWO, "spark": WIDE}
+STAGES = {
+    "fast": ("src", "left", "right", "end"),
+    "wide": WIDE,
+    "overlap": TWO,
+    "overtaken": TWO,
+    "reading": TWO,
+    "spark": WIDE,
+    "warm": WIDE,
+}
 """Stages of each DAG at which faults wait."""
-ALL = {**STAGES, **dict.fromkeys(("wide", "spark"), ("first", "parts-0", "parts-1", "last"))}
-FIRST = {"fast": "src", "wide": "first", "overlap": "one", "overtaken": "one", "spark": "first"}
-BESIDE = ("overlap", "overtaken")
-"""DAGs with two runs beside each other; in the second both may have a checkpoint pending."""
-WEIGHTS = {"fast": 3, "wide": 3, "overlap": 1, "overtaken": 2, "spark": 1}
+REMOVED = "removed"
+ALL = {**STAGES, **dict.fromkeys(("wide", "spark", "warm"), ("first", "parts-0", "parts-1", "last"))}
+FIRST = {dag: stages[0] for dag, stages in STAGES.items()}
+BESIDE = ("overlap", "overtaken", "reading")
+"""DAGs with two runs beside each other; in the second both may have a checkpoint pending, the third has a source."""
+WEIGHTS = {"fast": 3, "wide": 3, "overlap": 1, "overtaken": 2, "reading": 2, "spark": 1, "warm": 1}
 """How often each DAG is drawn: real Spark takes its time."""
-ONLY_WIDE = ("stage added", "stage renamed")
+OF_SERVER = ("kill server", "stop server", "port taken")
+"""What strikes the server that the stages of `warm` share: half of that DAG's faults."""
+ONLY_WIDE = ("stage added", "stage removed", "stage renamed")
 
 
 @dataclass(frozen=True)
@@ -59,9 +71,13 @@ def round_plan(seed: int, number: int) -> RoundPlan:
     # In the order in which their drivers run, so that no fault waits for a stage that waits for another's gate.
     ordered = [stage for stage in STAGES[dag] if stage in stages]
     # A stop refuses the run beside it, which then is a person's to clear (semantics P2).
-    not_here = (*(() if dag == "wide" else ONLY_WIDE), *(("stop with savepoint",) if dag in BESIDE else ()))
+    not_here = (*(() if dag == "wide" else ONLY_WIDE), *(("stop with savepoint",) if dag in BESIDE else ()), *OF_SERVER)
     kinds = [kind for kind in KINDS if kind not in not_here]
-    return RoundPlan(dag, 2 if dag in BESIDE else 1, tuple(Fault(dice.choice(kinds), each) for each in ordered))
+
+    def drawn() -> str:
+        return dice.choice(OF_SERVER if dag == "warm" and dice.random() < 0.5 else kinds)
+
+    return RoundPlan(dag, 2 if dag in BESIDE else 1, tuple(Fault(drawn(), each) for each in ordered))
 
 
 def _kill_driver(world: World, driver: psutil.Process, _: str) -> None:
@@ -100,8 +116,33 @@ def _store_away(world: World, _driver: psutil.Process, _where: str) -> None:
     world.proxy.rules[:] = [outage("cut", 1, 60)]
 
 
+def _store_refuses(world: World, _driver: psutil.Process, _where: str) -> None:
+    world.refuse()
+
+
 def _answers_lost(world: World, _driver: psutil.Process, _where: str) -> None:
     world.proxy.rules[:] = [outage("answer lost", 1, 3)]
+
+
+def _kill_server(world: World, _driver: psutil.Process, _stage: str) -> None:
+    world.lose_server(signal.SIGKILL)
+
+
+def _stop_server(world: World, _driver: psutil.Process, _stage: str) -> None:
+    world.lose_server(signal.SIGSTOP)
+
+
+def _port_taken(world: World, _driver: psutil.Process, _stage: str) -> None:
+    """The server dies, and another program listens where it did."""
+    world.take_port(world.lose_server(signal.SIGKILL))
+
+
+def _compaction(world: World, _driver: psutil.Process, _stage: str) -> bool:
+    return world.compact()
+
+
+def _prune(world: World, _driver: psutil.Process, _stage: str) -> bool:
+    return world.prune()
 
 
 def _clear_stage(world: World, _driver: psutil.Process, stage: str) -> None:
@@ -136,8 +177,11 @@ def _ack_deleted(world: World, _driver: psutil.Process, _stage: str) -> bool:
     return world.lose_marker("acks")
 
 
-def _handover_deleted(world: World, _driver: psutil.Process, _stage: str) -> bool:
-    return world.lose_marker("handover")
+def _handover_deleted(world: World, driver: psutil.Process, _stage: str) -> bool:
+    """Of one stage or another, and then a driver dies: its region has to run again without it."""
+    found = world.lose_marker("handover")
+    kill_driver(driver)
+    return found
 
 
 def _import_error(world: World, _driver: psutil.Process, _stage: str) -> None:
@@ -146,6 +190,10 @@ def _import_error(world: World, _driver: psutil.Process, _stage: str) -> None:
 
 def _stage_added(world: World, _driver: psutil.Process, _stage: str) -> bool:
     return world.change_dags({"extra"})
+
+
+def _stage_removed(world: World, _driver: psutil.Process, _stage: str) -> bool:
+    return world.change_dags({REMOVED})
 
 
 def _stage_renamed(world: World, _driver: psutil.Process, _stage: str) -> bool:
@@ -163,23 +211,33 @@ KINDS: dict[str, Act] = {
     **{f"kill {name}": _kill(name) for name in COMPONENTS},
     **{f"stop {name}": _stop(name) for name in COMPONENTS},
     "store away": _store_away,
+    "store refuses": _store_refuses,
     "answers lost": _answers_lost,
+    "kill server": _kill_server,
+    "stop server": _stop_server,
+    "port taken": _port_taken,
     "clear stage": _clear_stage,
     "clear first": _clear_first,
     "clear run": _clear_run,
     "mark failed, clear": _mark_failed,
     "pause": _pause,
+    "compaction": _compaction,
+    "prune": _prune,
     "savepoint": _savepoint,
     "stop with savepoint": _stop_job,
     "ack deleted": _ack_deleted,
     "handover deleted": _handover_deleted,
     "import error": _import_error,
     "stage added": _stage_added,
+    "stage removed": _stage_removed,
     "stage renamed": _stage_renamed,
 }
 
 BY_THE_RULES = {
     "ack deleted": "was deleted",
+    # Its last stage completes it meanwhile: Airflow takes the run for deadlocked while that task restarts (measured).
+    "clear run": "is completed: checkpoint",
+    "stage removed": "the DAG file no longer has last",
     "stage added": "does not expect this stage: the DAG has changed since it was triggered",
 }
 """Faults after which a person may have to clear the run, and what its failed task then says (docs/operations.md)."""

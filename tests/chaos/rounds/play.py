@@ -27,6 +27,8 @@ class Rounds:
         self._place = place
         self._seed = seed
         self._counting: dict[str, list[str]] = {}
+        self._skipped: dict[str, list[str]] = {}
+        """Runs whose input another one had read."""
         self._before: dict[str, tuple[str, ...]] = {}
         """Of a stage that a round has added, the runs before it."""
         self._runs = 0
@@ -58,7 +60,9 @@ class Rounds:
             self._place.heal()
             return figures
         figures.runs += len(runs)
-        self._counting.setdefault(plan.dag, []).extend(runs)
+        skipped = [run for run in runs if states[run] == "success" and self._place.skipped(run)]
+        self._counting.setdefault(plan.dag, []).extend(run for run in runs if run not in skipped)
+        self._skipped.setdefault(plan.dag, []).extend(skipped)
         self._place.coordinator().clean()
         folder = Folder(self._place.server.client(), self._place.bucket, f"{ROOT}/{plan.dag}/")
         if figures.faults["stage added"]:
@@ -66,7 +70,7 @@ class Rounds:
             begun = EXTRA in self._place.newest_stages()
             self._before[EXTRA] = tuple(self._counting[plan.dag][: -1 if begun else None])
         stages = [*ALL[plan.dag], *(self._before if plan.dag == "wide" else ())]
-        audit = Audit(folder, plan.dag, self._counting[plan.dag], stages, self._before)
+        audit = Audit(folder, plan.dag, self._counting[plan.dag], stages, self._before, self._skipped[plan.dag])
         for rule, what in audit.at_rest():
             violated(rule, what)
         return figures

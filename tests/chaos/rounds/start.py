@@ -23,7 +23,7 @@ from tests.support.s3_proxy import S3Proxy
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 SUBMIT = """#!/bin/sh
-case "$*" in *spark_stage.py*) exec {real} "$@" ;; esac
+case "$*" in *spark_stage.py* | *cairn-server-*) exec {real} "$@" ;; esac
 PYTHONPATH={repository} exec {python} {script} "$@"
 """
 SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
@@ -44,7 +44,7 @@ def world(folder: Path) -> Iterator[World]:
     for source in (HERE / "spark_stage.py", HERE.parent / "inputs.py"):
         shutil.copy(source, application)
     conf = {**fast_conf(), **SPARK, "spark.jars": ",".join(map(str, s3a_jars()))}
-    spark = {"application": str(application / "spark_stage.py"), "conf": conf}
+    spark: dict[str, Any] = {"application": str(application / "spark_stage.py"), "conf": conf}
     script = commands / "spark-submit"
     real = VENV / "bin" / "spark-submit"
     script.write_text(SUBMIT.format(real=real, repository=REPOSITORY, python=sys.executable, script=HERE / "submit.py"))
@@ -59,6 +59,9 @@ def world(folder: Path) -> Iterator[World]:
             "CHAOS_GATES": str(gates),
             "CHAOS_SPARK": json.dumps(spark),
             "AIRFLOW_CONN_CHAOS": json.dumps(aws),
+            "AIRFLOW_CONN_CAIRN_SESSION": json.dumps(
+                {"conn_type": "generic", "password": "of-the-servers-of-the-chaos-0123456789"}
+            ),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
         }
         home = AirflowHome(
@@ -77,4 +80,8 @@ def world(folder: Path) -> Iterator[World]:
             home.api.wait_for_dag_files({"chaos_dags.py"})
             for dag in home.api.dag_ids():
                 home.api.unpause(dag)
-            yield World(home, server, bucket, proxy, gates)
+            place = World(home, server, bucket, proxy, gates, spark["conf"])
+            try:
+                yield place
+            finally:
+                place.end_servers()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,13 +20,23 @@ import psutil
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.documents.server_record import KEY, ServerEntry, ServersDocument, ServerState
+from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.savepoints.disposal import HistoryRule, prune
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.spark import compaction
+from airflow_cairn.spark.compaction import compact_in
+from airflow_cairn.spark.output.committer import s3a_conf
+from airflow_cairn.storage import GoneError, S3Options, open_store
+from scripts.harness.airflow_api import FINISHED
 from scripts.harness.airflow_home import AirflowHome, Component
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import WaitTimeoutError, wait_until
-from tests.chaos.rounds.faults import KINDS, RoundPlan
+from tests.chaos.protocol.outage import outage
+from tests.chaos.rounds.faults import KINDS, REMOVED, RoundPlan
 from tests.chaos.stored import Folder, lines
+from tests.protocol.simulation import growing
+from tests.protocol.simulation.planted import put_in_place
 from tests.support.s3_proxy import S3Proxy
 
 HERE = Path(__file__).parent
@@ -30,7 +47,10 @@ STAND_STILL_S = 3.0
 REACH_S, QUIET_S = 240.0, 420.0
 AWAY_S = 20.0
 """How long the storage is away at most."""
+REFUSES_S = 60.0
+"""How long it refuses."""
 EXTRA = "extra"
+ON_SPARK = ("spark", "warm")
 WAIT = "epoch.wait_for_checkpoint"
 
 
@@ -43,9 +63,18 @@ class World:
         bucket: the storage's.
         proxy: through which Airflow and its drivers reach the server.
         gates: the folder by which drivers are held.
+        spark_conf: of what needs Spark.
     """
 
-    def __init__(self, home: AirflowHome, server: S3Server, bucket: str, proxy: S3Proxy, gates: Path) -> None:
+    def __init__(
+        self,
+        home: AirflowHome,
+        server: S3Server,
+        bucket: str,
+        proxy: S3Proxy,
+        gates: Path,
+        spark_conf: Mapping[str, str],
+    ) -> None:
         self.home = home
         self.server = server
         self.bucket = bucket
@@ -56,6 +85,12 @@ class World:
         self._stopped: list[psutil.Process] = []
         self._missing: set[Component] = set()
         self._paused = self._broken = False
+        self._refuses_until = 0.0
+        self._spark_conf = spark_conf
+        self._lost = ""
+        """Nonce of the server of the round's DAG that was struck, until another one has replaced it."""
+        self._ports = ExitStack()
+        """What listens where a server did."""
         self.changed: set[str] = set()
         """How the pipeline `wide` differs from what it was at first."""
         self._tried: dict[str, int] = {}
@@ -63,6 +98,7 @@ class World:
         self._saving: dict[str, SavepointRequest] = {}
         self._dags = (home.dags_folder / "chaos_dags.py").read_text()
         options = S3Options(server.endpoint_url, server.region, server.access_key, server.secret_key)
+        self._options = options
         self._open = lambda uri: open_store(uri, s3=options)
 
     # Runs.
@@ -81,12 +117,17 @@ class World:
         """Wait for a stage's driver, and let a fault come to it; tells whether it came."""
         where = f"{self.dag}/{self.run}/{stage}"
         reached = self.gates / "reached" / where
-        wait_until(reached.exists, REACH_S, f"the driver of {where}", details=self._explain)
-        driver = psutil.Process(int(reached.read_text()))
+
+        def comes() -> bool:
+            # With a source, a run beside this one may have read its input: then it is skipped.
+            return reached.exists() or self.home.api.run_state(self.dag, self.run) in FINISHED
+
+        wait_until(comes, REACH_S, f"the driver of {where}", interval=0.2, details=self._explain)
         try:
+            driver = psutil.Process(int(reached.read_text()))
             return KINDS[kind](self, driver, stage) is not False
-        except psutil.NoSuchProcess:
-            return False  # an earlier fault has ended it
+        except (FileNotFoundError, psutil.NoSuchProcess):
+            return False  # the run has ended without it, or an earlier fault has ended it
         finally:
             (self.gates / "hold" / where).unlink()
 
@@ -100,6 +141,10 @@ class World:
 
         wait_until(over, QUIET_S, f"{runs} of {self.dag} to end", interval=0.5, details=self._explain)
         return states
+
+    def skipped(self, run: str) -> bool:
+        """Tell whether a run that has ended well had nothing to read."""
+        return self.home.api.task(self.dag, run, WAIT).state == "skipped"
 
     def _explain(self) -> str:
         head = self.coordinator().head()
@@ -169,13 +214,88 @@ class World:
         self.home.api.pause(self.dag)
         self._paused = True
 
+    @property
+    def _target(self) -> str:
+        return f"s3://{self.bucket}/{ROOT}/kept/savepoints"
+
     def savepoint(self, *, stops: bool) -> None:
         """Ask for a savepoint; it is gone on with when the runs have ended."""
-        wish = SavepointRequest(
-            f"s3://{self.bucket}/{ROOT}/kept/savepoints", f"{self.run} {stops}", timedelta(minutes=5), stop=stops
-        )
+        wish = SavepointRequest(self._target, f"{self.run} {stops}", timedelta(minutes=5), stop=stops)
         self.coordinator().savepoint(wish, self._open)
         self._saving[self.dag] = wish
+
+    def prune(self) -> bool:
+        """Throw away all savepoints of the job but the newest, and ask for another; False if there were none."""
+        store, job = self._open(f"s3://{self.bucket}/{ROOT}"), self.dag
+        done = prune(store, job, HistoryRule(keep=1), self._target, self._open, system_runtime())
+        self.savepoint(stops=False)
+        return bool(done.disposed)
+
+    def compact(self) -> bool:
+        """Merge what the job's states have grown by; tells whether anything was."""
+        storage, job = f"s3://{self.bucket}/{ROOT}", self.dag
+        if not self.coordinator().head().completed:
+            return False
+        if job in ON_SPARK:
+            command = [sys.executable, str(HERE / "compactor.py"), storage, job, self.server.endpoint_url]
+            conf = json.dumps({**self._spark_conf, **s3a_conf(self._options)})
+            env = {**os.environ, **self.server.env, "CHAOS_CONF": conf}
+            said = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False, timeout=QUIET_S)
+            outcomes = json.loads(said.stdout) if said.returncode == 0 else [f"status {said.returncode}"]
+        else:
+            no_spark = object()
+            with put_in_place(compaction._Compactor, "_write", growing._write):
+                found = compact_in(self._open(storage), job, lambda: no_spark)  # type: ignore[arg-type,return-value]  # nothing asks it
+                outcomes = [each.outcome for each in found]
+        return "compacted" in outcomes
+
+    # The server that a job's stages share.
+
+    def _server(self) -> ServerEntry:
+        """Give the newest server of the round's DAG."""
+        document, _ = self.coordinator().files.read(ServersDocument, KEY)
+        return document.servers[-1]
+
+    def lose_server(self, how: signal.Signals) -> int:
+        """Kill the server of the round's DAG, or have it stand still until another has replaced it; gives its port."""
+        entry = self._server()
+        for process in _processes_of(entry.nonce):
+            process.send_signal(how)
+        self._lost = entry.nonce
+        return entry.port
+
+    def take_port(self, port: int) -> None:
+        """Listen at a port until the round is healed, and answer what no server of Cairn's would."""
+
+        def bound() -> bool:
+            with suppress(OSError):  # the dead one's socket goes with its last process
+                listener = socket.create_server(("127.0.0.1", port))
+                self._ports.enter_context(listener)
+                self._ports.callback(listener.shutdown, socket.SHUT_RDWR)
+                threading.Thread(target=_answer_all, args=[listener], daemon=True).start()
+                return True
+            return False
+
+        wait_until(bound, REACH_S, f"port {port} to be free", interval=0.1)
+
+    def _is_replaced(self) -> bool:
+        entry = self._server()
+        other = entry.nonce != self._lost and entry.state is ServerState.UP
+        return other or self.home.api.run_state(self.dag, self.run) in FINISHED
+
+    def end_servers(self) -> None:
+        """Kill the servers of all jobs."""
+        for dag in ON_SPARK:
+            self.dag = dag
+            with suppress(GoneError):
+                document, _ = self.coordinator().files.read(ServersDocument, KEY)
+                for process in (each for entry in document.servers for each in _processes_of(entry.nonce)):
+                    process.kill()
+
+    def refuse(self) -> None:
+        """Have the storage refuse whatever it is asked, as while its policy is being changed."""
+        self.proxy.rules[:] = [outage("403", 1, 10**6)]
+        self._refuses_until = time.monotonic() + REFUSES_S
 
     def lose_marker(self, kind: str) -> bool:
         """Delete an acknowledgement or a handover of the run's pending attempt; False if there is none."""
@@ -203,6 +323,7 @@ class World:
         """Change the pipeline `wide` while its run goes on, for all rounds that follow.
 
         A stage that was added stays: to take it away again is refused, because its state would be lost (semantics R3).
+        One that is removed comes back when the round is healed.
         The name of the last stage's task changes to and fro.
         """
         changed = self.changed | what if EXTRA in what else self.changed ^ what
@@ -210,11 +331,12 @@ class World:
             return False
         self.changed = changed
         self._write_dags("")
-        wanted = {self.task_of("last"), *([f"epoch.{EXTRA}"] if EXTRA in changed else [])}
+        last = {str(self.task_of("last"))}
+        wanted = (last if REMOVED not in changed else set()) | ({f"epoch.{EXTRA}"} if EXTRA in changed else set())
 
         def parsed() -> bool:
             known = {each["task_id"] for each in self.home.api.request("GET", "/dags/wide/tasks")["tasks"]}
-            return wanted <= known
+            return wanted <= known and (REMOVED not in changed or not last & known)
 
         wait_until(parsed, REACH_S, "the DAG file to be parsed", interval=0.5)
         return True
@@ -231,13 +353,22 @@ class World:
 
     def heal(self) -> None:
         """Take everything back that a fault has left behind, once it has struck."""
-        if any(rule.times for rule in self.proxy.rules):
+        if self._refuses_until:
+            threading.Event().wait(max(0.0, self._refuses_until - time.monotonic()))  # the fault itself
+            self._refuses_until = 0.0
+        elif any(rule.times for rule in self.proxy.rules):
             with suppress(WaitTimeoutError):  # the end of an outage that fewer requests met than it is for
                 wait_until(lambda: not any(rule.times for rule in self.proxy.rules), AWAY_S, "the outage to strike")
         self.proxy.rules[:] = []
         for stage, before in self._tried.items():
             wait_until(partial(self._tried_again, stage, before), REACH_S, f"{stage} to be tried again", interval=0.5)
         self._tried.clear()
+        if self._lost:
+            wait_until(self._is_replaced, QUIET_S, f"another server than {self._lost}", details=self._explain)
+            for process in _processes_of(self._lost):  # it goes on, and finds itself replaced
+                process.send_signal(signal.SIGCONT)
+            self._lost = ""
+        self._ports.close()
         for process in self._stopped:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
@@ -249,6 +380,8 @@ class World:
             self._write_dags("")
             wait_until(lambda: not self.home.api.import_errors(), REACH_S, "the DAG file to be parsed")
         self._broken = False
+        if REMOVED in self.changed:
+            self.change_dags({REMOVED})
         if self._paused:
             wait_until(self._at_rest, REACH_S, f"the tasks of {self.dag} that run to end", interval=0.5)
             self.home.api.unpause(self.dag)
@@ -273,3 +406,19 @@ class World:
         if wish.stop:
             self.coordinator().resume()
         return entry
+
+
+def _processes_of(nonce: str) -> list[psutil.Process]:
+    """Give the processes of a server that Cairn runs: its JVM, and its driver below that."""
+    found = psutil.process_iter(["cmdline"])
+    return [each for each in found if any(f"cairn-server-{nonce}" in word for word in each.info["cmdline"] or ())]
+
+
+def _answer_all(listener: socket.socket) -> None:
+    """Greet whoever connects, as a program that waits for no greeting would."""
+    held = []
+    with suppress(OSError):  # the listener was closed
+        while True:
+            connection, _ = listener.accept()
+            held.append(connection)
+            connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")

@@ -15,10 +15,14 @@ with Epoch.current() as epoch:
     totals = epoch.state("totals")
     merged = (today if totals is None else totals.unionByName(today)).groupBy("route").sum("flights")
     epoch.snapshot("totals", merged.toDF("route", "flights"), key="route")
-    epoch.update("updated", merged.toDF("route", "flights"), key="route")
     exact = today.selectExpr("route", "CAST(flights AS DECIMAL(20,2)) AS flights")
-    epoch.aggregate("aggregated", exact, key="route", merge={"flights": "sum"})
-    for name in ("updated", "aggregated"):
+    after = {
+        "updated": epoch.update("updated", merged.toDF("route", "flights"), key="route"),
+        "aggregated": epoch.aggregate("aggregated", exact, key="route", merge={"flights": "sum"}),
+    }
+    for name, given in after.items():
+        if merged.toDF("route", "flights").exceptAll(given.selectExpr("route", "CAST(flights AS BIGINT)")).count():
+            raise ValueError(f"the state {name} is not given back as it has to be")
         state = epoch.state(name)
         if (state is None) != (totals is None):
             raise ValueError(f"the state {name} is not there when it has to be")

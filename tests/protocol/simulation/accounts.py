@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint.answers import TriggerRequest
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, PendingDocument
 from airflow_cairn.checkpoint.documents.entries import CompletedEntry, PendingEntry, Stopped
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.request import TriggerRequest
 
 if TYPE_CHECKING:
     from tests.protocol.simulation.auditor import Auditor

@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, CompactionDocument
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Execution, PendingDocument
 from airflow_cairn.checkpoint.documents.entries import CompletedEntry, EndedEntry, PendingEntry
-from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.head import MAX_RECORDED, Head
 from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
 from airflow_cairn.checkpoint.store import acks, attempt_documents, metadata_file
@@ -371,6 +371,8 @@ class Auditor:
         # The epoch's next attempt is made from it, and the history forgets it in time (semantics D5).
         kept = {key for ended in failed if ended is not None for key in self._lent(ended)}
         kept |= grown_state.to_adopt(self.files, referred)
+        recorded = sorted(ended.id for ended in self.head.history if ended.status is Status.FAILED)[-MAX_RECORDED:]
+        kept |= {key for key in standing if layout.record_of(key) in recorded}
         self.check(standing - kept <= referred, "orphans at rest", sorted(standing - kept - referred))
         self.check(referred <= standing, "dangling references at rest (C3)", sorted(referred - standing))
         self.check(uploads == 0, "uploads are left over (W7)", uploads)

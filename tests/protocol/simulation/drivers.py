@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
 from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.store import acks, hook_documents, metadata_file
+from airflow_cairn.checkpoint.store import acks, attempt_documents, metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.stored import once
 from airflow_cairn.storage import ConditionFailed, DocumentError, GoneError
@@ -89,7 +89,7 @@ class Driver:
     def _written(self, *, leaves_upload: bool) -> AckDocument:
         it = self._it
         if it.hooks is not None:
-            hook_documents.read(self._files, it.hooks)
+            attempt_documents.read_hook_answers(self._files, it.hooks)
         owed = [each.epoch for each in it.backlog if each.slice is not None]
         new = [*owed, *(each.epoch for each in it.replay), it.epoch]
         self._restore()

@@ -19,12 +19,13 @@ from zlib import crc32
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
-from airflow_cairn.checkpoint.rows.merged import DELETED
+from airflow_cairn.checkpoint.rows.reading import DELETED
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.stored.outputs import subtasks
+from tests.chaos.inputs import changed_keys, kept_keys
 from tests.support.world import grown_state
 from tests.support.world.grown_state import COUNTED, UPDATED, Grown, PutFile, Rows
 
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 STAGE = "report"
 NAMES = (UPDATED, COUNTED)
-KEYS, LIVES = 5, 2
-"""How many keys there are in turn, and for how many epochs each is there."""
-
 LEASE_MS = 4_000
 """A compaction is soon given up, also one that is only slow."""
 
@@ -47,18 +45,14 @@ Value = dict[str, list[tuple[str, Any]]]
 
 def changes(before: list[str], new: list[str]) -> dict[str, Rows]:
     """Give what an epoch changes in each state."""
-    rows: dict[str, Any] = {}
-    for at, epoch in enumerate(new, len(before)):
-        rows |= {"last": epoch, f"key {at % KEYS}": epoch, f"key {(at - LIVES) % KEYS}": None}
+    rows = changed_keys(before, new)
     updated = [{"k": key, "v": value, DELETED: value is None} for key, value in rows.items()]
     return {UPDATED: updated, COUNTED: [{"k": "all", "v": len(new)}]}
 
 
 def expected(folded: list[str]) -> Value:
     """Give what the states hold after these epochs."""
-    alive = range(max(0, len(folded) - LIVES), len(folded))
-    rows = [(f"key {at % KEYS}", folded[at]) for at in alive]
-    return {UPDATED: [*sorted(rows), *(("last", epoch) for epoch in folded[-1:])], COUNTED: [("all", len(folded))]}
+    return {UPDATED: sorted(kept_keys(folded).items()), COUNTED: [("all", len(folded))]}
 
 
 def held(files: JobFiles, handles: list[StateHandle]) -> Value:

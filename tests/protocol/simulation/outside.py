@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint import Coordinator, RequestKind
 from airflow_cairn.checkpoint.answers import Declined
-from airflow_cairn.checkpoint.decisions.admission import turn_of
 from airflow_cairn.checkpoint.documents.entries import CompletedEntry, SavepointEntry
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.rules.admission import turn_of
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from tests.protocol.simulation.accounts import Asking
 from tests.protocol.simulation.hub import Fault

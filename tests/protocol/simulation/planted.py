@@ -7,36 +7,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint.attempts import resume, trigger
-from airflow_cairn.checkpoint.attempts.acknowledgements import ExecutionReports
-from airflow_cairn.checkpoint.attempts.claims import Claims
+from airflow_cairn.checkpoint.acts import assemble, carry_over, restore, resume, trigger
+from airflow_cairn.checkpoint.acts.acknowledgements import ExecutionReports
+from airflow_cairn.checkpoint.acts.assemble import LeftOut
+from airflow_cairn.checkpoint.acts.carry_over import CarryOver
+from airflow_cairn.checkpoint.acts.claims import Claims
+from airflow_cairn.checkpoint.answers import TriggerRequest
 from airflow_cairn.checkpoint.cleanup import cleaner, live
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
-from airflow_cairn.checkpoint.completion import left_out_metadata, restore
-from airflow_cairn.checkpoint.completion.left_out_metadata import LeftOut
-from airflow_cairn.checkpoint.decisions import (
-    admission,
-    history,
-    imports,
-    overtaken,
-    partial_completion,
-    suspension,
-    transitions,
-)
-from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.metadata import HandleLine
-from airflow_cairn.checkpoint.executions import carry_over
-from airflow_cairn.checkpoint.executions.carry_over import CarryOver
 from airflow_cairn.checkpoint.extensions import committables
-from airflow_cairn.checkpoint.extensions.hook_answers import HookAnswers
-from airflow_cairn.checkpoint.extensions.notices import Notices
+from airflow_cairn.checkpoint.extensions.listeners import Notices
+from airflow_cairn.checkpoint.extensions.master_hooks import HookAnswers
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.request import TriggerRequest
+from airflow_cairn.checkpoint.rules import admission, history, imports, overtaken, partial_completion, transitions
+from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.checkpoint.savepoints import disposal
 from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCopying
-from airflow_cairn.checkpoint.savepoints.files import REQUEST
+from airflow_cairn.checkpoint.savepoints.savepoint_format import REQUEST
 from airflow_cairn.checkpoint.savepoints.start_from import Importing
 from airflow_cairn.checkpoint.savepoints.start_plan import Started
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
@@ -78,8 +68,8 @@ def plant(
 
 @plant("the head is swapped without comparing", HeadStore, "_swap")
 def _no_compare(original: Any) -> Any:
-    def swap(self: Any, version: Any, wanted: Head) -> Any:
-        return original(self, replace(version, etag=self._load().etag), wanted)
+    def swap(self: Any, version: Any, wanted: Head, *rest: Any) -> Any:
+        return original(self, replace(version, etag=self._load().etag), wanted, *rest)
 
     return swap
 
@@ -120,11 +110,18 @@ def _no_carryable(original: Any) -> Any:
 @plant("state is deleted when the outcome is unknown", ExecutionReports, "acknowledge")
 def _delete_unknown(original: Any) -> Any:
     def acknowledge(self: Any, ack: AckDocument) -> AckAnswer:
-        try:
-            return original(self, ack)
-        except UnavailableError:
-            self._delete_execution(ack)
-            raise
+        change = self._heads.update
+
+        def update(*args: Any, **options: Any) -> Any:
+            try:
+                return change(*args, **options)
+            except UnavailableError:
+                self._delete_execution(ack)
+                raise
+
+        with put_in_place(self._heads, "update", update):
+            answer: AckAnswer = original(self, ack)
+        return answer
 
     return acknowledge
 
@@ -210,11 +207,12 @@ def _told_too_early(original: Any) -> Any:
 def _read_on(original: Any) -> Any:
     def stored_slice(self: Any, epoch: str) -> Any:
         found = original(self, epoch)
-        if found is None or not found.sources:
+        if found is None or not found[0].sources:
             return found
-        part = found.sources["ledger"]
+        stored, etag = found
+        part = stored.sources["ledger"]
         more = {**part, "read": [*part["read"], part["to"]], "to": part["to"] + 1}
-        return replace(found, sources={"ledger": more})
+        return replace(stored, sources={"ledger": more}), etag
 
     return stored_slice
 
@@ -247,7 +245,7 @@ def _withdrawn_answers(original: Any) -> Any:
     return carry
 
 
-@plant("who is left out owes nothing", left_out_metadata, "backlogs_after", lambda kind: kind.leaves_out)
+@plant("who is left out owes nothing", assemble, "backlogs_after", lambda kind: kind.leaves_out)
 def _owes_nothing(original: Any) -> Any:
     def backlogs_after(document: Any, left_out: Any) -> Any:
         return {uid: owed[:-1] for uid, owed in original(document, left_out).items()}
@@ -324,7 +322,7 @@ def _not_kept_from(original: Any) -> Any:
     return lambda self, epoch: None
 
 
-@plant("the job goes on where its savepoint has completed", suspension, "shut_down", lambda kind: kind.owned)
+@plant("the job goes on where its savepoint has completed", transitions, "shut_down", lambda kind: kind.owned)
 def _does_not_stop(original: Any) -> Any:
     def shut_down(head: Head, now_ms: int) -> Head:
         fresh = any(each.stops and each.ended_at_ms == now_ms for each in head.savepoints)

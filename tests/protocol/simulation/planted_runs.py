@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint.cleanup.compacted import Compactions
-from airflow_cairn.checkpoint.compaction import records
-from airflow_cairn.checkpoint.rows.merged import DELETED
-from airflow_cairn.spark.input import adoption
+from airflow_cairn.checkpoint.cleanup.cleaner import Compactions
+from airflow_cairn.checkpoint.rows.reading import DELETED
+from airflow_cairn.checkpoint.store import compactions
+from airflow_cairn.spark.input import restored as adoption
 from airflow_cairn.spark.stored import runs
 from tests.protocol.simulation import growing
 from tests.protocol.simulation.kinds import Kind
@@ -97,7 +97,7 @@ def _beside_its_base(original: Any) -> Any:
     return with_base
 
 
-@plant("a compaction is adopted whatever the restored checkpoint names", records, "fits", _grows)
+@plant("a compaction is adopted whatever the restored checkpoint names", compactions, "fits", _grows)
 def _fits_all(original: Any) -> Any:
     return lambda document, handles: bool(handles) and not document.given_up
 

@@ -24,7 +24,6 @@ from airflow_cairn.checkpoint.answers import (
     Triggered,
     Waiting,
 )
-from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.errors import (
@@ -35,8 +34,9 @@ from airflow_cairn.checkpoint.errors import (
     SourceMovedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.views import happened
+from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
+from airflow_cairn.tasks import metrics
 from tests.protocol.simulation import growing, outside, owner
 from tests.protocol.simulation.accounts import FailureAccount, RequestAccount
 from tests.protocol.simulation.auditor import Auditor
@@ -102,7 +102,7 @@ class Job:
         assert new.revision == old.revision + 1
         assert new.revision not in self.told, "two processes were told that they had won one swap"
         self.told.add(new.revision)
-        found, before, after = happened.between(old, new), old.counters, new.counters
+        found, before, after = metrics.changes_between(old, new), old.counters, new.counters
         assert (
             found.triggered,
             len(found.completed),

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from airflow_cairn.checkpoint.decisions import history, savepoint_entries
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.errors import SavepointRefusedError
-from airflow_cairn.checkpoint.extensions import hook_answers
+from airflow_cairn.checkpoint.extensions import master_hooks
+from airflow_cairn.checkpoint.rules import history, savepoint_entries
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.store import attempt_documents, completed_epochs, head_store
 from airflow_cairn.storage.errors import CairnError
@@ -69,7 +69,7 @@ def short_memories(held: int) -> Iterator[None]:
             (completed_epochs, "RECENT", 3 * NOTED),
             (history, "MAX_UNFINISHED", UNFINISHED),
             (head_store, "WRITE_LOG", WRITE_LOG),
-            (hook_answers, "call", call_here),
+            (master_hooks, "call", call_here),
             (attempt_documents, "MAX_HELD", held),
             (copy_in, "AT_ONCE", 1),
             *growing.IN_PLACE,

@@ -32,7 +32,7 @@ ENOUGH = 150
 
 LONG = 6000
 """Steps in which a state gets enough runs."""
-GROWN = (2, 3, 21, 39, 93, 111)
+GROWN = (74, 309, 759)
 """Seeds of jobs with states that grow, which show all that can become of their runs."""
 
 FOUND_AT = {
@@ -182,7 +182,8 @@ def test_a_seed_runs_the_same_way_in_any_process(hashes: str) -> None:
         timeout=600,
         check=True,
     )
-    assert done.stdout.strip() == hashlib.sha256("\n".join(run(plan(7, 3000))[0].trace).encode()).hexdigest()
+    # The last line: a new environment's Airflow logs to stdout while it is imported.
+    assert done.stdout.splitlines()[-1] == hashlib.sha256("\n".join(run(plan(7, 3000))[0].trace).encode()).hexdigest()
 
 
 def test_every_kind_of_fault_strikes() -> None:

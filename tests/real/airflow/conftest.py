@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from airflow_cairn.spark.output.committer import s3a_conf
+from airflow_cairn.storage import S3Options
 from scripts.demo.flights_input import write_flights
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.postgres_server import PostgresServer
@@ -253,7 +254,7 @@ def lake(airflow: AirflowHome, s3_server: S3Server) -> Lake:
 @pytest.fixture(scope="session")
 def warm_spark(airflow: AirflowHome, s3_server: S3Server) -> Iterator[ConnectServer]:
     """The server behind the connection `warm`; it may write to the S3 server."""
-    where = s3a_conf(s3_server.endpoint_url, s3_server.region)
+    where = s3a_conf(S3Options(s3_server.endpoint_url, s3_server.region))
     with ConnectServer({"spark.jars": ",".join(map(str, s3a_jars())), **where}, env=s3_server.env) as server:
         told = {"connection_id": WARM, "conn_type": "spark_connect", "host": "localhost", "port": server.port}
         airflow.api.request("POST", "/connections", json=told)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
-from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument
+from airflow_cairn.spark.remote.server import server_token
 from scripts.harness.airflow_api import AirflowApi
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
@@ -91,6 +91,44 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
     for number, hidden in enumerate(secrets):
         api.push_xcom(JOB, "e2", FILE, f"planted {number}", f"token={hidden}")
         assert [instance for instance, text in _xcoms(api, "e2") if hidden in text] == [(FILE, -1)], "it can be found"
+
+
+@pytest.mark.side_by_side
+def test_a_server_that_hangs_is_one_failure_28(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics V4, F4: its JVM stands still; a stage that notices after another has replaced it costs no restart."""
+    api, job, name = airflow.api, JobStore(storage, "hung_session"), "hung_session"
+    for stage in ("function-0", "function-1"):
+        gates.hold(name, "e1", 1, stage)
+    api.trigger(name, "e1")
+    try:
+        _, late = (gates.wait_until_reached(name, "e1", 1, stage) for stage in ("function-0", "function-1"))
+        [pid] = re.findall(rf"starting a Spark server for job {name}: process (\d+)", api.log(name, "e1", FILE, 1))
+        server = psutil.Process(int(pid))
+        late.suspend()
+        server.suspend()
+        try:
+            again = f"{FUNCTION.removeprefix('epoch.')}-0"
+            wait_until(lambda: again in _acknowledged(job, 2), 600, "the first function to be well on another server")
+            late.resume()
+            api.wait_for_run(name, "e1", timeout=1200)
+        finally:
+            server.kill()
+        assert api.run_state(name, "e1") == "success", api.explain(name, "e1")
+    finally:
+        shut_down(job.coordinator)
+    tries = [api.task(name, "e1", FUNCTION, map_index=part).try_number for part in (0, 1)]
+    assert (api.task(name, "e1", FILE).try_number, *tries) == (1, 2, 2)
+    assert job.outcomes() == [(1, 1, "JOB_FAILOVER_REGION"), (2, 2, "JOB_FAILOVER_REGION"), (3, 3, "COMPLETED")]
+    for part in (0, 1):
+        assert sorted(row["id"] for row in job.state(f"function-{part}", "seen")) == [*range(1000 + part, 1040, 2)]
+    assert job.unreferenced() == []
+
+
+def _acknowledged(job: JobStore, attempt: int) -> set[str]:
+    """Name the stages that have acknowledged for an attempt of the job's pending epoch."""
+    pending = [each for each in job.coordinator.head().pending if each.attempt == attempt]
+    keys = [key.key for each in pending for key in job.files.listing(f"chk-{each.id:010d}/acks/")]
+    return {key.split("/acks/")[1].split("/")[0] for key in keys}
 
 
 def _xcoms(api: AirflowApi, run_id: str) -> list[tuple[tuple[str, int], str]]:

@@ -66,7 +66,7 @@ async function frame() {
   found.link = await page.evaluate(() => [location.pathname, window.mark, window.pops]);
   await inner.evaluate(() => document.activeElement.blur());
   await inner.evaluate(() => { window.mark = 2; return fetch("/step", { method: "POST" }); });
-  await inner.waitForFunction(() => !document.querySelector("progress"));
+  await inner.waitForFunction(() => !document.querySelector(".stages"));
   found.live = await inner.evaluate(() => [window.mark, document.querySelector("time").textContent.includes("UTC")]);
   return found;
 }
@@ -93,41 +93,41 @@ async function stale(troubles) {
   const line = page.locator("main").locator("xpath=preceding-sibling::*[@role='status']");
   const said = async (pattern) => {
     await line.filter({ hasText: pattern }).waitFor({ state: "attached" });
-    return (await line.textContent()).replace(/since .*?[AP]M/, "since TIME");
+    return (await line.textContent()).replace(/since .*?[AP]M [A-Z]+[^:]*/, "since TIME");
   };
   const trouble = (kind) => page.request.post(`${base}/trouble/${kind}`);
   const found = { first: await line.textContent(), troubles: {} };
   for (const kind of troubles) {
     await trouble(kind);
-    found.troubles[kind] = [await said(/./), await page.locator("progress").count()];
+    found.troubles[kind] = [await said(/./), await page.locator(".stages li").count()];
     await trouble("none");
     await said(/^$/);
   }
   await page.route("**/*", (route) => route.abort());
-  found.troubles.unreachable = [await said(/./), await page.locator("progress").count()];
+  found.troubles.unreachable = [await said(/./), await page.locator(".stages li").count()];
   await page.unroute("**/*");
   await said(/^$/);
   await page.locator("main a").first().focus();
   await page.request.post(`${base}/step`);
-  found.inUse = [await said(/./), await page.locator("progress").count()];
+  found.inUse = [await said(/./), await page.locator(".stages li").count()];
   await page.evaluate(() => document.activeElement.blur());
-  await page.waitForFunction(() => !document.querySelector("progress"));
+  await page.waitForFunction(() => !document.querySelector(".stages"));
   found.last = await said(/^$/);
   return found;
 }
 
 // A page in use on which only spans of time go on, until its server has sent three that differ.
-async function counting() {
+async function counting([path]) {
   const page = await opened();
   await page.addInitScript(() => { const plain = setInterval; window.setInterval = (call, ms) => plain(call, ms / 50); });
-  await page.goto(`${base}/cairn/dags/flights`);
+  await page.goto(base + path);
   await page.locator("main a").first().focus();
   const look = () => page.waitForResponse((each) => each.request().resourceType() === "fetch");
   const sent = new Set();
   while (sent.size < 3) sent.add(await (await look()).text());
   await look(); // begins when what came before it has been shown
   const said = await page.locator("main").locator("xpath=preceding-sibling::*[@role='status']").textContent();
-  return { said, alarm: await page.locator("main").getByText("The next try begins at").count() };
+  return { said, drawn: (await page.innerHTML("main")).match(/<svg class="bar"|<progress/g)?.length ?? 0 };
 }
 
 // Without JavaScript: from the overview to a checkpoint and back by links and a form alone.
@@ -151,8 +151,11 @@ function whole(most) {
   return Math.ceil(Math.max(...ends.filter((end) => end < most))) + 1;
 }
 
+// Pictures of whole pages, for looking.
+const looks = (words) => pictures(words, Infinity);
+
 // Pictures of pages for the documentation, on a narrow and on a wide screen, in both colour schemes.
-async function pictures([folder, ...pages]) {
+async function pictures([folder, ...pages], most = 0) {
   const files = [];
   for (const width of [375, 1280]) {
     const page = await opened({ viewport: { width, height: 800 }, timezoneId: "UTC", locale: "en-GB" });
@@ -163,7 +166,7 @@ async function pictures([folder, ...pages]) {
         await page.emulateMedia({ colorScheme });
         files.push(`page-${name}-${width}-${colorScheme}.png`);
         const more = name === "checkpoint" ? 400 : 0; // its stages come last
-        const height = await page.evaluate(whole, (width === 375 ? 1400 : 880) + more);
+        const height = await page.evaluate(whole, most || (width === 375 ? 1400 : 880) + more);
         await page.screenshot({ path: `${folder}/${files.at(-1)}`, fullPage: true, clip: { x: 0, y: 0, width, height } });
       }
     }
@@ -232,6 +235,6 @@ async function confirm([foreign]) {
   return found;
 }
 
-const found = await { walk, faces, frame, stale, counting, plain, pictures, keys, confirm }[what](words);
+const found = await { walk, faces, frame, stale, counting, plain, pictures, looks, keys, confirm }[what](words);
 await browser.close();
 console.log(JSON.stringify(found));

@@ -22,8 +22,8 @@ from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.entries import InterventionKind, Stopped
 from airflow_cairn.checkpoint.savepoints import integrity
-from airflow_cairn.plugin.interventions.of_runs import run_of
 from airflow_cairn.plugin.interventions.plan import RunKind
+from airflow_cairn.plugin.interventions.runs import run_of
 from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import USERNAME, AirflowHome
 from scripts.harness.wait import wait_until

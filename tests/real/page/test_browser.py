@@ -21,8 +21,9 @@ from starlette.responses import HTMLResponse
 
 from airflow_cairn.checkpoint import FixedDelayRestart, system_runtime
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.servers.record import ANYWHERE
+from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
+from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.spark.remote.register import ServerRegister
@@ -253,11 +254,11 @@ def test_in_airflows_frame_it_follows_and_leads(half_way: World) -> None:
     assert [found["dark"], found["light"]] == [["dark", "rgb(17, 17, 19)"], ["light", "rgb(255, 255, 255)"]]
     # The world's clock stands at 22:13:20 in UTC.
     shown, hover = found["time"]
-    assert (" ".join(shown.split()), hover) == ("Nov 14, 2023, 5:13:20 PM", "2023-11-14 22:13:20Z")
-    new_york, tokyo = "Nov 14, 2023, 5:13:20 PM", "Nov 15, 2023, 7:13:20 AM"
+    new_york, tokyo = "Nov 14, 2023, 5:13:20 PM EST", "Nov 15, 2023, 7:13:20 AM GMT+9"
+    assert (" ".join(shown.split()), hover) == (new_york, "2023-11-14 22:13:20Z")
     assert found["zones"] == {
         '"Asia/Tokyo"': tokyo,
-        '"UTC"': "Nov 14, 2023, 10:13:20 PM",
+        '"UTC"': "Nov 14, 2023, 10:13:20 PM UTC",
         **dict.fromkeys(('"No/Such_Zone"', "no JSON", "7", "null"), new_york),
         "errors": [],
     }
@@ -284,15 +285,26 @@ def test_an_open_page_says_why_it_is_not_up_to_date(half_way: World) -> None:
     assert [found["first"], found["last"]] == ["", ""]
 
 
-def test_a_span_of_time_that_goes_on_is_no_news() -> None:
-    """Until when the next try begins, too."""
+@pytest.mark.parametrize(
+    ("path", "drawn"),
+    [("/cairn/", 1), (ONE, 1), (f"{ONE}/checkpoints/3", 1)],
+    ids=["how long a run takes", "when the next try begins", "how long a stage runs"],
+)
+def test_what_goes_on_by_itself_is_no_news(path: str, drawn: int) -> None:
+    """Spans of time, and the bars that are drawn of them: who has the page in use reads no word of news."""
     world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3, delay=timedelta(minutes=5))))
-    world.clock.now_ms = system_runtime().now_ms()
+    world.clock.now_ms = now_ms = system_runtime().now_ms() - 120_000
     world.trigger("a")
-    world.coordinator().fail("a", "clean", world.submit("a", "clean").handover.claimant, "ValueError: bad row")
+    world.clock.advance(timedelta(minutes=5))
+    world.settle("a")
+    world.clock.now_ms = now_ms
+    world.trigger("b")
+    world.coordinator().fail("b", "clean", world.submit("b", "clean").handover.claimant, "ValueError: bad row")
+    world.submit("b", "clean")
     server = SignedIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: world.memory})
+    server.tried = [TaskTry("b", "epoch.clean", -1, 2, "running", now_ms + 1_000, None)]
     with served(server) as base:
-        assert found_by(SCRIPT, "counting", base) == {"said": "", "alarm": 1}
+        assert found_by(SCRIPT, "counting", base, path) == {"said": "", "drawn": drawn}
 
 
 def test_without_javascript_it_is_whole(half_way: World) -> None:

@@ -16,7 +16,7 @@ import pytest
 from airflow_cairn.checkpoint import Coordinator, MasterHook, Runtime
 from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.errors import MasterHookError
-from airflow_cairn.checkpoint.store import hook_documents
+from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.storage import open_store
 from scripts.harness.postgres_server import PostgresServer
 from tests.support.documented import documented
@@ -58,7 +58,7 @@ def triggered(world: World, epoch: str, hook: MasterHook) -> dict[str, int]:
     world.coordinator().ask_hooks(answer.pending, [hook])
     ref = answer.pending.hooks
     assert ref is not None
-    (found,) = hook_documents.read(world.files, ref)
+    (found,) = attempt_documents.read_hook_answers(world.files, ref)
     return found.value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_cairn.operators import (
 )
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage.errors import CairnError, ErrorKind, ForbiddenError
+from airflow_cairn.storage.s3.waiting import Waiting
 from airflow_cairn.triggers import CheckpointTrigger
 from scripts.harness.s3_server import S3Server
 from tests.support.airflow_stage import Job, Ti, context
@@ -31,9 +33,16 @@ TASKS: dict[str, Callable[..., Any]] = {
         task_id="t", reads_window=False, stages=[StageSpec("routes")], **where
     ),
     "stage": lambda **where: SparkEpochOperator(task_id="t", application="a.py", **where),
-    "wait": lambda **where: CheckpointSensor(task_id="t", **where),
+    "wait": lambda **where: CheckpointSensor(task_id="t", deferrable=False, **where),
     "restore": lambda **where: RestoreLatestCheckpointOperator(task_id="t", **where),
 }
+
+
+@pytest.fixture(autouse=True)
+def _ended_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested here is what is said once a store has been waited for."""
+    monkeypatch.setattr("airflow_cairn.hooks.storage.Waiting", partial(Waiting, longest_s=0.0))
+    monkeypatch.setattr("airflow_cairn.triggers.polling.LONGEST_S", 0.0)
 
 
 @pytest.fixture

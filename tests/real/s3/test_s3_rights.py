@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -76,6 +77,10 @@ def test_the_roles_are_documented() -> None:
         "triggerer": {"GetObject", "PutObject", "ListBucket"},
         "reader": {"GetObject", "ListBucket"},
     }
+    policy = re.search(r"```json\n(\{\s*\"Version\".*?)```", STORAGE.read_text(), re.DOTALL)
+    assert policy is not None
+    allowed = [action for each in json.loads(policy[1])["Statement"] for action in each["Action"]]
+    assert sorted(allowed) == sorted(f"s3:{right}" for right in everything), "the policy to copy is the table's"
 
 
 def test_each_role_does_its_work_with_its_rights(

@@ -10,7 +10,7 @@ import pytest
 from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.checkpoint.sources import files, seen_files
+from airflow_cairn.checkpoint.sources import files
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
 from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.job_files import encode
@@ -30,7 +30,7 @@ def options_of(server: S3Server) -> S3Options:
 def test_files_in_a_bucket_are_read_once(
     s3_server: S3Server, s3_bucket: str, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (files, seen_files):
+    for module in (files, files):
         monkeypatch.setattr(module, "INLINE_BYTES", inline_bytes)
     incoming = S3Store(f"s3://{s3_bucket}/in", options_of(s3_server))
     world = World(S3Store(f"s3://{s3_bucket}/lake", options_of(s3_server)))

@@ -40,3 +40,4 @@ def check_restored(second: dict[str, Any]) -> None:
     assert (second["list"], second["large"], second["behind"]) == ([[1], [2]], 30_000, [0, 1, 2, 3])
     assert second["files"] == ["a.bin", "trees 1/ü=1.bin"]
     assert second["league"] == [7]
+    assert second["sums"] == [10, 10, 14, 14, 18, 18, 22, 22, 26, 26], "of both epochs"

@@ -101,3 +101,6 @@ BEYOND = frozenset(
     }
 )
 """What pandas and polars have no value for: years that are not 1 to 9999, and texts that are no UTF-8."""
+
+POINT = "X'0101000000000000000000F03F0000000000000040'"
+"""As WKB."""

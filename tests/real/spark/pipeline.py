@@ -104,8 +104,7 @@ class Pipeline:
             submit.handover,
             submit.handover_key,
             storage=parse_storage_uri(self.storage),
-            endpoint=self.s3.endpoint_url if self.s3 else None,
-            region=self.s3.region if self.s3 else None,
+            s3=self.s3,
         )
 
     def epoch(self, run_id: str, stage: str = "routes") -> Epoch:
@@ -146,7 +145,7 @@ class Pipeline:
         """
         dying = DyingStore(self.store, at, after=after)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(conf, "open_driver_store", lambda *_: dying)
+            patch.setattr(conf, "open_driver_store", lambda *_, **__: dying)
             try:
                 with self.epoch(run_id) as epoch:
                     body(epoch)

@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointReque
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.tables import state, table
 from airflow_cairn.storage import open_store
+from tests.real.spark.edges import POINT
 from tests.real.spark.pipeline import Pipeline, rows
 
 if TYPE_CHECKING:
@@ -285,10 +286,17 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
                 (
                     narrow.selectExpr("* EXCEPT (n)", f"array({each}) AS n"),
                     "route",
-                    {**merge, "n": "min"},
-                    "'min' does not take the",
+                    {**merge, "n": how},
+                    f"'{how}' does not take the.*takes=`what can be ordered`",
                 )
-                for each in ("map(1, 2)", "named_struct('v', parse_json('1'))", "make_interval(1)")
+                for how in ("min", "max")
+                for each in (
+                    "map(1, 2)",
+                    "named_struct('v', parse_json('1'))",
+                    "make_interval(1)",
+                    f"st_geomfromwkb({POINT})",
+                    f"named_struct('v', st_geogfromwkb({POINT}))",
+                )
             ),
             (good, "route", {**merge, "m": "first_by(at)"}, "to be merged by 'min'"),
             (good, "route", {**merge, "m": "last_by(nowhere)"}, "to be merged by 'max'"),

@@ -18,7 +18,8 @@ from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.views import lineage
 from airflow_cairn.spark import table
-from airflow_cairn.spark.appending import manifests, small_files, table_schema
+from airflow_cairn.spark.appending import manifests, small_files
+from airflow_cairn.spark.output import outputs
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
 from tests.support.documented import marked
@@ -219,7 +220,7 @@ def test_columns_are_added_and_types_widened(
     pipeline.trigger("run 2")
     with pipeline.epoch("run 2") as epoch:
         with monkeypatch.context() as patch:
-            patch.setattr(table_schema, "READS_NARROWER", 99)  # this Spark is older
+            patch.setattr(outputs, "READS_NARROWER", 99)  # this Spark is older
             with pytest.raises(InvalidStateError, match="cannot read the table's files"):
                 epoch.append("daily", spark.sql(wide))
         epoch.append("daily", spark.sql(wide))

@@ -151,7 +151,7 @@ def test_a_stage_that_lagged_twice_finds_both_epochs_in_flight() -> None:  # sem
     backlog = Backlog(at.backlog)
     RestoredState("airports").load(world.files, at.restore, backlog)
     now = upstream.load(world.files, at.upstream, "clean")
-    chosen = upstream.choose(backlog.readable(now), None, None)
+    chosen = upstream.choose(backlog.readable(now), None, "exchange")
     read = [
         json.loads(world.files.get(file.handle.path, max_bytes=10_000).data)
         for part in backlog.parts(now, chosen.output.id)

@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from airflow_cairn.hooks import class_archive
-from airflow_cairn.hooks.drivers.spark_site import SparkSite
+from airflow_cairn.hooks.spark_site import SparkSite
 from scripts.harness.spark.start import archive
 from scripts.setup.java import ensure_java
 from scripts.setup.venv import VENV

@@ -19,8 +19,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.application import Application
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until
 from tests.real.spark.connect_kinds import check_restored, found, problem_of
@@ -84,7 +83,7 @@ def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # sem
     assert pipeline.complete("one") == 1
     assert first["pyspark"] == "pyspark.sql.connect.session"
     assert (first["totals"], first["list"], first["large"], first["model"]) == ([], None, 0, False)
-    assert first["conf"] == "2"
+    assert (first["conf"], first["sums"]) == ("2", [5, 5, 7, 7, 9, 9, 11, 11, 13, 13])
 
     pipeline.trigger("two")
     status, output = clients.run(pipeline.begin("two"), "connect_kinds", work, "fail")

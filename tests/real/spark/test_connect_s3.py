@@ -13,8 +13,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark.output.committer import s3a_conf
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.connect_server import ConnectServer
@@ -29,7 +28,10 @@ APPLICATION = Path(__file__).parent / "applications" / "connect_kinds.py"
 @pytest.fixture
 def server(s3_server: S3Server) -> Iterator[ConnectServer]:
     """One that may write to the S3 server, by credentials of its own."""
-    conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(s3_server.endpoint_url, s3_server.region)}
+    conf = {
+        "spark.jars": ",".join(map(str, s3a_jars())),
+        **s3a_conf(S3Options(s3_server.endpoint_url, s3_server.region)),
+    }
     with ConnectServer(conf, env=s3_server.env) as it:
         yield it
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -15,11 +18,12 @@ import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.cli.main import main
-from airflow_cairn.spark import state, table
+from airflow_cairn.spark import Epoch, StateTtl, state, table
 from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.stored.outputs import as_text, text_of
 from tests.real.spark.edges import BEYOND, EDGES, VALUES
-from tests.real.spark.pipeline import Pipeline
+from tests.real.spark.pipeline import Pipeline, rows
+from tests.real.spark.test_event_time import Run
 from tests.support.documented import marked
 
 if TYPE_CHECKING:
@@ -111,14 +115,20 @@ READERS: dict[str, Callable[[Pipeline, str], Any]] = {
 }
 
 
+@pytest.fixture(params=[False, True], ids=["waited for", "in the background"])
+def background(request: pytest.FixtureRequest) -> bool:
+    """Whether the block goes on while a snapshot or a table is written."""
+    return bool(request.param)
+
+
 @pytest.fixture
-def published(spark: SparkSession, pipeline: Pipeline, site: None) -> Pipeline:
+def published(spark: SparkSession, pipeline: Pipeline, site: None, background: bool) -> Pipeline:
     """Publish each type: `t3` with all of its values, `t3-plain` with those that each reader can give."""
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
         for kind, name in KINDS.items():
-            epoch.publish(name, rows_of(spark, kind))
-            epoch.publish(f"{name}-plain", rows_of(spark, kind, BEYOND))
+            epoch.publish(name, rows_of(spark, kind), background=background)
+            epoch.publish(f"{name}-plain", rows_of(spark, kind, BEYOND), background=background)
     pipeline.complete("one")
     return pipeline
 
@@ -131,9 +141,9 @@ def test_each_reader_on_the_page_gives_each_value(spark: SparkSession, published
             for reader, read in READERS.items():
                 found = read(published, f"{name}-plain")["v"].combine_chunks()
                 assert raw(found) == by_spark(plain), (kind, reader)
-        as_text = "CAST(v AS STRING)"
-        read_back = table(spark, published.storage, "flights", name).orderBy("n").selectExpr(as_text).collect()
-        assert read_back == whole.orderBy("n").selectExpr(as_text).collect(), kind
+        read_back = table(spark, published.storage, "flights", name)
+        texts = (as_text(each.orderBy("n").select("v")).collect() for each in (read_back, whole))
+        assert next(texts) == next(texts), kind
 
 
 def as_cairn(text: str | None, kind: str) -> Any:
@@ -221,3 +231,130 @@ def test_a_comment_is_no_part_of_a_type(spark: SparkSession, pipeline: Pipeline)
                 assert epoch.state("places", keys=rows("c0", "more")).count() == 1  # type: ignore[union-attr]
         pipeline.complete(f"run {number}")
     assert state(spark, pipeline.storage, "flights", "routes", "places").count() == 3
+
+
+NAMED = {  # by name, the moment in microseconds and as Spark's text
+    "first": (-(2**63), "-290308-12-21 19:59:05.224192"),
+    "year 0": (-62135596800000001, "0000-12-31 23:59:59.999999"),
+    "year 1": (-62135596800000000, "0001-01-01 00:00:00"),
+    "1969": (-1, "1969-12-31 23:59:59.999999"),
+    "skipped": (1772937000000000, "2026-03-08 02:30:00"),  # by the clocks of New York
+    "9999": (253402300799999999, "9999-12-31 23:59:59.999999"),
+    "10000": (253402300800000000, "+10000-01-01 00:00:00"),
+    "last": (2**63 - 1, "+294247-01-10 04:00:54.775807"),
+}
+
+
+def of_edges(spark: SparkSession, kind: str, *names: str) -> DataFrame:
+    """Make a frame of these edges: their names as routes."""
+    zone = "Z" if kind == "TIMESTAMP" else ""
+    selects = (f"SELECT '{name}' AS route, {kind} '{NAMED[name][1]}{zone}' AS time" for name in names or NAMED)
+    return spark.sql(" UNION ALL ".join(selects)).coalesce(1)
+
+
+@contextmanager
+def zone_of(spark: SparkSession, zone: str) -> Iterator[None]:
+    """Set the zone of the session for a while."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_moments_that_no_datetime_holds_count_as_spark_means_them(
+    spark: SparkSession, pipeline: Pipeline, background: bool, kind: str
+) -> None:  # semantics K6, W12
+    from pyspark.sql import functions as F
+
+    run, far = Run(pipeline), ("10000", "last")
+    known = [name for name in NAMED if name not in far]
+
+    def body(newest: str, delay: timedelta, started: int | None) -> Callable[[Epoch], Any]:
+        def read(epoch: Epoch) -> Any:
+            every = of_edges(spark, kind)
+            late = rows(epoch.late(every, "time").select("route"))
+            assert late == sorted((name,) for name in NAMED if started is not None and NAMED[name][0] < started)
+            for name in far:
+                shown = of_edges(spark, kind, name).select(F.col("time").cast("string")).collect()[0][0]
+                with pytest.raises(
+                    InvalidStateError, match=rf"later than the year 9999.*moment=`{re.escape(shown)}` column=`time`"
+                ):
+                    epoch.watermark(of_edges(spark, kind, name), "time")
+                with pytest.raises(
+                    InvalidStateError, match=rf"later than the year 9999.*moment=`{re.escape(shown)}` column=`time`"
+                ):
+                    epoch.timers("all", "route").set(of_edges(spark, kind, name))
+            if started is None:
+                epoch.timers("all", "route").set(of_edges(spark, kind, *known))
+            before = epoch.state("seen")
+            alive = [(n,) for n in NAMED if started is None or NAMED[n][0] > started - 1]
+            assert before is None or rows(before.select("route")) == sorted(alive)
+            epoch.watermark(of_edges(spark, kind, newest), "time", delay=delay)
+            epoch.snapshot("seen", every, ttl=StateTtl(timedelta(microseconds=1), "time"), background=background)
+            due = epoch.timers("all", "route").due()
+            assert due is not None
+            return epoch.current_watermark, rows(due.select("route"))
+
+        return read
+
+    nothing, micro = timedelta(0), timedelta(microseconds=1)
+    started: int | None = None
+    with zone_of(spark, "America/New_York"):
+        for number, (newest, delay, reached, current) in enumerate(
+            (
+                ("first", timedelta.max, "first", None),
+                ("year 0", nothing, "year 0", None),
+                ("year 1", micro, None, None),
+                ("year 1", nothing, "year 1", datetime.min.replace(tzinfo=UTC)),
+                ("1969", nothing, "1969", datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)),
+                ("skipped", nothing, "skipped", datetime(2026, 3, 8, 2, 30, tzinfo=UTC)),
+                ("9999", nothing, "9999", datetime.max.replace(tzinfo=UTC)),
+            )
+        ):
+            found = run(f"run {number}", body(newest, delay, started))
+            assert found == (current, [(reached,)] if reached else []), newest
+            started = NAMED[reached or "year 0"][0]
+
+
+def test_a_watermark_that_the_application_gives_has_the_same_bounds(pipeline: Pipeline) -> None:
+    """semantics K6"""
+    west, east = (timezone(timedelta(hours=hours)) for hours in (-5, 5))
+
+    def body(epoch: Epoch) -> None:
+        last = datetime.max.replace(tzinfo=west)
+        with pytest.raises(InvalidStateError, match=r"later than the year 9999.*9999-12-31T23:59:59.999999-05:00"):
+            epoch.advance_watermark(last)
+        epoch.advance_watermark(datetime.min.replace(tzinfo=east))
+        assert epoch.current_watermark is None, "it is before the year 1 in UTC"
+
+    run = Run(pipeline)
+    run("one", body)
+
+    def back(epoch: Epoch) -> None:
+        with pytest.raises(InvalidStateError, match=r"is before the year 1 \(-62135614800000000 microseconds"):
+            epoch.advance_watermark(datetime.min.replace(tzinfo=timezone(timedelta(hours=6))))
+
+    run("two", back)
+
+
+def test_partitions_of_each_value_are_replaced_alone(spark: SparkSession, pipeline: Pipeline) -> None:
+    """Of each type that a table may be partitioned by; semantics W12, W14"""
+    kinds = ("boolean", "tinyint", "smallint", "int", "bigint", "string", "date")
+    for run_id, step in (("one", 1), ("two", 2), ("three", 3)):
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            for kind in kinds:
+                left_out = {value for number, value in enumerate(EDGES[kind]) if number % step}
+                given = rows_of(spark, kind, left_out).selectExpr("v", f"'{run_id}' AS run")
+                epoch.append(KINDS[kind], given, partition_by="v", overwrite_partitions=True)
+        pipeline.complete(run_id)
+    for kind in kinds:
+        values = as_text(rows_of(spark, kind).orderBy("n").select("v")).collect()
+        last = ["three" if number % 3 == 0 else "one" if number % 2 else "two" for number in range(len(values))]
+        found = table(spark, pipeline.storage, "flights", KINDS[kind])
+        expected = sorted((bytes(value[0]), run) for value, run in zip(values, last, strict=True))
+        shown = found.selectExpr("CAST(CAST(v AS STRING) AS BINARY)", "run").collect()
+        assert sorted((bytes(row[0]), row[1]) for row in shown) == expected, kind

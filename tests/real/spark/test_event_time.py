@@ -573,6 +573,8 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
             epoch.watermark(some, "when")
         with pytest.raises(InvalidStateError, match="needs a column of timestamps, and route is of the type string"):
             epoch.watermark(some, "route")
+        with pytest.raises(InvalidStateError, match="needs a column of timestamps, and day is of the type date"):
+            epoch.watermark(spark.sql("SELECT DATE '-5877641-06-23' AS day"), "day")
         with pytest.raises(InvalidStateError, match="the delay of a watermark is to be a timedelta"):
             epoch.watermark(some, "time", delay="10 minutes")  # type: ignore[arg-type]
         with pytest.raises(InvalidStateError, match="the watermark needs a Spark DataFrame and got a list"):

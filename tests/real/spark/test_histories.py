@@ -1,4 +1,4 @@
-"""Any history of states that grow equals a plain recomputation (semantics K1, K2, K3, K7, R4)."""
+"""Any history of states that grow equals a plain recomputation (semantics K1, K2, K3, K7, K8, R4)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EXAMPLES = int(os.environ.get("CAIRN_EXAMPLES", "0"))
 @example(history=COMPACTED)
 def test_any_history_equals_a_plain_recomputation(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history: History
-) -> None:  # semantics K1, K2, K3, K7, R4
+) -> None:  # semantics K1, K2, K3, K7, K8, R4
     """Updates, deletes, keys that come back, null and NaN as keys, other parallelisms, tries that fail or die, rewinds.
 
     Runs are merged, and there are new bases, by epochs and by compactions. The same where the states are small.
@@ -79,7 +79,7 @@ class Played:
         """Of the compactions."""
 
     def play(self) -> None:
-        """Live through it; what each epoch restores is compared, and what is there at the end."""
+        """Live through it; what each epoch restores and is given back is compared, and what is there at the end."""
         with pytest.MonkeyPatch.context() as patch:
             bounds(patch, self.history.most)
             patch.setattr(runs, "FAN_IN_PARTIALS", 2)
@@ -104,9 +104,11 @@ class Played:
         rows = frame(self.spark, given_)
         deletes = frame(self.spark, dict.fromkeys(step.gone().values())).select("k")
 
-        def body(epoch: Epoch) -> None:
-            epoch.update("latest", rows, key="k", deletes=deletes)
-            epoch.aggregate("totals", partials(rows, number), key="k", merge=MERGE)
+        def body(epoch: Epoch) -> dict[str, DataFrame]:
+            return {
+                "latest": epoch.update("latest", rows, key="k", deletes=deletes),
+                "totals": epoch.aggregate("totals", partials(rows, number), key="k", merge=MERGE),
+            }
 
         run_id = f"r{number}"
         pipeline.trigger(run_id)
@@ -121,9 +123,14 @@ class Played:
                     self._same(partial(_restored, epoch, step.parallelism))
                 if step.compact == "beside" and number:
                     self._compact(pipeline)
-                body(epoch)
+                after = body(epoch)
+                self._take(number, step)
+                self._same(after.__getitem__)
+        else:
+            self._take(number, step)
         pipeline.complete(run_id)
 
+    def _take(self, number: int, step: Step) -> None:
         now = {key: value for key, value in self.rows[-1].items() if key not in step.gone()}
         given_of = {key: value for key, (_, value) in step.given().items()}
         self.rows.append(now | given_of)

@@ -111,7 +111,7 @@ def test_the_acknowledgement_names_what_was_read(tmp_path: Path) -> None:  # sem
     with Epoch(no_spark, pipeline.store, pipeline.begin("e0", "clean").handover):
         pass
     at = pipeline.begin("e0", "routes").handover
-    with Epoch(no_spark, pipeline.store, at) as epoch, pytest.raises(InvalidStateError, match="has written no output"):
+    with Epoch(no_spark, pipeline.store, at) as epoch, pytest.raises(InvalidStateError, match="written no exchange"):
         epoch.read("clean")
     ack = acks.read_ack(pipeline.coordinator.files, "routes", Execution(at.token, at.checkpoint, at.attempt))
     assert ack.consumed == {"clean": at.upstream["clean"].token}
@@ -175,6 +175,8 @@ def test_of_a_stage_without_input_an_empty_frame_is_read(spark: SparkSession, tm
                 epoch.snapshot("seen", spark.sql("SELECT 'x' AS id"))
             if "exchange" in outputs:
                 epoch.write(counts(spark, ("A-B", 1)))
+            if "of one name" in outputs:
+                epoch.write(counts(spark, ("A-B", 1)), "seen")
 
     def read(run: str, *name: str, **options: Any) -> tuple[list[str], int]:
         with pipeline.epoch(run) as epoch:
@@ -198,11 +200,18 @@ def test_of_a_stage_without_input_an_empty_frame_is_read(spark: SparkSession, tm
     assert read("busy", schema=schema) == (columns, 1)
     clean("misspelt", "exchange")
     refused("misspelt", "no such output named 'mian'", "mian", schema=schema)
-    clean("quiet with a state")
-    refused("quiet with a state", "state seen has other columns than schema.*kind='exchange'", schema=schema)
+    for number, columns_of in enumerate((schema, "id string")):
+        clean(f"quiet with a state {number}")
+        found = read(f"quiet with a state {number}", schema=columns_of)
+        assert found == ([field.split()[0] for field in columns_of.split(", ")], 0), "also where the state has the same"
+    for run, outputs in (("without a schema", ()), ("written today", ("state",))):
+        clean(run, *outputs)
+        refused(run, "'clean' has written no exchange .* schema='…'. Its state is read by its name: 'seen'")
     clean("named")
     refused("named", "no such output named 'main'.*give kind='exchange' and schema", "main", schema=schema)
     clean("kind")
     assert read("kind", "main", kind="exchange", schema=schema) == (columns, 0)
     clean("the state")
-    assert read("the state", schema="id string") == (["id"], 1)
+    assert read("the state", "seen") == (["id"], 1)
+    clean("of one name", "of one name")
+    refused("of one name", "more than one such output named 'seen'; give its kind", "seen")

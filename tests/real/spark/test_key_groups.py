@@ -16,19 +16,19 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.decisions.state_assignment import key_groups_of
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.rules.state_assignment import key_groups_of
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import compact
 from airflow_cairn.spark.stored import once
-from airflow_cairn.spark.stored.key_groups import COLUMN
-from airflow_cairn.spark.stored.murmur3 import unhashed
+from airflow_cairn.spark.stored.key_groups import COLUMN, unhashed
 from airflow_cairn.storage import open_store
 from tests.real.spark import row_groups
 from tests.real.spark.drawn_state import HARD, ITEMS, Frame, frames
+from tests.real.spark.edges import POINT
 from tests.real.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -315,16 +315,27 @@ def test_what_stage_and_state_do_not_have_is_refused(spark: SparkSession, at: At
 def test_keys_that_cannot_be_told_apart_by_hash_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     frame = spark.sql(
         "SELECT map(1, 2) AS m, array(named_struct('v', parse_json('1'))) AS v, 'a' COLLATE UTF8_LCASE AS c, 1 AS k, "
-        "named_struct('i', make_interval(1, 2)) AS i"
+        "named_struct('i', make_interval(1, 2)) AS i, "
+        f"st_geomfromwkb({POINT}) AS g, array(named_struct('a', st_geogfromwkb({POINT}))) AS h, parse_json('1') AS w, "
+        "named_struct('a', array(map('x', 1))) AS n"
     )
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
         unfit = {"m": "a map", "v": "a variant", "c": "a string with a collation", "i": "a calendar interval"}
+        unfit |= {"g": "a geometry", "h": "a geography", "w": "a variant", "n": "a map"}
         for key, what in unfit.items():
             with pytest.raises(
                 InvalidStateError, match=rf"the key column '{key}' of state.bad-{key} is or holds {what}"
             ):
                 epoch.snapshot(f"bad-{key}", frame, key=["k", key])
+            with pytest.raises(InvalidStateError, match=rf"the key column '{key}' of state.bad is or holds {what}"):
+                epoch.update("bad", frame, key=key)
+            with pytest.raises(InvalidStateError, match=rf"the key column '{key}' of state.bad is or holds {what}"):
+                epoch.aggregate("bad", frame.select(f"{key}", "k"), key=key, merge={"k": "sum"})
+            with pytest.raises(
+                InvalidStateError, match=rf"the key column '{key}' of the timers 'bad-{key}' is or holds {what}"
+            ):
+                epoch.timers(f"bad-{key}", key).set(frame.selectExpr("*", "current_timestamp() AS time"))
         with pytest.raises(InvalidStateError, match=r"'_Cairn_Key_Group' of state\.taken has a name that keyed state"):
             epoch.snapshot("taken", frame.selectExpr("k", "1 AS _Cairn_Key_Group"), key="k")
         epoch.snapshot("fine", frame.selectExpr("k", "m", "1 AS _Cairn_Key_Group"))

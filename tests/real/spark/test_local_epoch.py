@@ -80,6 +80,25 @@ def test_an_example_reads_two_upstreams(spark: SparkSession) -> None:
     assert written.values == {"days": 7}
 
 
+@pytest.mark.parametrize("application", ["clean.py", "report.py"])
+def test_an_example_takes_no_day_of_another_time_zone_for_its_own(
+    spark: SparkSession, tmp_path: Path, application: str
+) -> None:
+    """A day of Berlin begins on the day before in UTC."""
+    spark.sql("SELECT TIMESTAMP_NTZ'2026-01-02 09:00:00' AS date").write.parquet(f"file://{tmp_path}/flights")
+    routes = spark.sql("SELECT 'AMS' AS origin, 'LHR' AS destination, 4L AS flights, 10L AS delay_sum")
+    airports = spark.sql("SELECT 'AMS' AS airport, 4L AS departures, 1L AS arrivals")
+    with pytest.raises(InvalidStateError, match="the slice does not consist of whole days in UTC"):
+        run_application(
+            spark,
+            APPLICATIONS / application,
+            f"file://{tmp_path}/flights",
+            inputs={"routes": {"totals": routes}, "airports": {"traffic": airports}},
+            start="2026-01-01T23:00:00+00:00",
+            end="2026-01-02T23:00:00+00:00",
+        )
+
+
 def test_epochs_follow_each_other(spark: SparkSession, tmp_path: Path) -> None:
     """All kinds of state; what an epoch does not write again is in it all the same"""
     (tmp_path / "model").mkdir()

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.spark.handover.conf import s3_conf
 from airflow_cairn.spark.output.committer import s3a_conf
+from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server
 from scripts.s3a_jars import s3a_jars
+from tests.support.s3_proxy import ASKED, OWNER, S3Proxy, demands, lowered
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
 
@@ -24,19 +27,18 @@ APPLICATIONS = Path(__file__).parent / "applications"
 def run_epochs(
     server: S3Server, storage: str, jars: list[Path], tmp_path: Path, application: str = "s3_epochs"
 ) -> dict[str, Any]:
-    conf = {"spark.jars": ",".join(str(jar) for jar in jars), **s3a_conf(server.endpoint_url, server.region)}
+    conf = {"spark.jars": ",".join(str(jar) for jar in jars), **s3a_conf(S3Options(server.endpoint_url, server.region))}
+    return run_application(
+        server, application, [storage, server.endpoint_url, server.region, json.dumps(conf)], tmp_path
+    )
+
+
+def run_application(server: S3Server, application: str, arguments: list[str], tmp_path: Path) -> dict[str, Any]:
     environ = {**os.environ, **server.env, "PYTHONPATH": str(ROOT)}
     # What the conf says must be enough; AWS_ENDPOINT_URL_S3 would reach boto3 by another way.
     del environ["AWS_ENDPOINT_URL_S3"], environ["AWS_REGION"], environ["AWS_DEFAULT_REGION"]
     done = subprocess.run(
-        [
-            sys.executable,
-            str(APPLICATIONS / f"{application}.py"),
-            storage,
-            server.endpoint_url,
-            server.region,
-            json.dumps(conf),
-        ],
+        [sys.executable, str(APPLICATIONS / f"{application}.py"), *arguments],
         env=environ,
         cwd=tmp_path,
         capture_output=True,
@@ -92,6 +94,25 @@ def test_files_in_a_bucket_are_read_as_they_were_fixed(s3_server: S3Server, s3_b
     assert "b.csv was written again" in found["while"]
     assert found["total"] == 31, "each file once, as it is"
     assert found["no bucket"].startswith("the source 'files' cannot list s3://no-such-bucket")
+
+
+def test_a_bucket_that_asks_for_headers_gets_them_from_s3a_too(tmp_path: Path) -> None:  # semantics W3
+    """Each request of boto3 and of s3a has them, or is refused: the server's own account is the bucket's owner."""
+    with S3Server(access_key=OWNER) as server, S3Proxy(server.endpoint_url) as proxy:
+        bucket = server.create_bucket("asks")
+        proxy.rules += [demands(option) for option in ASKED]
+        s3 = S3Options(proxy.url, server.region, **{option: value for option, (_, value) in ASKED.items()})  # type: ignore[arg-type]
+        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(s3), **s3_conf(s3)}
+        found = run_application(server, "s3_headers", [f"s3://{bucket}/cairn", json.dumps(conf)], tmp_path)
+    assert found["totals"] == [["A-B", 1], ["B-C", 2]]
+    assert found["daily"] == [["one", 1], ["two", 1]]
+    assert found["league"] == [["two", 7]]
+    assert found["whole"] == [True] * len(found["whole"])
+    assert found["with all"] == "none"
+    for key, refused in found["without"].items():
+        assert "AccessDenied" in refused, f"{key} is what sends the header"
+    agents = {"boto" if "Boto3" in lowered(each)["user-agent"] else "s3a" for each in proxy.requests}
+    assert agents == {"boto", "s3a"}
 
 
 def _check_rescaled(found: dict[str, Any]) -> None:

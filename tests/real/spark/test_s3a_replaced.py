@@ -47,7 +47,7 @@ def storage(s3_bucket: str) -> str:
 def driver(s3_server: S3Server, storage: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """The application, by the magic committer: every file is an upload until its job commits."""
     jars = ",".join(str(jar) for jar in s3a_jars())
-    conf = {"spark.jars": jars, **s3a_conf(s3_server.endpoint_url, s3_server.region)}
+    conf = {"spark.jars": jars, **s3a_conf(S3Options(s3_server.endpoint_url, s3_server.region))}
     with (tmp_path / "stderr").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, str(APPLICATION), storage, s3_server.endpoint_url, s3_server.region, json.dumps(conf)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -25,17 +26,16 @@ from pyspark.sql import SparkSession
 
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover
-from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServerEntry, ServersDocument, ServerState
+from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.cli.main import main
+from airflow_cairn.hooks.session_server import SCRATCH
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.handover.conf import handover_conf
-from airflow_cairn.spark.remote.server import ConnectServer
-from airflow_cairn.spark.remote.server_certificate import authority
-from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.spark.remote.server import ConnectServer, server_token
+from airflow_cairn.spark.remote.server_identity import certificate_authority
 from airflow_cairn.spark.remote.session_driver import forget_shared
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import NOT_RUN, VARIABLE, Submission
+from airflow_cairn.spark.remote.submission import NOT_RUN, VARIABLE, Submission, session_id
 from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
@@ -189,6 +189,11 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     assert len(set(used)) == 2, "each session with modules of its own has one"
     wait_until(lambda: all(map(has_ended, used)), 120, "the Python daemons of released sessions to end")
     assert [each.state for each in servers(job).servers] == [ServerState.UP], "and not with their server"
+    folder = Path(tempfile.gettempdir(), f"cairn-server-{first}")
+    for closed in (folder, folder / SCRATCH):
+        assert (closed.stat().st_uid, stat.S_IMODE(closed.stat().st_mode)) == (os.geteuid(), 0o700)
+    made = {path.name.partition("-")[0] for path in (folder / SCRATCH).iterdir()}
+    assert made >= {"artifacts", "blockmgr", "spark"}, "what other users could read"
     token = server_token(SECRET, job.storage, job.name, first)
     events = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
     for shown in (" ".join(commands(pid)), shown_in_ui(pid), events):
@@ -199,7 +204,6 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     assert re.findall(r"LANDED (\d+)", said.text) == ["1", "2", "3"], "and not what the epoch before had cached"
     assert re.findall(r"BEGUN (\w+)", said.text) == ["True"] * 3, "so a second stage of an attempt clears nothing"
     wait_until(lambda: not servers(job).servers, 300, "the server that has had three sessions to end")
-    folder = Path(tempfile.gettempdir(), f"cairn-server-{first}")
     wait_until(lambda: not folder.exists(), 120, "the folder to go, which is the last that it does")
 
     assert run("e4", by_tls(timedelta(seconds=10))) != first
@@ -274,7 +278,7 @@ def test_what_a_dead_client_has_begun_is_stopped_though_the_next_try_runs_elsewh
 
     server = run("e1")
     token = server_token(SECRET, job.storage, job.name, server.nonce)
-    at = ConnectServer("127.0.0.1", server.port, token, use_ssl=True, authority=authority(token))
+    at = ConnectServer("127.0.0.1", server.port, token, use_ssl=True, authority=certificate_authority(token))
 
     def start(handover: Handover) -> subprocess.Popen[bytes]:
         key = layout.handover(handover.checkpoint, handover.stage, handover.token)

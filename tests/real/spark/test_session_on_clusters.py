@@ -22,10 +22,10 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint import system_runtime
-from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServerEntry, ServersDocument
+from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY, ServerEntry, ServersDocument
 from airflow_cairn.hooks.session_server import StartingServer
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
-from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.spark.remote.server import server_token
 from airflow_cairn.storage.uris import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.shared_server import SharedServer

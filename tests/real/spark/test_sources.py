@@ -16,8 +16,8 @@ from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.source import RunFacts
+from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
-from airflow_cairn.checkpoint.sources import seen_files
 from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.spark import Epoch
 from airflow_cairn.storage import open_store

@@ -35,7 +35,7 @@ FILE = f"s3a://lake/flights/{layout.execution_folder(3, 'clean', 1, '1' * 16)}r/
     ],
 )
 def test_an_error_names_who_cannot_be_read(text: str, found: tuple[str, ...]) -> None:  # semantics F1, R1
-    assert failure_kinds.of(RuntimeError(text), UPSTREAM) == found
+    assert failure_kinds.unreadable_upstreams(RuntimeError(text), UPSTREAM) == found
 
 
 def test_causes_count_too() -> None:  # semantics F1
@@ -45,10 +45,10 @@ def test_causes_count_too() -> None:  # semantics F1
         except RuntimeError as error:
             raise ValueError("the job failed") from error
     except ValueError as error:
-        assert failure_kinds.of(error, UPSTREAM) == ("clean",)
+        assert failure_kinds.unreadable_upstreams(error, UPSTREAM) == ("clean",)
     looped = RuntimeError("x")
     looped.__cause__ = looped
-    assert failure_kinds.of(looped, UPSTREAM) == ()
+    assert failure_kinds.unreadable_upstreams(looped, UPSTREAM) == ()
 
 
 @pytest.mark.spark

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError, NoCheckpointError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
+from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark import compact
 from airflow_cairn.spark.stored import once, runs
@@ -313,9 +313,9 @@ def test_what_an_epoch_has_replaced_meanwhile_is_not_compacted(
 ) -> None:  # semantics K7
     update(pipeline, "r1", counts(spark, ("a", 1)))
     update(pipeline, "r2", counts(spark, ("b", 2)))
-    right = records.begin
+    right = compactions.begin
 
-    def late(files: JobFiles, document: CompactionDocument) -> records.Record:
+    def late(files: JobFiles, document: CompactionDocument) -> compactions.Record:
         begun = right(files, document)
         pipeline.trigger("r3")
         with pipeline.epoch("r3") as epoch:
@@ -323,7 +323,7 @@ def test_what_an_epoch_has_replaced_meanwhile_is_not_compacted(
         pipeline.complete("r3")  # the cleaner deletes what nothing names any more
         return begun
 
-    monkeypatch.setattr(records, "begin", late)
+    monkeypatch.setattr(compactions, "begin", late)
     assert compacted(pipeline) == ["lost"]
     assert now(pipeline) == [("c", 3)]
     assert len(files_of(pipeline)) == 1

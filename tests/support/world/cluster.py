@@ -24,7 +24,7 @@ class Cluster:
     def outlive(self) -> bool:
         return self.outlives
 
-    def why_gone(self, handover: Handover) -> str | None:
+    def driver_loss_reason(self, handover: Handover) -> str | None:
         self.asked.append(handover.token)
         happens, self.meanwhile = self.meanwhile, None
         if happens is not None:

@@ -73,6 +73,7 @@ from airflow_cairn.checkpoint.documents.entries import (
 )
 from airflow_cairn.checkpoint.documents.head import CompletedNote, Head, Segment
 from airflow_cairn.checkpoint.documents.metadata import (
+    HandedOn,
     HandleLine,
     HookLine,
     InFlightLine,
@@ -80,10 +81,10 @@ from airflow_cairn.checkpoint.documents.metadata import (
     MetadataHeader,
     StageLine,
 )
+from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_format import SavepointHeader
-from airflow_cairn.checkpoint.servers.record import ANYWHERE, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import KINDS, encode
 
@@ -219,7 +220,7 @@ EXAMPLES: dict[type, Any] = {
         declined=(
             DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "paused", 1_700_000_700),
         ),
-        restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1, "00000000000000b1"),
+        restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1, "00000000000000b1", 1_700_000_500_000),
         savepoint_target="s3://bucket/savepoints",
         savepoints=(
             SavepointEntry(3, "nightly", "s3://bucket/savepoints", "savepoint-flights-0a", 1_700_000_000_000,
@@ -270,7 +271,7 @@ EXAMPLES: dict[type, Any] = {
     AckPart: AckPart("flights", _ROUTES.token, "00000000000000e1", _ACK.subtasks),
     DeclineDocument: DeclineDocument(
         "flights", 3, _EPOCH, "routes", _ROUTES.token, Reason.CHECKPOINT_DECLINED, "ValueError: bad row", True,
-        server="00000000000000b2",
+        server="00000000000000b2", of_store=True,
     ),
     ServersDocument: ServersDocument(
         "flights",
@@ -299,7 +300,16 @@ METADATA: tuple[Line, ...] = (
     *(HookLine(answer) for answer in _ANSWERS),
     StageLine("clean", _CLEAN, 1),
     StageLine(
-        "routes", _ROUTES, 2, (_TOTALS, _OFFSETS), _ACK.values, _ACK.metrics, 16, (_OWED_EDGE,), _ACK.committables
+        "routes",
+        _ROUTES,
+        2,
+        (_TOTALS, _OFFSETS),
+        _ACK.values,
+        _ACK.metrics,
+        16,
+        (_OWED_EDGE,),
+        _ACK.committables,
+        handed_on=HandedOn(3, 4_711, 16_000),
     ),
     HandleLine(0, _HANDLE),
     StageLine("report", Execution("00000000000000a7", 1, 1), 1, (), {}, AckMetrics(), None, (_OWED,)),

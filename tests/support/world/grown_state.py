@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument, Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Handover
-from airflow_cairn.checkpoint.rows.merged import DELETED, merged
+from airflow_cairn.checkpoint.rows.reading import DELETED, merged
+from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.input.adoption import adopted
+from airflow_cairn.spark.input.restored import with_adopted_base
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
 from airflow_cairn.storage import GoneError
@@ -154,7 +154,7 @@ def restored(files: JobFiles, handover: Handover) -> dict[str, Stored]:
     """Give what the restored checkpoint holds of the stage, with the compactions that it adopts."""
     if handover.restore is None:
         return {}
-    return adopted(files, handover.stage, _outputs(files, handover.restore.metadata, handover.stage))
+    return with_adopted_base(files, handover.stage, _outputs(files, handover.restore.metadata, handover.stage))
 
 
 def compact(world: World, token: str, store: ObjectStore | None = None, *, finish: bool = True) -> bool:
@@ -171,8 +171,8 @@ def compact(world: World, token: str, store: ObjectStore | None = None, *, finis
     stored = _outputs(files, entry.metadata, stage)[f"state.{UPDATED}"]
     handles = tuple(file.handle for file in stored.files)
     output = stored.output
-    record = records.begin(files, CompactionDocument(JOB, stage, token, output, 0, handles))
-    folder = layout.output_folder(records.home_of(handles), stage, layout.COMPACTOR, token, "1", output.id)
+    record = compactions.begin(files, CompactionDocument(JOB, stage, token, output, 0, handles))
+    folder = layout.output_folder(compactions.home_of(handles), stage, layout.COMPACTOR, token, "1", output.id)
     try:
         data = json.dumps(folded(files, UPDATED, handles)).encode()
     except GoneError:
@@ -181,7 +181,7 @@ def compact(world: World, token: str, store: ObjectStore | None = None, *, finis
     base = world.put_file(files, output.id, f"{folder}part-0", data)
     if not finish:
         return False
-    if records.finish(files, record, replace(output, folder=folder), (SubtaskAck(0, (base,)),)):
+    if compactions.finish(files, record, replace(output, folder=folder), (SubtaskAck(0, (base,)),)):
         return True
     files.delete([base.path])
     return False

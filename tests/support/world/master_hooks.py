@@ -9,7 +9,7 @@ from typing import Any
 from airflow_cairn.checkpoint import MasterHook, TriggerRequest
 from airflow_cairn.checkpoint.answers import EpochCompleted, Triggered
 from airflow_cairn.checkpoint.documents.metadata import HookLine
-from airflow_cairn.checkpoint.store import hook_documents, metadata_file
+from airflow_cairn.checkpoint.store import attempt_documents, metadata_file
 from tests.support.world.world import World
 
 SECOND = timedelta(seconds=1)
@@ -51,5 +51,7 @@ def states(world: World, checkpoint: int) -> dict[str, Any]:
     assert entry is not None
     lines = metadata_file.read(world.files, entry.metadata)
     return {
-        line.answer.name: hook_documents.state_of(line.answer, key="x") for line in lines if isinstance(line, HookLine)
+        line.answer.name: attempt_documents.answered_state(line.answer, key="x")
+        for line in lines
+        if isinstance(line, HookLine)
     }

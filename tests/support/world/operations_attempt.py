@@ -9,8 +9,7 @@ from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.documents.head import CompletedNote
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs
-from airflow_cairn.checkpoint.store.before_swap import open_heads
-from airflow_cairn.checkpoint.store.head_store import Decision
+from airflow_cairn.checkpoint.store.head_store import Decision, open_heads
 from tests.support.world.cluster import Cluster
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import TIMEOUT, World

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
-from airflow_cairn.checkpoint.decisions import queue
-from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules import queue
+from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
 from tests.support.world.operation import EPOCH, Operation, Run

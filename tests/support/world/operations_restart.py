@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import FailureRateRestart, FixedDelayRestart, NoRestart
-from airflow_cairn.checkpoint.restart_strategies import RestartStrategy
+from airflow_cairn.checkpoint.config import RestartStrategy
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_cairn.checkpoint.attempts.trigger_right import HeldBy, HolderState
+from airflow_cairn.checkpoint.acts.trigger import HeldBy, HolderState
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import TriggeringTask
 from airflow_cairn.storage.port import ObjectStore

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_cairn.checkpoint import Coordinator, MasterHook, TriggerRequest
+from airflow_cairn.checkpoint.acts.trigger import HolderState
 from airflow_cairn.checkpoint.answers import FailedOver, Submit, Triggered
-from airflow_cairn.checkpoint.attempts.trigger_right import HolderState
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import TriggeringTask
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError, NotTriggeredError

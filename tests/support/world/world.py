@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, RunFacts, Runtime, TriggerRequest
+from airflow_cairn.checkpoint.acts.acknowledgements import ExecutionReports
 from airflow_cairn.checkpoint.answers import (
     AlreadyRead,
     Declined,
@@ -24,7 +25,6 @@ from airflow_cairn.checkpoint.answers import (
     Triggered,
     UpstreamsNotReady,
 )
-from airflow_cairn.checkpoint.attempts.acknowledgements import ExecutionReports
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import (
     AckDocument,
@@ -43,12 +43,13 @@ from airflow_cairn.checkpoint.documents.attempt import (
     StageSpec,
 )
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
+from airflow_cairn.checkpoint.documents.head import MAX_RECORDED
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, InFlightLine, StageLine
-from airflow_cairn.checkpoint.open_job import OpenJob
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.checkpoint.store.attempt_documents import MAX_HELD_BYTES
 from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.checkpoint.store.open_job import OpenJob
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.acking import ack_of
@@ -101,6 +102,7 @@ class World:
         store: where it lies; in memory by default.
         config: how it makes checkpoints.
         stages: what it runs.
+        job: its name; `JOB` by default.
     """
 
     def __init__(
@@ -108,8 +110,10 @@ class World:
         store: ObjectStore | None = None,
         config: CheckpointConfig = CONFIG,
         stages: tuple[StageSpec, ...] = STAGES,
+        job: str | None = None,
     ) -> None:
         self.store = store or MemoryStore()
+        self.job = job or JOB
         self.config = config
         self.stages = stages
         self.clock = Clock()
@@ -152,7 +156,7 @@ class World:
 
     def fork(self) -> World:
         """The same world again, from here on on its own."""
-        twin = World(self.memory.fork(), self.config, self.stages)
+        twin = World(self.memory.fork(), self.config, self.stages, self.job)
         twin.clock.now_ms = self.clock.now_ms
         twin._tokens, twin._claimants = copy.copy(self._tokens), copy.copy(self._claimants)
         twin.ears, twin._come_in = copy.deepcopy(self.ears), copy.copy(self._come_in)
@@ -168,7 +172,7 @@ class World:
 
     @property
     def files(self) -> JobFiles:
-        return JobFiles(self.store, JOB)
+        return JobFiles(self.store, self.job)
 
     def new_token(self) -> str:
         return f"{next(self._tokens):016x}"
@@ -179,11 +183,11 @@ class World:
 
     def coordinator(self, store: ObjectStore | None = None) -> Coordinator:
         """A process of its own, on the world's store or on one that wraps it."""
-        return Coordinator(store or self.store, JOB, Runtime(self.clock, self.new_token))
+        return Coordinator(store or self.store, self.job, Runtime(self.clock, self.new_token))
 
     def reports(self, store: ObjectStore | None = None) -> ExecutionReports:
         """A driver of its own, on the world's store or on one that wraps it."""
-        return ExecutionReports(OpenJob(store or self.store, JOB, Runtime(self.clock, self.new_token)))
+        return ExecutionReports(OpenJob(store or self.store, self.job, Runtime(self.clock, self.new_token)))
 
     def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
         return TriggerRequest(
@@ -298,7 +302,7 @@ class World:
 
     def write(self, handover: Handover, *, run: str | None = None, store: ObjectStore | None = None) -> AckDocument:
         """What a driver does before it acknowledges: read, compute, write its files."""
-        files = JobFiles(store or self.store, JOB)
+        files = JobFiles(store or self.store, self.job)
         run = run or self.new_token()
         owed = [each.epoch for each in handover.backlog if each.slice is not None]
         new = [*owed, *(each.epoch for each in handover.replay), handover.epoch]
@@ -373,18 +377,21 @@ class World:
         store: ObjectStore | None = None,
         unreadable: tuple[str, ...] = (),
         server: str = "",
+        reason: Reason = Reason.CHECKPOINT_DECLINED,
+        of_store: bool = False,
     ) -> None:
         self.coordinator(store).decline(
             DeclineDocument(
-                job=JOB,
+                job=self.job,
                 checkpoint=handover.checkpoint,
                 epoch=handover.epoch,
                 stage=handover.stage,
                 token=handover.token,
-                reason=Reason.CHECKPOINT_DECLINED,
+                reason=reason,
                 detail=detail,
                 unreadable=unreadable,
                 server=server,
+                of_store=of_store,
             )
         )
 
@@ -451,8 +458,11 @@ class World:
         return {line.stage: [each.epoch for each in line.owes if each.slice is not None] for line in lines}
 
     def referred(self) -> set[str]:
-        """Every key below the checkpoint folders that the head names, or a retained checkpoint."""
-        found = {each.document.key for each in self.coordinator().head().segments}
+        """Each key of a checkpoint folder that the head or a retained checkpoint names, and failed ones' records."""
+        head = self.coordinator().head()
+        failed = sorted(entry.id for entry in head.history if entry.status is Status.FAILED)[-MAX_RECORDED:]
+        found = {each.document.key for each in head.segments}
+        found |= {key for key in self.standing() if layout.record_of(key) in failed}
         for entry in self.coordinator().head().completed:
             found.add(entry.metadata.key)
             for line in metadata_file.read(self.files, entry.metadata):

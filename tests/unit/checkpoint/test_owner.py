@@ -10,11 +10,11 @@ import pytest
 
 from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
-from airflow_cairn.checkpoint.decisions.ownership import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, described
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import JobOwner
 from airflow_cairn.checkpoint.errors import AdoptionRefusedError, InvalidConfigError, JobOwnedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.rules.ownership import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, described
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import TriggerRequest
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.request import TriggerRequest
 from airflow_cairn.storage import InvalidNameError
 from tests.support.world.world import World
 

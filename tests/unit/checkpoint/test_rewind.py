@@ -12,15 +12,15 @@ import pytest
 
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Failed
-from airflow_cairn.checkpoint.decisions import history
-from airflow_cairn.checkpoint.decisions.rewinds import Rewound, target
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.entries import RewindRecord
 from airflow_cairn.checkpoint.documents.head import CompletedNote
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, NoCheckpointError, RewindRefusedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.rules import history
+from airflow_cairn.checkpoint.rules.rewinds import Rewound, target
 from airflow_cairn.checkpoint.store import head_store
-from airflow_cairn.checkpoint.store.before_swap import open_heads
-from airflow_cairn.checkpoint.store.head_store import Decision
+from airflow_cairn.checkpoint.store.head_store import Decision, open_heads
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.world import CONFIG, TIMEOUT, World
@@ -182,10 +182,11 @@ def test_what_failed_before_it_lends_nothing_after_it(world: World) -> None:  # 
     assert world.coordinator().head().carryable("e9") is not None
     world.run_epoch("e2")  # checkpoint 5, after which nothing is kept of what checkpoint 4 had computed
     assert world.coordinator().head().carryable("e9") is None
-    assert not [key for key in world.standing() - world.lent() if key.startswith("chk-0000000004/")]
+    assert not [key for key in world.standing() if key.startswith("chk-0000000004/state")]
     world.coordinator().rewind(1)
     world.coordinator().clean()
-    assert not [key for key in world.standing() if key.startswith("chk-0000000004/")], "it went back behind it"
+    kept = {key for key in world.standing() if key.startswith("chk-0000000004/")}
+    assert {layout.record_of(key) for key in kept} == {4}, "it went back behind it: people alone read that"
     assert world.coordinator().head().carryable("e9") is None
     world.run_epoch("e2")
     world.run_epoch("e9")
@@ -235,7 +236,7 @@ def test_what_the_next_attempt_follows_is_said(world: World) -> None:
 
 @pytest.mark.parametrize("history", [100, 2])
 def test_a_source_gives_the_same_again(history: int, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T8
-    monkeypatch.setattr("airflow_cairn.checkpoint.decisions.history.MAX_HISTORY", history)
+    monkeypatch.setattr("airflow_cairn.checkpoint.rules.history.MAX_HISTORY", history)
     world = World(config=THREE)
     world.count()
     for epoch in ("e1", "e2", "e3"):

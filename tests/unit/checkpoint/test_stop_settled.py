@@ -12,12 +12,12 @@ import pytest
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, Triggered
-from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.config import NoRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
-from airflow_cairn.checkpoint.restart_strategies import NoRestart
+from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from tests.support.world.saved import saved
@@ -137,7 +137,7 @@ WAYS: dict[str, tuple[Way, Reason]] = {
     },
     "given up by a person": (lambda world: world.coordinator().resume(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
 }
-"""Each way that the code has for an attempt to end (`decisions.abort` and its callers), and why the stop fails then."""
+"""Each way for an attempt to end (`transitions.abort` and its callers), and why the stop fails then."""
 
 
 @pytest.mark.parametrize(("way", "reason"), WAYS.values(), ids=WAYS.keys())

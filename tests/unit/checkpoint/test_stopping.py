@@ -12,11 +12,11 @@ import pytest
 
 from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Failed, Queued, Triggered, Waiting
-from airflow_cairn.checkpoint.decisions.admission import turn_of
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.rules.admission import turn_of
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
@@ -55,7 +55,7 @@ def test_an_idle_job_stops_at_once(world: World) -> None:  # semantics P2
         answer = ask(world, "e2", kind)
         assert isinstance(answer, Declined)
         assert (answer.reason, answer.position) == (Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, None)
-        assert "`cairn resume flights` lets the job go on" in answer.detail
+        assert "is to be resumed first" in answer.detail
     assert stop(world) == entry, "asked again"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +84,38 @@ def test_the_same_request_is_one_run(server: ApiStandIn, airflow: Airflow, capsy
     assert airflow.runs == ["cairn__r7"]
     assert [cairn(server, "flights") for _ in range(2)] == [0, 0]
     assert len(set(airflow.runs)) == 3, "without an id each request is one of its own"
+
+
+def test_a_run_for_a_window(server: ApiStandIn, airflow: Airflow) -> None:
+    """semantics T8: for what a changed schedule has left; Airflow gives a run by hand the last whole interval."""
+    assert cairn(server, "flights", "--window", "2026-01-04", "2026-01-04T06:00:00+00:00") == 0
+    body = server.asked[-1].body
+    start = "2026-01-04T00:00:00+00:00"
+    assert (body["logical_date"], body["data_interval_start"], body["data_interval_end"]) == (
+        *(start, start),
+        "2026-01-04T06:00:00+00:00",
+    )
+    assert airflow.runs == [body["dag_run_id"]]
+
+
+def test_a_run_that_reads_its_window_again(server: ApiStandIn, airflow: Airflow) -> None:
+    """semantics T8: the run that has read it has its start for a logical date, and Airflow has one run of each."""
+    assert cairn(server, "flights", "--window", "2026-01-04", "2026-01-05", "--read-again") == 0
+    body = server.asked[-1].body
+    assert body["conf"] == {"cairn": {"read_again": True}}
+    assert body["data_interval_start"] == "2026-01-04T00:00:00+00:00"
+    assert re.fullmatch(r"2026-01-04T00:00:00\.\d{6}\+00:00", body["logical_date"]), "within the dates of the DAG"
+    assert airflow.runs == [body["dag_run_id"]]
+
+
+@pytest.mark.parametrize("window", [("2026-01-05", "2026-01-04"), ("2026-01-04", "2026-01-04"), ("soon", "later")])
+def test_what_is_no_window_asks_for_nothing(
+    server: ApiStandIn, capsys: pytest.CaptureFixture[str], window: tuple[str, str]
+) -> None:
+    with suppress(SystemExit):
+        assert cairn(server, "flights", "--window", *window) == 2
+    assert "--window" in capsys.readouterr().err
+    assert server.asked == []
 
 
 def test_a_job_of_another_name(server: ApiStandIn, airflow: Airflow) -> None:

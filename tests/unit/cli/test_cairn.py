@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint.decisions import queue
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules import queue
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import World
@@ -65,7 +68,7 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str], monkeypat
     assert cairn(world, "checkpoints", "flights") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:6] for line in lines[2:6]] == [
-        ["4", "e3", "-", "manual", "2", "PENDING"],
+        ["4", "e3", "-", "manual", "2", "IN_PROGRESS"],
         ["3", "e3", "-", "manual", "1", "FAILED"],
         ["2*", "e2", "2026-01-02", "to", "2026-01-03", "manual"],
         ["1*", "e1", "2026-01-01", "to", "2026-01-02", "manual"],
@@ -114,13 +117,45 @@ def test_show_a_pending_one(world: World, capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().out.splitlines()
     assert "  opened because routes: ValueError: bad row" in lines
     stages = {line.split()[0]: line.split()[1:3] for line in lines if line.startswith(("clean", "routes", "airports"))}
-    assert stages == {"clean": ["2/2", "kept"], "routes": ["0/?", "-"], "airports": ["0/?", "-"]}
+    assert stages == {"clean": ["2/2", "kept"], "routes": ["not", "begun"], "airports": ["not", "begun"]}
+
+
+def test_show_without_an_id_shows_the_newest(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cairn(world, "show", "flights") == 0
+    assert "checkpoint 4 of flights: IN_PROGRESS" in capsys.readouterr().out
+    world.coordinator().abort(4, Reason.JOB_FAILURE, "by hand")
+    assert cairn(world, "show", "flights", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["checkpoint"]
+    assert (found["id"], found["status"]) == (4, "FAILED")
+
+
+def test_show_of_a_job_without_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    Coordinator(world.store, "new").pause()
+    assert cairn(world, "show", "new") == 2
+    assert "the job has no checkpoint yet [job=`new`]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["help"]])
+def test_alone_it_prints_its_commands(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert "list a job's checkpoints, newest first" in out
+    assert "register-python-argcomplete cairn" in " ".join(out.split())
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["help", "show"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: cairn show ")
 
 
 def test_verify_says_what_is_damaged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """semantics R1: status 1, the file named, the problem in words; the other checkpoint is whole."""
     assert cairn(world, "verify", "flights") == 0
-    key = sorted(world.referred())[-1]
+    key = sorted(key for key in world.referred() if layout.record_of(key) is None)[-1]
     victim = Path(world.store.uri.removeprefix("file://"), "flights", key)
     victim.write_bytes(victim.read_bytes()[:-1])
     capsys.readouterr()
@@ -187,6 +222,7 @@ def test_what_cannot_be_done_is_said_in_one_line_with_what_to_type_next(
 @pytest.mark.parametrize(
     ("words", "message", "follows"),
     [
+        (["help", "shwo"], "there is no command 'shwo' (did you mean show?)", "cairn --help"),
         (["shwo"], "there is no command 'shwo' (did you mean show?)", "cairn --help"),
         (["checkpoints"], "the following arguments are required: JOB", "cairn checkpoints --help"),
         (["jobs", "--storge", "file:///x"], "(did you mean --storage?)", "cairn jobs --help"),

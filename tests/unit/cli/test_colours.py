@@ -12,7 +12,7 @@ from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import World
 
-GREEN, YELLOW, RED = "\x1b[32mCOMPLETED\x1b[0m", "\x1b[33mPENDING\x1b[0m", "\x1b[31mcairn:\x1b[0m"
+GREEN, YELLOW, RED = "\x1b[32mCOMPLETED\x1b[0m", "\x1b[33mIN_PROGRESS\x1b[0m", "\x1b[31mcairn:\x1b[0m"
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.cli.arguments.parser import parser
-from airflow_cairn.cli.connection import take_over
-from airflow_cairn.cli.main import main
+from airflow_cairn.cli.airflow_api import take_over
+from airflow_cairn.cli.main import main, parser
 from airflow_cairn.storage import S3Options, open_store
 from tests.support.world.world import World
 
@@ -40,10 +39,11 @@ def test_the_storage_is_the_connections(
 @pytest.mark.parametrize("conn_type", ["cairn", "aws", "generic"])
 def test_what_is_typed_counts_before_what_the_connection_says(monkeypatch: pytest.MonkeyPatch, conn_type: str) -> None:
     extra = {"storage": "s3://lake/a", "region_name": "eu-west-1", "endpoint_url": "http://e"}
+    extra["request_payer"] = "requester"
     define(monkeypatch, conn_type=conn_type, login="id", password=CANARY, extra=extra)
     options = parser().parse_args(["jobs", "--conn", "lake"])
     take_over(options)
-    found = S3Options(endpoint_url="http://e", region="eu-west-1", access_key="id", secret_key=CANARY)
+    found = S3Options("http://e", "eu-west-1", "id", CANARY, request_payer="requester")
     assert (options.storage, options.s3) == ("s3://lake/a", found)
     options = parser().parse_args(["jobs", "--conn", "lake", "--storage", "s3://lake/b", "--region", "eu-north-1"])
     take_over(options)

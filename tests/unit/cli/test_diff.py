@@ -12,8 +12,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
-from airflow_cairn.cli.arguments.parser import parser
-from airflow_cairn.cli.main import main
+from airflow_cairn.cli.main import main, parser
 from airflow_cairn.cli.output import state_diff
 from airflow_cairn.storage import ObjectStore, Written
 from tests.support import jobs

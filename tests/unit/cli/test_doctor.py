@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.health.findings import Examination
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import JOB, World
@@ -82,6 +84,37 @@ def test_a_storage_that_is_not_there_is_a_finding_and_a_job_that_is_not_there_an
     assert "ERROR storage-missing" in capsys.readouterr().out
     assert main(["doctor", "nope", "--storage", storage]) == FAILED
     assert "the storage has no such job" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("folder", "writable", "status"),
+    [
+        ("new/lake", True, None),
+        ("", True, None),
+        ("new/lake", False, "ERROR storage-missing"),
+        ("file/lake", True, "ERROR"),
+    ],
+)
+def test_a_worker_is_checked_before_a_job_has_run(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+    writable: bool,
+    status: str | None,
+) -> None:
+    """The first job makes its folder; without --worker one that is not there is taken as lost."""
+    monkeypatch.setattr("airflow_cairn.tasks.health.examine.examine_worker", lambda **_: Examination())
+    monkeypatch.setattr(os, "access", lambda *_: writable)
+    (tmp_path / "file").touch()
+    found = main(["doctor", "--worker", "--storage", f"file://{tmp_path / folder}"])
+    out = capsys.readouterr().out
+    assert found == (DAMAGED if status else 0)
+    assert (status or "nothing is wrong") in out
+    assert (f"there is no folder file://{tmp_path / folder} yet" in " ".join(out.split())) == (
+        folder == "new/lake" and writable
+    )
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_checkpoint_that_is_too_old(storage: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import FixedDelayRestart
-from airflow_cairn.checkpoint.decisions import queue
 from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.rules import queue
 from airflow_cairn.cli.main import main
 from scripts.setup.base import ROOT
 from tests.support import jobs
@@ -61,11 +61,31 @@ def paths(value: Any, above: str = "") -> Iterator[str]:
             yield from paths(inner, f"{above}[]")
 
 
+SAME = {
+    "checkpoint.*": ("cairn checkpoints JOB", "checkpoints[]."),
+    "savepoints[].*": ("cairn savepoint JOB", ""),
+    "*": ("cairn savepoint JOB", ""),
+}
+"""Fields that are those of another command, which has them below this path."""
+
+
 def documented(command: str) -> set[str]:
     """Give the fields that the reference documents for a command's JSON."""
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     section = page.partition(f"`{command} --json` prints:\n")[2].lstrip("\n").partition("\n\n")[0]
-    return {name for line in section.splitlines() for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    names = {name for line in section.splitlines() for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    return {field for name in names for field in _fields(name)}
+
+
+def _fields(name: str) -> Iterator[str]:
+    """Give the fields that `a`, `a.{b, c}` or `a.*` stands for; a list or an object of fields is one too."""
+    if name in SAME:
+        command, below = SAME[name]
+        yield from (name[:-1] + each.removeprefix(below) for each in documented(command) if each.startswith(below))
+        return
+    above, _, inner = name.rstrip("}").partition(".{")
+    yield above.removesuffix("[]")
+    yield from (f"{above}.{each}" for each in inner.split(", ") if each)
 
 
 @pytest.mark.parametrize(

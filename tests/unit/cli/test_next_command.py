@@ -11,8 +11,7 @@ import pytest
 from airflow_cairn.checkpoint import errors as domain
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
 from airflow_cairn.cli import airflow_api
-from airflow_cairn.cli.arguments.parser import parser
-from airflow_cairn.cli.main import main
+from airflow_cairn.cli.main import main, parser
 from airflow_cairn.cli.output.next_command import Typed, after
 from airflow_cairn.storage import errors as stores
 from airflow_cairn.storage import open_store

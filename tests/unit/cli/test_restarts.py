@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import ExponentialDelayRestart, FixedDelayRestart
-from airflow_cairn.checkpoint.restart_strategies import RestartStrategy
+from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.cli.main import main
 from tests.support import jobs
 from tests.support.world.world import CONFIG, JOB, World

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY
 from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
-from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.spark.remote.register import ServerRegister
 from tests.support import jobs

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.views.wording import duration
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output.text import bar, fit
-from airflow_cairn.spark.skipped_stage import acknowledge_skipped
+from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.printable import printable
 from tests.support import jobs
@@ -112,7 +112,7 @@ def test_a_pending_checkpoint(storage: str, capsys: pytest.CaptureFixture[str], 
     stages = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("flights.stage")}
     assert list(stages)[:2] == ["flights.stage_04", "flights.stage_05"], "awaited first"
     assert stages["flights.stage_04"][0] == "declined:", "told below the table"
-    assert stages["flights.stage_05"] == ["0/?", "-", "-", "-", *(["-"] * (columns == 120))]
+    assert stages["flights.stage_05"] == ["not", "begun", "-", "-", "-", *(["-"] * (columns == 120))]
     assert stages["flights.stage_03"][0] == "12/12"
     assert "flights.stage_04 declined: ValueError: bad row" in lines
     assert any(
@@ -149,7 +149,7 @@ def test_a_stage_that_was_left_out(
     storage = jobs.dump(world.memory, tmp_path)
     lines = shown(storage, capsys, "2")
     assert "  acknowledged   3 of 4 stages, 6 of 8 subtasks" in lines
-    assert any(re.match(r"airports +0/2 +kept from 1 +- ", line) for line in lines)
+    assert any(re.match(r"airports +left out +kept from 1 +- ", line) for line in lines)
     assert "airports was left out, and has in its backlog: b (input 2026-01-02 to 2026-01-03)" in _unwrapped(lines)
     assert "airports reads before its own: b (input 2026-01-02 to 2026-01-03)" in _unwrapped(
         shown(storage, capsys, "3")

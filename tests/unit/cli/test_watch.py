@@ -101,7 +101,7 @@ def test_show_is_drawn_again_when_a_stage_acknowledges_and_ends_with_the_checkpo
         assert screen.wait_for_the_end() == 0
 
 
-@pytest.mark.parametrize("words", [("checkpoints", "flights"), ("stats", "flights")])
+@pytest.mark.parametrize("words", [("checkpoints", "flights"), ("show", "flights"), ("stats", "flights")])
 def test_the_others_go_on_until_ctrl_c(world: World, words: tuple[str, ...]) -> None:
     with terminal(world, *words) as screen:
         screen.wait_for("Ctrl-C ends")

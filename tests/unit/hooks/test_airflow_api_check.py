@@ -11,7 +11,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.hooks.airflow_api_check import check_airflow_api
+from airflow_cairn.hooks.airflow_api_access import check_airflow_api
 from tests.support.airflow_fixtures import DagFile
 
 Define = Callable[[str, str], None]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.hooks import CheckpointStorageHook
-from airflow_cairn.hooks.aws_connection import USED
-from airflow_cairn.hooks.cairn_connection import CairnConnectionHook
+from airflow_cairn.hooks.aws_connection import HEADERS, USED
+from airflow_cairn.hooks.storage import CairnConnectionHook
 from airflow_cairn.plugin.provider_info import get_provider_info
 from airflow_cairn.storage import S3Options
 
@@ -59,13 +59,13 @@ def test_airflow_shows_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = manager.hooks["cairn"]
     assert hook is not None
     assert (hook.hook_class_name, hook.connection_id_attribute_name) == (
-        "airflow_cairn.hooks.cairn_connection.CairnConnectionHook",
+        "airflow_cairn.hooks.storage.CairnConnectionHook",
         "cairn_conn_id",
     )
     manager.initialize_providers_hooks()
     widgets = {name for name in manager.connection_form_widgets if name.startswith("extra__cairn__")}
     assert widgets == {
-        f"extra__cairn__{name}" for name in ("storage", "region_name", "endpoint_url", "aws_session_token")
+        f"extra__cairn__{name}" for name in ("storage", "region_name", "endpoint_url", "aws_session_token", *HEADERS)
     }
     assert manager.connection_form_widgets["extra__cairn__aws_session_token"].is_sensitive
     assert manager.field_behaviours["cairn"]["relabeling"] == {

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_cairn.hooks import class_archive
 from airflow_cairn.hooks.class_archive import DEFAULTS, EXTRA, FILE, class_archive_conf, lacks_archive
-from airflow_cairn.hooks.drivers.spark_site import SparkSite
+from airflow_cairn.hooks.spark_site import SparkSite
 
 
 @pytest.fixture

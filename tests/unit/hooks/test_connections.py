@@ -33,6 +33,10 @@ def test_a_whole_connection(connections: Define) -> None:
             "endpoint_url": "https://all.example.com",
             "aws_session_token": "canary-token",
             "service_config": {"s3": {"endpoint_url": "http://127.0.0.1:7070"}},
+            "request_payer": "requester",
+            "server_side_encryption": "aws:kms",
+            "sse_kms_key_id": "alias/lake",
+            "expected_bucket_owner": 123456789012,
         },
     )
     assert found.s3_options == S3Options(
@@ -41,6 +45,10 @@ def test_a_whole_connection(connections: Define) -> None:
         access_key="AKIAIOSFODNN7EXAMPLE",
         secret_key=CANARY,
         session_token="canary-token",
+        request_payer="requester",
+        server_side_encryption="aws:kms",
+        sse_kms_key_id="alias/lake",
+        expected_bucket_owner="123456789012",
     )
     assert found.driver_environment() == {
         "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
@@ -70,7 +78,6 @@ def test_without_a_connection() -> None:
     found = CheckpointStorageHook("s3://lake/cairn")
     assert found.s3_options is None
     assert found.driver_environment() == {}
-    assert (found.endpoint, found.region) == (None, None)
 
 
 def test_files_ask_for_no_connection() -> None:
@@ -126,6 +133,8 @@ def test_other_bad_connections(connections: Define) -> None:
     with pytest.raises(InvalidRequestError, match="belong together") as caught:
         hook(connections, password=CANARY).open_store()
     assert CANARY not in str(caught.value)
+    with pytest.raises(InvalidRequestError, match=r"does not know.*allowed=`requester`"):
+        hook(connections, extra={"request_payer": "me"}).open_store()
     with pytest.raises(AirflowNotFoundException, match="nowhere"):
         CheckpointStorageHook("s3://lake/x", "nowhere").open_store()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_cairn.hooks.drivers.driver_output import DriverOutput, driver_output
+from airflow_cairn.hooks.driver_output import DriverOutput, driver_output
 
 FAILED = """\
 WARNING: Using incubator modules: jdk.incubator.vector

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from airflow_cairn.hooks.airflow_api import AirflowApiError
-from airflow_cairn.hooks.own_airflow_api import OwnAirflowApi
+from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import BaseNotifier
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.extensions.listeners import check_listeners
+from airflow_cairn.checkpoint.extensions.contracts import check_listeners
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import CheckpointNotifications
 from airflow_cairn.storage.errors import InvalidNameError
@@ -61,6 +61,18 @@ def test_each_checkpoint_is_told_of_in_words_of_its_own(said: list[str]) -> None
         world.coordinator().deliver([listener])
     assert said == ["1 of a completed", "2 of b completed"]
     assert world.coordinator().deliver([listener]) == 0, "each once, where nothing dies"
+
+
+@pytest.mark.parametrize("failovers", [False, True])
+def test_a_pause_is_no_failure(said: list[str], failovers: bool) -> None:  # semantics S1
+    text = Says("{{ checkpoint.id }}: {{ checkpoint.reason }}")
+    listener = CheckpointNotifications(failed=[text], failovers=failovers)
+    world = listening(listener)
+    world.trigger("a")
+    world.coordinator().pause()
+    world.coordinator().deliver([listener])
+    assert said == (["1: CHECKPOINT_COORDINATOR_SUSPEND"] if failovers else [])
+    assert world.coordinator().head().notices == ()
 
 
 @pytest.mark.parametrize("failovers", [False, True])

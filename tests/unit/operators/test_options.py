@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.answers import TriggerRequest
+from airflow_cairn.checkpoint.config import ExponentialDelayRestart, FixedDelayRestart, NoRestart
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.request import TriggerRequest
-from airflow_cairn.checkpoint.restart_strategies import FixedDelayRestart, NoRestart
+from airflow_cairn.operators import (
+    CairnDoctorOperator,
+    DisposeSavepointOperator,
+    SavepointOperator,
+    TriggerCheckpointOperator,
+)
+from airflow_cairn.sensors import CheckpointSensor, CompletedEpochSensor
 from airflow_cairn.storage import InvalidKeyError, UnsupportedStorageError
 from tests.support.world.world import CONFIG, TIMEOUT, World
 
@@ -38,6 +45,7 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "regional": ((None, RegionalCheckpoints()), (True, 0.3, {})),
     "failover": (("region", "full"), ("REGION", "none", "", 1, None, [])),
     "restart_strategy": ((None, NoRestart(), FixedDelayRestart(attempts=1)), (3, "fixed-delay", FixedDelayRestart, {})),
+    "on_gap": (("report", "refuse"), ("REFUSE", "ignore", "", 1, None, [])),
     "mode": (("exactly_once", "at_least_once"), ("EXACTLY_ONCE", "at_most_once", "", 1, None, [])),
 }
 """Of each option: values at its bounds and within, values beyond them or of another type."""
@@ -50,6 +58,11 @@ def test_every_option_has_its_bounds_tested() -> None:  # semantics S3
     assert {field.name for field in dataclasses.fields(CheckpointConfig)} == OPTIONS.keys() | URIS, (
         "a new one needs a row"
     )
+
+
+def test_gaps_are_refused_by_one_run_at_a_time() -> None:  # semantics S3, T12
+    with pytest.raises(InvalidConfigError, match="on_gap='refuse' needs max_concurrent_checkpoints=1"):
+        CheckpointConfig(on_gap="refuse", max_concurrent_checkpoints=2)
 
 
 @pytest.mark.parametrize("uri", ["/lake/kept", "hdfs://namenode/kept", "s3://key:canary@lake/kept", 17])
@@ -110,3 +123,43 @@ def test_a_topology_that_is_none_is_refused(stages: tuple[StageSpec, ...], messa
 
 def test_a_pause_is_rounded_up_so_that_it_never_ends_early() -> None:  # semantics S3, T3
     assert CheckpointConfig(min_pause=timedelta(microseconds=1)).min_pause_ms == 1
+
+
+WHERE: dict[str, Any] = {"task_id": "t", "storage": "file:///lake", "job": "flights"}
+STAGES: dict[str, Any] = {**WHERE, "stages": [StageSpec("a")]}
+NO_NUMBERS = (True, False, float("nan"), float("inf"), 0, -1, "5", None, timedelta(0), 1e300, timedelta.max)
+NO_SPANS = (True, float("nan"), 5, "5", timedelta(0), timedelta(microseconds=999))
+TIMES: tuple[tuple[Any, dict[str, Any], str, str, tuple[Any, ...]], ...] = (
+    (TriggerCheckpointOperator, STAGES, "poll_interval", "must be above 0 seconds and at most 365 days", NO_NUMBERS),
+    (TriggerCheckpointOperator, STAGES, "recheck_interval", "must be a timedelta of more than zero", NO_SPANS),
+    (SavepointOperator, WHERE, "poll_interval", "must be above 0 seconds", NO_NUMBERS),
+    (SavepointOperator, WHERE, "timeout", "must be a timedelta of more than zero", NO_SPANS),
+    (SavepointOperator, WHERE, "parallel", "must be a whole number of at least 1", (True, 0, 1.0, float("nan"), "8")),
+    (CheckpointSensor, WHERE, "poke_interval", "must be above 0 seconds", NO_NUMBERS),
+    (CompletedEpochSensor, WHERE, "poke_interval", "must be above 0 seconds", NO_NUMBERS),
+    (CairnDoctorOperator, WHERE, "max_age", "must be a timedelta of more than zero", NO_SPANS),
+    (DisposeSavepointOperator, {**WHERE, "target": "file:///k"}, "max_age", "must be a timedelta of more", NO_SPANS),
+    (ExponentialDelayRestart, {}, "multiplier", "must be", (True, 1, float("nan"), float("inf"), "2", None)),
+    (ExponentialDelayRestart, {}, "jitter", "must be", (True, -1, float("nan"), float("inf"), "0.1", None)),
+    (RegionalCheckpoints, {}, "max_failure_ratio", "must be", (True, 0.0, float("nan"), float("inf"), "0.3", None)),
+)
+"""Whose option, what else is given, the option, what is said of a value that is none, and such values."""
+
+
+@pytest.mark.parametrize(
+    ("maker", "given", "option", "message", "value"),
+    [(*row[:4], value) for row in TIMES for value in row[4]],
+    ids=lambda each: getattr(each, "__name__", None) or (each if isinstance(each, str) else None),
+)
+def test_a_time_or_count_that_is_none_is_refused(
+    maker: Any, given: dict[str, Any], option: str, message: str, value: Any
+) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match=f"{option} {message}"):
+        maker(**given, **{option: value})
+
+
+@pytest.mark.parametrize("value", [0.5, 5, timedelta(seconds=5), timedelta(days=365)])
+def test_a_pause_is_a_number_of_seconds_or_a_timedelta(value: Any) -> None:  # semantics S3
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    assert TriggerCheckpointOperator(**STAGES, poll_interval=value).poll_interval == seconds
+    assert CheckpointSensor(**WHERE, poke_interval=value).poke_interval == seconds

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+
+import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.plugin.drawings import trend
-from airflow_cairn.plugin.drawings.stage_bars import WIDTH, bars_of
 from airflow_cairn.plugin.drawings.stage_graph import BOX, MOST, Mark, graph_of, marks_of
+from airflow_cairn.plugin.drawings.stage_progress import WIDTH, TaskTry, bars_of, progress_of
 from airflow_cairn.plugin.drawings.timeline import THINNEST, timeline
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
@@ -20,7 +23,7 @@ from tests.support.world.world import World
 def test_a_stage_waited_ran_and_wrote() -> None:
     world = jobs.wide(MemoryStore(), 3)
     jobs.run(world, "a", 2)
-    bars = bars_of(details(world.coordinator(), 1))
+    bars = bars_of(progress_of(details(world.coordinator(), 1), {}, 0))
     first, second, last = (bars[f"flights.stage_{number:02d}"] for number in range(3))
     # 2.0, 3.7 and 5.4 s one after another; a third of each, and a twentieth, is writing.
     assert first.waited == 0
@@ -36,7 +39,7 @@ def test_a_line_has_its_attempts_one_after_another(busy: World) -> None:
     assert newest.run_id == "c"
     lost, pending = newest.segments
     assert (lost.id, lost.said, lost.start) == (3, "FAILED", 0)
-    assert (pending.id, pending.said, pending.start) == (4, "PENDING", lost.width)
+    assert (pending.id, pending.said, pending.start) == (4, "IN_PROGRESS", lost.width)
     assert lost.width == round((WIDTH - THINNEST) * 7 / 20)
     assert pending.start + pending.width == WIDTH - THINNEST
     assert [(line.run_id, line.segments[0].width) for line in others] == [("b", THINNEST), ("a", THINNEST)]
@@ -88,41 +91,118 @@ def test_a_stored_circle_is_drawn_somehow() -> None:
     assert graph_of((StageSpec("a", ("b",)), StageSpec("b", ("a",))), {}) is not None
 
 
-def test_a_stage_that_had_begun_is_told_from_the_one_that_failed() -> None:
+def failed_over() -> World:
+    """Give a job whose stage `routes` failed after four and a half minutes, while `airports` ran."""
     world = World()
     world.trigger("a")
     world.run_stage("a", "clean")
     world.submit("a", "airports")
+    world.clock.advance(timedelta(seconds=20))
     routes = world.submit("a", "routes").handover
+    world.clock.advance(timedelta(seconds=270))
     world.coordinator().fail("a", "routes", routes.claimant, "ValueError: bad row")
+    return world
+
+
+def a_try(world: World, state: str | None, number: int = 1, *, newest: bool = True, **at_s: int) -> TaskTry:
+    """Give a try of a task, with the seconds since the job began."""
+    began, ended = (World().clock.now_ms + 1000 * at_s[name] if name in at_s else None for name in ("started", "ended"))
+    return TaskTry("a", "epoch.any", -1, number, state, began, ended, newest)
+
+
+def test_what_failed_is_told_from_what_had_begun_and_what_had_not() -> None:
+    world = failed_over()
     found = details(world.coordinator(), 1)
-    found = replace(found, row=replace(found.row, restarted=("airports", "routes")))
-    assert {uid: mark.text for uid, mark in marks_of(found, lambda uid: uid).items()} == {
+    failed = a_try(world, "failed", newest=False, started=20, ended=290)
+    progress = progress_of(found, {"routes": [failed, a_try(world, "running", 2, started=350)]}, world.clock.now_ms)
+    assert {uid: mark.text for uid, mark in marks_of(progress, lambda uid: uid).items()} == {
         "clean": "acknowledged",
-        "routes": "failed",
+        "routes": "failed after 4m 30s",
         "airports": "had begun",
-        "report": "had not acknowledged",
+        "report": "had not begun",
     }
+    routes = progress["routes"]
+    assert (routes.waited_ms, routes.ran_ms, routes.logged) == (20_000, 270_000, failed), "the try of that attempt"
+    bar = bars_of(progress)["routes"]
+    assert (bar.waited + bar.ran, bar.waited) == (WIDTH, round(WIDTH * 20 / 290))
+
+
+def test_a_stage_whose_failure_no_restart_follows_has_failed_too() -> None:  # semantics F4
+    world = failed_over()
+    claimant = world.submit("a", "routes").handover.claimant
+    world.coordinator().fail("a", "routes", claimant, "ValueError: bad row", final=True, curable=False)
+    found = details(world.coordinator(), 2)
+    assert not found.row.detail.startswith("routes: ")
+    assert found.failed_stages == {"routes"}
+
+
+@pytest.mark.parametrize(
+    ("begun", "state", "started", "kind", "text"),
+    [
+        (True, "running", 290, "running", "running for 60.0 s"),
+        (True, "deferred", 290, "running", "deferred for 60.0 s"),
+        (True, "up_for_retry", 290, "retry", "up for retry"),
+        (True, None, 290, "", "not begun"),
+        (False, "queued", None, "queued", "queued"),
+        (False, "scheduled", None, "queued", "scheduled"),
+        (False, "running", 340, "queued", "starting"),
+        (False, "running", 20, "queued", "to run again"),
+        (False, "success", 20, "queued", "to run again"),
+        (False, "up_for_retry", 20, "retry", "up for retry"),
+        (False, "upstream_failed", None, "failed", "upstream failed"),
+        (False, "removed", None, "failed", "not in the DAG"),
+        (False, None, None, "", "not begun"),
+        (False, "a state of a later Airflow", None, "", "not begun"),
+        (True, "a state of a later Airflow", 290, "running", "begun"),
+    ],
+)
+def test_airflow_says_what_a_stage_waits_for(
+    begun: bool, state: str | None, started: int | None, kind: str, text: str
+) -> None:
+    world = failed_over()
+    if begun:
+        world.submit("a", "routes")
+    world.clock.advance(timedelta(seconds=60))
+    tried = a_try(world, state, 2) if started is None else a_try(world, state, 2, started=started)
+    found = progress_of(details(world.coordinator(), 2), {"routes": [tried]}, world.clock.now_ms)["routes"]
+    assert (found.kind, found.text) == (kind, text)
+    assert found.logged == (tried if started is not None else None), "what has not started has no log"
+
+
+def test_without_a_word_of_airflow_the_store_says_what_has_begun() -> None:  # semantics O2
+    world = failed_over()
+    world.submit("a", "routes")
+    progress = progress_of(details(world.coordinator(), 2), {}, world.clock.now_ms)
+    assert {uid: (each.kind, each.text) for uid, each in progress.items()} == {
+        "clean": ("kept", "kept from 1"),
+        "routes": ("running", "begun"),
+        "airports": ("running", "begun"),
+        "report": ("", "not begun"),
+    }
+    assert {each.logged for each in progress.values()} == {None}
 
 
 def test_a_box_says_how_far_its_stages_are(busy: World) -> None:
     busy.decline(busy.submit("c", "routes").handover, "OSError: disk full")
     coordinator = busy.coordinator()
-    assert marks_of(details(coordinator, 4), lambda uid: uid) == {
+
+    def marks(checkpoint: int, drawn: Callable[[str], str | None]) -> dict[str, Mark]:
+        return marks_of(progress_of(details(coordinator, checkpoint), {}, 0), drawn)
+
+    assert marks(4, lambda uid: uid) == {
         "clean": Mark("kept", "kept from 3"),
         "routes": Mark("failed", "declined"),
-        "airports": Mark("pending", "waited for"),
-        "report": Mark("pending", "waited for"),
+        "airports": Mark("", "not begun"),
+        "report": Mark("", "not begun"),
     }
-    assert marks_of(details(coordinator, 3), lambda uid: uid) == {
+    assert marks(3, lambda uid: uid) == {
         "clean": Mark("completed", "acknowledged"),
         "routes": Mark("failed", "failed"),
-        "airports": Mark("", "had not acknowledged"),
-        "report": Mark("", "had not acknowledged"),
+        "airports": Mark("", "had not begun"),
+        "report": Mark("", "had not begun"),
     }
-    together = marks_of(details(coordinator, 4), lambda uid: None if uid == "routes" else "all")
-    assert together == {"all": Mark("pending", "1 of 3")}
-    assert marks_of(details(coordinator, 2), lambda _: "all") == {"all": Mark("completed", "4 of 4")}
+    assert marks(4, lambda uid: None if uid == "routes" else "all") == {"all": Mark("", "1 of 3")}
+    assert marks(2, lambda _: "all") == {"all": Mark("completed", "4 of 4")}
 
 
 def test_a_bar_is_as_high_as_its_checkpoint_took_of_the_longest() -> None:

@@ -17,7 +17,7 @@ from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
 from airflow.sdk.bases.decorator import DecoratedOperator
 from airflow.triggers.base import BaseTrigger
 
-from airflow_cairn.hooks.own_airflow_api import OwnAirflowApi
+from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 from airflow_cairn.plugin.provider_info import get_provider_info
 
 
@@ -39,7 +39,7 @@ def test_the_plugin_is_found_by_entry_point() -> None:
 def test_airflow_takes_the_provider() -> None:
     provider = ProvidersManager().providers["airflow-cairn"]
     assert provider.data["name"] == "Cairn"
-    for link in ("checkpoint_link.CheckpointLink", "spark_link.SparkLink"):
+    for link in ("links.CheckpointLink", "links.SparkLink"):
         assert f"airflow_cairn.tasks.reports.{link}" in ProvidersManager().extra_links_class_names
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.plugin.windows import GRACE, INSTANT, Bounds, Window, first, following
+from airflow_cairn.plugin.timetable import GRACE, INSTANT, Bounds, Window, first_window, window_after
 
 DAY = datetime(2026, 3, 29, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -31,12 +31,12 @@ def test_windows_meet_each_other(
     delay = whole(interval, part)
     bounds = Bounds(earliest=start, catchup=catchup)
     now = start + data.draw(spans)
-    window = first(delay, interval, bounds, now)
+    window = first_window(delay, interval, bounds, now)
     assert window is not None
     assert window.end - window.start in ({delay} if catchup or window.start == start else {interval})
     for _ in range(data.draw(st.integers(0, 8))):
         now += data.draw(spans)
-        after = following(window, delay, interval, bounds, now)
+        after = window_after(window, delay, interval, bounds, now)
         assert after is not None
         assert after.start == window.end
         count, rest = divmod(after.end - after.start, interval)
@@ -56,18 +56,18 @@ def test_what_was_missed_reaches_as_far_in_one_run_as_in_many(
     interval = max(interval, HOUR)
     delay, now = whole(interval, part), start + until + away
     one_by_one = Bounds(earliest=start, latest=start + until)
-    begun = first(delay, interval, one_by_one, now)
+    begun = first_window(delay, interval, one_by_one, now)
     assert begun is not None
     window: Window | None = begun
     many = []
     while window is not None and window.end <= now:
         many.append(window)
-        window = following(window, delay, interval, one_by_one, now)
-    found = following(begun, delay, interval, replace(one_by_one, catchup=False), now)
+        window = window_after(window, delay, interval, one_by_one, now)
+    found = window_after(begun, delay, interval, replace(one_by_one, catchup=False), now)
     if len(many) > 1:
         assert found == Window(begun.end, many[-1].end)
     else:
-        assert found == following(begun, delay, interval, one_by_one, now)
+        assert found == window_after(begun, delay, interval, one_by_one, now)
 
 
 @given(moments, moments, spans, st.integers(1, 100), st.timedeltas(timedelta(0), timedelta(days=2)))
@@ -76,11 +76,11 @@ def test_a_first_run_waits_for_whoever_creates_it(
 ) -> None:
     """semantics S2: looking again, as each parse of the file does, keeps the run for a while after it has come due."""
     bounds = Bounds(earliest=start, catchup=False)
-    found = first(whole(interval, part), interval, bounds, now)
+    found = first_window(whole(interval, part), interval, bounds, now)
     assert found is not None
     assert found.end > now - min(GRACE, interval / 2)
     assert found.start == start or found.end - interval <= now - min(GRACE, interval / 2)
-    again = first(whole(interval, part), interval, bounds, now + later)
+    again = first_window(whole(interval, part), interval, bounds, now + later)
     assert again is not None
     if now + later < found.end + min(GRACE, interval / 2):
         assert again == found
@@ -90,44 +90,44 @@ def test_a_first_run_waits_for_whoever_creates_it(
 
 def test_two_jobs_that_start_together_keep_their_distance() -> None:  # semantics S2
     bounds = Bounds(earliest=DAY)
-    late, soon = (first(delay, HOUR, bounds, DAY) for delay in (50 * MINUTE, 5 * MINUTE))
+    late, soon = (first_window(delay, HOUR, bounds, DAY) for delay in (50 * MINUTE, 5 * MINUTE))
     for _ in range(30):
         assert late is not None
         assert soon is not None
         assert late.end - soon.end == 45 * MINUTE
-        late, soon = (following(each, HOUR, HOUR, bounds, DAY) for each in (late, soon))
+        late, soon = (window_after(each, HOUR, HOUR, bounds, DAY) for each in (late, soon))
 
 
 def test_without_a_start_date_the_schedule_stands_all_the_same() -> None:  # semantics S2
     """The same in each process, and after each restart."""
-    assert first(MINUTE, HOUR, Bounds(), DAY) is None
-    found = [first(7 * MINUTE, HOUR, Bounds(catchup=False), DAY + minutes * MINUTE) for minutes in (0, 6, 11)]
+    assert first_window(MINUTE, HOUR, Bounds(), DAY) is None
+    found = [first_window(7 * MINUTE, HOUR, Bounds(catchup=False), DAY + minutes * MINUTE) for minutes in (0, 6, 11)]
     assert found == [Window(DAY - 53 * MINUTE, DAY + 7 * MINUTE)] * 3
-    after = first(7 * MINUTE, HOUR, Bounds(catchup=False), DAY + 12 * MINUTE)
+    after = first_window(7 * MINUTE, HOUR, Bounds(catchup=False), DAY + 12 * MINUTE)
     assert after == Window(DAY + 7 * MINUTE, DAY + 67 * MINUTE)
 
 
 def test_the_end_date_ends_it() -> None:
     bounds = Bounds(earliest=DAY, latest=DAY + HOUR)
     last = Window(DAY, DAY + HOUR)
-    assert following(last, HOUR, HOUR, bounds, DAY) == Window(DAY + HOUR, DAY + 2 * HOUR)
-    assert following(last, HOUR, HOUR, replace(bounds, latest=DAY + HOUR - INSTANT), DAY) is None
-    assert first(HOUR, HOUR, replace(bounds, earliest=DAY + HOUR + INSTANT), DAY) is None
+    assert window_after(last, HOUR, HOUR, bounds, DAY) == Window(DAY + HOUR, DAY + 2 * HOUR)
+    assert window_after(last, HOUR, HOUR, replace(bounds, latest=DAY + HOUR - INSTANT), DAY) is None
+    assert first_window(HOUR, HOUR, replace(bounds, earliest=DAY + HOUR + INSTANT), DAY) is None
 
 
 @pytest.mark.parametrize("catchup", [True, False])
 def test_a_start_date_that_moved_on_begins_anew(catchup: bool) -> None:
     bounds = Bounds(earliest=DAY + 3 * HOUR, catchup=catchup)
-    found = following(Window(DAY, DAY + HOUR), MINUTE, HOUR, bounds, DAY + HOUR)
+    found = window_after(Window(DAY, DAY + HOUR), MINUTE, HOUR, bounds, DAY + HOUR)
     assert found == Window(DAY + 3 * HOUR, DAY + 3 * HOUR + MINUTE)
 
 
 def test_a_run_without_length_is_passed() -> None:
     """Airflow tells runs apart by where they start: one that started there again would never be made."""
-    found = following(Window(DAY, DAY), HOUR, HOUR, Bounds(earliest=DAY), DAY)
+    found = window_after(Window(DAY, DAY), HOUR, HOUR, Bounds(earliest=DAY), DAY)
     assert found == Window(DAY + INSTANT, DAY + INSTANT + HOUR)
 
 
 def test_another_interval_counts_from_the_last_run_on() -> None:  # semantics S2
-    found = following(Window(DAY, DAY + HOUR), MINUTE, 7 * MINUTE, Bounds(earliest=DAY), DAY)
+    found = window_after(Window(DAY, DAY + HOUR), MINUTE, 7 * MINUTE, Bounds(earliest=DAY), DAY)
     assert found == Window(DAY + HOUR, DAY + HOUR + 7 * MINUTE)

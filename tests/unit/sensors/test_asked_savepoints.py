@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.savepoints.copy_out import Copying
 from airflow_cairn.checkpoint.savepoints.savepoint_format import SavepointHeader
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.sensors.asked_savepoints import LATEST, SOONEST, again_after
+from airflow_cairn.sensors.outcome import LATEST, SOONEST, again_after
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from tests.support.airflow_fixtures import Said

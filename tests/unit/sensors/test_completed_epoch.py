@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
+from airflow.sdk.bases.operator import TriggerFailureReason
+from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException, TaskDeferred
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
@@ -20,7 +21,7 @@ from airflow_cairn.checkpoint.documents.read_windows import MAX_WINDOWS
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from airflow_cairn.sensors import CompletedEpochSensor
 from airflow_cairn.storage import open_store
-from airflow_cairn.storage.errors import CairnError, ForbiddenError, UnavailableError
+from airflow_cairn.storage.errors import CairnError, DocumentError, ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CompletedEpochTrigger
 from airflow_cairn.triggers.completed_epoch import completed_in
 from tests.support.airflow_fixtures import Said
@@ -135,9 +136,10 @@ def test_looking_changes_nothing(job: Job, daily: World) -> None:
     assert {each.key: each.etag for each in open_store(job.storage).list("")} == before
 
 
-def test_without_an_answer_it_asks_again_and_a_refusal_ends_it(
+def test_without_an_answer_it_asks_again_and_a_refusal_that_lasts_ends_it(
     job: Job, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
+    monkeypatch.setattr("airflow_cairn.triggers.polling.LONGEST_S", 0.0)
     trigger = waits(sensor(job, run_id=DAYS[0]))
     answers: list[Exception] = [ForbiddenError("no right"), UnavailableError("connect timeout")]
 
@@ -149,9 +151,42 @@ def test_without_an_answer_it_asks_again_and_a_refusal_ends_it(
     assert (event["status"], event["kind"], answers) == ("error", "forbidden", [])
     with pytest.raises(CheckpointFailedError, match="waiting for the job's checkpoint failed: no right"):
         sensor(job, run_id=DAYS[0]).execute_complete(at(), event)
-    answers[:] = [UnavailableError("connect timeout")]
+    answers[:] = [ForbiddenError("no right"), UnavailableError("connect timeout")]
+    waits(sensor(job, run_id=DAYS[0]))
     waits(sensor(job, run_id=DAYS[0]))
     assert "the storage cannot be reached, asking again" in said.text
+    assert "the storage refuses the credentials, asking again: no right" in said.text, "the triggerer waits for it"
+
+
+@pytest.mark.parametrize("options", [{}, {"soft_fail": True}, {"never_fail": True}], ids=str)
+@pytest.mark.parametrize("found", ["at once", "after the wait", "by a poke"])
+def test_each_look_that_fails_ends_the_same_way(
+    job: Job, monkeypatch: pytest.MonkeyPatch, said: Said, found: str, options: dict[str, bool]
+) -> None:
+    """As with Airflow's own sensors: `never_fail` skips, and `soft_fail` skips where the time has run out alone."""
+
+    def refuses(*_given: Any) -> Any:
+        raise DocumentError("broken")
+
+    monkeypatch.setattr("airflow_cairn.checkpoint.coordinator.Coordinator.completed_in", refuses)
+    task = sensor(job, run_id=DAYS[0], deferrable=found != "by a poke", **options)
+    event = {"event": {"status": "error", "detail": "broken", "kind": "damaged"}}
+    after = found == "after the wait"
+    look = partial(task.resume_execution, "execute_complete", event) if after else task.execute
+    expected = AirflowSkipException if "never_fail" in options else CairnError
+    with pytest.raises(expected, match="broken" if expected is CairnError else "never_fail"):
+        look(at())
+    assert ("skipped: Skipping due to never_fail is set to True. " in said.text) is (expected is AirflowSkipException)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [(None, AirflowSensorTimeout), ("soft_fail", AirflowSkipException), ("never_fail", AirflowSkipException)],
+)
+def test_time_that_runs_out_in_the_triggerer(job: Job, option: str | None, expected: type[Exception]) -> None:
+    task = sensor(job, run_id=DAYS[0], **({option: True} if option else {}))
+    with pytest.raises(expected):
+        task.resume_execution("__fail__", {"error": TriggerFailureReason.TRIGGER_TIMEOUT}, at())
 
 
 def test_a_poke_ends_with_its_time(job: Job) -> None:

@@ -18,13 +18,13 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckpoints
-from airflow_cairn.checkpoint.attempts.progress import CheckpointProgress
+from airflow_cairn.checkpoint.acts.progress import CheckpointProgress
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner, CleanReport
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.ways_out import WAYS_OUT
+from airflow_cairn.checkpoint.remedies import REMEDIES
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
@@ -147,14 +147,14 @@ def test_a_failed_checkpoint_says_what_to_do_and_is_tried_again_only_where_that_
     """semantics D5: where waiting does not help, each of the sensor's retries would find the same, all in vain."""
     job.trigger(RUN)
     job.coordinator.abort(1, reason, "why")
-    way_out = WAYS_OUT[reason]
+    way_out = REMEDIES[reason]
     counted = job.coordinator.head().history[-1].job_failed
     with pytest.raises(
         CheckpointFailedError if way_out.waiting_helps and not counted else AirflowFailException
     ) as caught:
         sensor(job).execute(at())
     said = str(caught.value)
-    assert f"checkpoint 1 failed: {reason}: why. {way_out.said(job.name, job.storage, 1)} [" in said
+    assert f"checkpoint 1 failed: {reason}: why. {way_out.text(job.name, job.storage, 1)} [" in said
     assert "{" not in said
 
 
@@ -175,15 +175,19 @@ def test_a_run_that_was_left_behind_says_what_to_clear(job: Job) -> None:  # sem
 
 @pytest.mark.parametrize("option", ["soft_fail", "never_fail"])
 @pytest.mark.parametrize("found", ["at once", "after the wait", "by a poke"])
-def test_a_failed_job_may_skip_the_sensor(job: Job, option: str, found: str) -> None:
+def test_a_failed_job_may_skip_the_sensor(job: Job, caplog: pytest.LogCaptureFixture, option: str, found: str) -> None:
     job.trigger(RUN)
     job.decline(job.begin(RUN), "boom")
     waiting = sensor(job, deferrable=found != "by a poke", **{option: True})
     kwargs = {"event": {"status": "failed"}, "deadline": soon()}
     after = found == "after the wait"
     look = partial(waiting.resume_execution, "execute_complete", kwargs) if after else waiting.execute
+    caplog.set_level("INFO")
     with pytest.raises(AirflowSkipException):
         look(at())
+    (said,) = (each for each in caplog.messages if each.startswith("skipped: "))
+    assert f"{option} is set to True. " in said
+    assert "boom" in said
 
 
 def test_coming_back_later_is_no_failure_to_skip(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.graph.exchange import Exchange
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
-from airflow_cairn.spark.skipped_stage import acknowledge_skipped
+from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import Job, Ti, context
 from tests.unit.operators.graph.test_exchanges import stage

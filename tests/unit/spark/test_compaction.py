@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from airflow_cairn.checkpoint.compaction import records
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
+from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.compaction import LEASE_MS, compact_in
 from airflow_cairn.spark.stored import runs
@@ -116,8 +116,8 @@ def test_the_budget_counts_what_another_begins_while_spark_starts(grown: World) 
 def test_what_another_compactor_has_done_waits_and_what_it_does_is_left_to_it(grown: World) -> None:
     grown_state.compact(grown, TOKEN, finish=False)
     assert became(grown, now_ms=LEASE_MS - 1) == ["under way"]
-    [record] = records.of_stage(grown.files, "report", 1)
-    assert records.finish(grown.files, record, record.document.output, ())
+    [record] = compactions.of_stage(grown.files, "report", 1)
+    assert compactions.finish(grown.files, record, record.document.output, ())
     assert became(grown, now_ms=LEASE_MS + 1) == ["waits"], "the lease is of what is unfinished"
 
 
@@ -125,6 +125,6 @@ def test_what_is_unfinished_for_too_long_is_given_up(grown: World, caplog: pytes
     grown_state.compact(grown, TOKEN, finish=False)
     assert became(grown, now_ms=LEASE_MS, max_bytes=1) == ["over budget"]
     assert "was left unfinished, and is given up" in caplog.text
-    [record] = records.of_stage(grown.files, "report", 1)
+    [record] = compactions.of_stage(grown.files, "report", 1)
     assert record.document.given_up
     assert grown.coordinator().clean().deleted == 2, "the record and a file"

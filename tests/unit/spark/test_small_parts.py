@@ -15,15 +15,15 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, 
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.checkpoint.store.source_lists import SideLists
-from airflow_cairn.spark.epoch_facts import EpochFacts
-from airflow_cairn.spark.execution.error_text import MAX_LENGTH, one_line
+from airflow_cairn.spark.epoch_event_time import EpochFacts
+from airflow_cairn.spark.execution.failure_kinds import MAX_LENGTH, one_line
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.input import slices, upstream
 from airflow_cairn.spark.kinds.places import FileStatus
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.session import check_version, session
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
-from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
+from airflow_cairn.storage import CairnError, InvalidKeyError, S3Options, UnsupportedStorageError
 from airflow_cairn.storage.errors import DocumentError
 from airflow_cairn.storage.uris import parse_storage_uri
 from tests.support.memory_store import MemoryStore
@@ -47,6 +47,14 @@ def handover(own: Slice | None = None, *replayed: Slice) -> Handover:
 FOLDER = parse_storage_uri("file:///tmp/lake")
 LAKE = parse_storage_uri("s3a://lake/cairn/")
 KEY = "chk-0000000017/handover/routes/t0.json"
+WAY: dict[str, Any] = {
+    "endpoint_url": "http://127.0.0.1:7070",
+    "region": "eu-west-1",
+    "request_payer": "requester",
+    "server_side_encryption": "aws:kms",
+    "sse_kms_key_id": "alias/lake",
+    "expected_bucket_owner": "123456789012",
+}
 
 
 def test_conf_goes_to_the_application_and_back() -> None:
@@ -55,8 +63,7 @@ def test_conf_goes_to_the_application_and_back() -> None:
         handover(window),
         KEY,
         storage=LAKE,
-        endpoint="http://127.0.0.1:7070",
-        region="eu-west-1",
+        s3=S3Options(**WAY, access_key="AKIACANARY", secret_key="canary"),
     )
     assert given_conf == {
         "spark.cairn.storage": "s3://lake/cairn",
@@ -64,6 +71,10 @@ def test_conf_goes_to_the_application_and_back() -> None:
         "spark.cairn.handover": KEY,
         "spark.cairn.s3.endpoint": "http://127.0.0.1:7070",
         "spark.cairn.s3.region": "eu-west-1",
+        "spark.cairn.s3.requestPayer": "requester",
+        "spark.cairn.s3.encryption": "aws:kms",
+        "spark.cairn.s3.kmsKeyId": "alias/lake",
+        "spark.cairn.s3.bucketOwner": "123456789012",
         "spark.cairn.checkpoint": "17",
         "spark.cairn.epoch": "scheduled__2026-01-03",
         "spark.cairn.attempt": "2",
@@ -73,23 +84,22 @@ def test_conf_goes_to_the_application_and_back() -> None:
     }
     assert all(key.startswith(conf.PREFIX) for key in given_conf)
     handed = conf.parse(given_conf.get)
-    assert handed == conf.Handed(
-        parse_storage_uri("s3://lake/cairn"), "flights", KEY, "http://127.0.0.1:7070", "eu-west-1"
-    )
+    assert handed == conf.Handed(parse_storage_uri("s3://lake/cairn"), "flights", KEY, S3Options(**WAY))
     believed = {key: value for key, value in given_conf.items() if key not in conf.FOR_PEOPLE}
     assert conf.parse(believed.get) == handed
 
 
 def test_the_last_epoch_says_so() -> None:  # semantics P2
     files = JobFiles(MemoryStore(), "flights")
-    assert not EpochFacts(handover(), files, lambda _urls: []).draining
-    assert EpochFacts(replace(handover(), draining=True), files, lambda _urls: []).draining
+    sources = slices.SourceFiles(handover(), files, lambda _urls: [])
+    assert not EpochFacts(handover(), files, sources).draining
+    assert EpochFacts(replace(handover(), draining=True), files, sources).draining
 
 
 def test_local_conf_says_nothing_of_s3() -> None:
     given_conf = conf.handover_conf(handover(), KEY, storage=FOLDER)
     assert not [key for key in given_conf if ".s3." in key]
-    assert conf.parse(given_conf.get).endpoint is None
+    assert conf.parse(given_conf.get).s3 is None
 
 
 @pytest.mark.parametrize("missing", [conf.HANDOVER, conf.STORAGE, conf.JOB])
@@ -129,14 +139,38 @@ def test_s3a_looks_for_credentials_by_names_that_every_hadoop_knows() -> None:
 
 
 def test_s3a_conf_has_no_credentials() -> None:
-    found = s3a_conf("http://127.0.0.1:7070", "eu-west-1")
+    found = s3a_conf(S3Options("http://127.0.0.1:7070", "eu-west-1"))
     assert found["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:7070"
     assert found["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-1"
     assert found["spark.hadoop.fs.s3a.path.style.access"] == "true"
     assert found["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
-    assert s3a_conf("https://store.example")["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "true"
+    assert s3a_conf(S3Options("https://store.example"))["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "true"
     assert not [key for key in found if "key" in key or "secret" in key or "token" in key]
     assert set(s3a_conf()) == {"spark.hadoop.fs.s3a.aws.credentials.provider"}
+
+
+@pytest.mark.parametrize(
+    ("option", "conf_of_s3a"),
+    [
+        ({}, {}),
+        ({"request_payer": "requester"}, {"requester.pays.enabled": "true"}),
+        ({"server_side_encryption": "AES256"}, {"encryption.algorithm": "AES256"}),
+        ({"server_side_encryption": "aws:kms"}, {"encryption.algorithm": "SSE-KMS"}),
+        (
+            {"server_side_encryption": "aws:kms:dsse", "sse_kms_key_id": "k"},
+            {"encryption.algorithm": "DSSE-KMS", "encryption.key": "k"},
+        ),
+        (
+            {"expected_bucket_owner": "123456789012"},
+            {"client.s3.custom.headers": "x-amz-expected-bucket-owner=123456789012"},
+        ),
+    ],
+    ids=str,
+)
+def test_s3a_sends_the_headers_that_a_bucket_asks_for(option: dict[str, Any], conf_of_s3a: dict[str, str]) -> None:
+    usual = s3a_conf()
+    more = {key: value for key, value in s3a_conf(S3Options(**option)).items() if key not in usual}
+    assert more == {f"spark.hadoop.fs.s3a.{key}": value for key, value in conf_of_s3a.items()}
 
 
 DAY = [f"2026-01-0{day}T00:00:00+00:00" for day in range(1, 10)]
@@ -311,10 +345,9 @@ def contents(*names: str) -> StageContents:
 @pytest.mark.parametrize(
     ("there", "name", "kind", "chosen"),
     [
-        (["exchange.main"], None, None, "exchange.main"),
-        (["exchange.main", "state.a", "table.b"], None, None, "exchange.main"),
-        (["state.a"], None, None, "state.a"),
-        (["exchange.a", "state.a"], "a", None, "exchange.a"),
+        (["exchange.main", "state.a", "table.b"], None, "exchange", "exchange.main"),
+        (["exchange.main", "state.a", "table.b"], "a", None, "state.a"),
+        (["state.a"], None, "state", "state.a"),
         (["exchange.a", "state.a"], "a", "state", "state.a"),
         (["exchange.a", "exchange.b"], "b", None, "exchange.b"),
         (["exchange.a", "table.b", "table.c"], None, "exchange", "exchange.a"),
@@ -328,8 +361,9 @@ def test_an_upstreams_output_is_chosen(there: list[str], name: str | None, kind:
     ("there", "name", "kind", "why"),
     [
         ([], None, None, "has no such output. Where it may write no exchange, give kind='exchange' and schema"),
-        (["exchange.a", "exchange.b"], None, None, "has more than one such output; give its name, or its kind"),
-        (["state.a", "table.a"], "a", None, "more than one such output named 'a'"),
+        (["exchange.a", "exchange.b"], None, "exchange", "has more than one such output; give its name"),
+        (["state.a", "table.a"], "a", None, "more than one such output named 'a'; give its kind"),
+        (["exchange.a", "state.a"], "a", None, "more than one such output named 'a'; give its kind"),
         (["exchange.a"], "b", None, "has no such output named 'b' [stage=`clean` there_is=`exchange a`]"),
         (["state.a"], "b", None, "has no such output named 'b'. Where it may write no exchange, give kind='exchange'"),
         (["state.a"], "a", "table", "has no such output named 'a'"),

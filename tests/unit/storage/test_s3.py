@@ -154,6 +154,20 @@ def test_each_refusal_has_its_kind(
 
 
 @pytest.mark.s3
+@pytest.mark.parametrize("verb", ["get", "stat", "list"])
+def test_a_server_that_answers_everything_by_301_is_named(s3_server: S3Server, s3_bucket: str, verb: str):
+    """A captive portal, a wrong address: boto3 asks it for the bucket's region once, and not without end."""
+    with S3Proxy(s3_server.endpoint_url) as proxy:
+        proxy.rules += [Rule(method, "", answer(301, "PermanentRedirect"), times=100) for method in ("GET", "HEAD")]
+        options = S3Options(proxy.url, None, s3_server.access_key, s3_server.secret_key, max_attempts=1)
+        store = open_store(f"s3://{s3_bucket}", s3=options)
+        acts = {"get": lambda: store.get("a"), "stat": lambda: store.stat("a"), "list": lambda: list(store.list(""))}
+        with pytest.raises(UnsupportedStorageError, match=r"another region .* or correct its endpoint"):
+            acts[verb]()
+        assert len(proxy.requests) <= 3
+
+
+@pytest.mark.s3
 def test_an_object_and_a_folder_of_one_name_are_refused_where_the_store_cannot_hold_both(lake: ObjectStore):
     lake.create("a/b", b"x")
     for key in ("a", "a/b/c"):

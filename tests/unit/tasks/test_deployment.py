@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.tasks.deployment import deployment
+from airflow_cairn.tasks.dag_runs import deployment
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def test_a_driver_that_dies_cleans_nothing_up() -> None:
 def dag_of(folder: Path, **options: Any) -> DAG:
     (folder / "clean.py").write_text(CLEAN)
     daily = CronDataIntervalTimetable("0 0 * * *", timezone="UTC")
-    with DAG("days", schedule=daily, start_date=datetime(2026, 3, 1, tzinfo=UTC), max_active_runs=1) as dag:  # noqa: SIM117
+    with DAG("days", schedule=daily, start_date=datetime(2026, 3, 1, tzinfo=UTC), max_active_runs=1) as dag:
+        dag.fileloc = str(folder / "days.py")
         with CheckpointedTaskGroup("epoch", storage="s3://lake/cairn", airflow_api_conn_id=None, **options):
 
             @task.spark_epoch
@@ -101,9 +102,7 @@ def dag_of(folder: Path, **options: Any) -> DAG:
                 epoch.put("sum", epoch.get("sum", 0) + by)
                 epoch.put("day", day)
 
-            clean = SparkEpochOperator(
-                task_id="clean", application=str(folder / "clean.py"), application_args=["{{ ds }}"]
-            )
+            clean = SparkEpochOperator(task_id="clean", application="clean.py", application_args=["{{ ds }}"])
             counted = totals(2, "{{ data_interval_end.date() }}")  # type: ignore[call-arg,arg-type]
             if "config" in options:
                 clean >> counted

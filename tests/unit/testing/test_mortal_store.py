@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.testing.mortal_store import KilledError, MortalStore
+from airflow_cairn.testing.exactly_once import KilledError, MortalStore
 
 
 def test_nothing_is_done_after_the_last_write(tmp_path: Path) -> None:

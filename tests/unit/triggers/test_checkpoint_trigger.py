@@ -6,14 +6,15 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
 from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Restarted, Waiting
-from airflow_cairn.checkpoint.decisions.abandoned import StateOf, always_running
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules.admission import StateOf, always_running
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
 from airflow_cairn.triggers.checkpoint import describe
@@ -173,9 +174,24 @@ def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     assert said.text.count("the storage cannot be reached, asking again in ") == 3
 
 
-def test_a_store_that_refuses_ends_the_wait(job: Job) -> None:
+def test_a_store_that_refuses_for_a_moment_is_asked_anew(job: Job, said: Said) -> None:  # semantics W3
+    job.complete(RUN)
     waiting = trigger(job)
     waiting._coordinator = Failing(job.coordinator, ForbiddenError("the store refused", key="head.json"))
-    found = payload(waiting)
+    assert payload(waiting)["status"] == "completed", "by a coordinator that has the credentials of now"
+    assert said.text.count("waiting for the store since ") == 1
+    assert "with the credentials of boto3's own chain. It said: the store refused [key=`head.json`]" in said.text
+
+
+def test_a_store_that_goes_on_refusing_ends_the_wait(
+    job: Job, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W3
+    def refuse(*_given: object, **_options: object) -> object:
+        raise ForbiddenError("the store refused", key="head.json")
+
+    monkeypatch.setattr("airflow_cairn.tasks.job_settings.JobSettings.coordinator", refuse)
+    monkeypatch.setattr("airflow_cairn.triggers.polling.LONGEST_S", 0.05)
+    found = payload(trigger(job))
     assert (found["status"], found["kind"]) == ("error", "forbidden")
     assert found["detail"] == "the store refused [key=`head.json`]"
+    assert said.text.count("waiting for the store since ") == 1

@@ -15,8 +15,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger, RequestTrigger
-from airflow_cairn.triggers.news import JobNews
-from airflow_cairn.triggers.polling import LONGEST_PAUSE_S, pause_after
+from airflow_cairn.triggers.polling import LONGEST_PAUSE_S, JobNews, pause_after
 from tests.support.airflow_stage import Job
 from tests.support.skipping_loop import SkippingLoop
 from tests.support.trigger_events import event_of
@@ -170,4 +169,4 @@ def test_what_time_ends_is_not_waited_for_as_before(job: Job) -> None:  # semant
     job.trigger(RUN, config=CheckpointConfig(timeout=timedelta(milliseconds=1)))
     coordinator = job.coordinator
     expired = Waiting(1, 1, (), ("routes",), quiet_until_ms=coordinator.head().pending[0].expires_at_ms)
-    assert not coordinator.waits_as_before(expired)
+    assert not coordinator.is_unchanged(expired)

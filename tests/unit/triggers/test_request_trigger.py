@@ -16,9 +16,9 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
-from airflow_cairn.checkpoint.decisions.admission import StillWaits, Turn
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules.admission import StillWaits, Turn
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
@@ -304,7 +304,7 @@ def test_it_looks_every_recheck_interval_at_least(
             job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
 
     monkeypatch.setattr(trigger, "wait", wait)
-    monkeypatch.setattr(trigger, "_who_has_ended", lambda coordinator: None)
+    monkeypatch.setattr(trigger, "_ended_runs", lambda coordinator: None)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         event = runner.run(event_of(trigger))
     assert event.payload["status"] == "ask"

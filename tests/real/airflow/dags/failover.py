@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset
 
-from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint import CheckpointConfig, FileSource
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
@@ -82,7 +82,7 @@ def pipeline(
     """
     with (
         DAG(dag_id, schedule=None, max_active_runs=runs, tags=[FAILOVER]),
-        CheckpointedTaskGroup("epoch", reads_window=False, storage=storage, config=config, **group),
+        CheckpointedTaskGroup("epoch", storage=storage, config=config, **{"reads_window": False, **group}),
     ):
         made: dict[str, SparkEpochOperator] = {}
         for uid, upstreams in reads.items():
@@ -178,3 +178,7 @@ on_both("failover_19", TWO, [("a", "b")], stage=READER, clients="ab", airflow_ap
 for point in ("started", "writing", "written", "acknowledged"):
     pipeline(f"failover_21_{point}", LINE, stage=KEEPING)
 on_both("failover_21_in_spark", {"b": ()}, clients="b")
+pipeline("failover_25", TWO, stage=READER | {"retries": 0})
+arriving = FileSource(f"file://{Path(GATES).parent}/arriving", "*.txt")
+pipeline("failover_26", TWO, stage=READER, runs=2, reads_window=None, source=arriving)
+pipeline("failover_27", TWO, [("a", "b")], stage=READER)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, task
@@ -44,7 +43,7 @@ with (
     submitted = SparkEpochOperator(task_id="submitted", **json.loads(os.environ["CAIRN_TEST_READER"]))
     file = SparkEpochOperator(
         task_id="file",
-        application=str(Path(__file__).parent / "applications" / "ids_on_server.py"),
+        application="applications/ids_on_server.py",
         application_args=[GATES],
         **ON_SERVER,
     )

@@ -8,6 +8,7 @@ import os
 import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
+from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 
 DAY = pendulum.datetime(2001, 1, 1, tz="UTC")
@@ -24,5 +25,20 @@ with (
         tags=["by_its_test"],
     ),
     CheckpointedTaskGroup("epoch", storage=os.environ["CAIRN_TEST_STORAGE"]),
+):
+    SparkEpochOperator(task_id="read", retries=0, **json.loads(os.environ["CAIRN_TEST_READER"]))
+
+with (
+    DAG(
+        "after_a_pause",
+        schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+        start_date=DAY,
+        catchup=False,
+        max_active_runs=1,
+        tags=["by_its_test"],
+    ),
+    CheckpointedTaskGroup(
+        "epoch", storage=os.environ["CAIRN_TEST_STORAGE"], config=CheckpointConfig(on_gap="refuse", retained=20)
+    ),
 ):
     SparkEpochOperator(task_id="read", retries=0, **json.loads(os.environ["CAIRN_TEST_READER"]))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 from datetime import timedelta
-from pathlib import Path
 
 from airflow.sdk import DAG, Asset
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 
-APPLICATIONS = Path(__file__).parent / "applications"
 STORAGE = os.environ["CAIRN_TEST_STORAGE"]
 GATES = os.environ["CAIRN_TEST_GATES"]
 AWS_CONN_ID = os.environ.get("CAIRN_TEST_AWS_CONN_ID")
@@ -32,7 +30,7 @@ with (
 ):
     SparkEpochOperator(
         task_id="count",
-        application=str(APPLICATIONS / "counting.py"),
+        application="applications/counting.py",
         application_args=[GATES],
         conf=CONF,
         retries=2,
@@ -43,4 +41,4 @@ with (
     DAG("never_opens_an_epoch", schedule=None),
     CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
 ):
-    SparkEpochOperator(task_id="idle", application=str(APPLICATIONS / "idle.py"), conf=CONF, retries=0)
+    SparkEpochOperator(task_id="idle", application="applications/idle.py", conf=CONF, retries=0)

@@ -1,4 +1,4 @@
-"""One job whose stages share a Spark Connect server that Cairn runs: a file, then a function, mapped twice."""
+"""Jobs whose stages share a Spark Connect server that Cairn runs: a file, then a function, mapped twice."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ def function(epoch, gates: str, part: int) -> None:
     epoch.snapshot("seen", rows if before is None else before.union(rows), key="id")
 
 
-with (
-    DAG("warm_session", schedule=None, max_active_runs=1),
-    CheckpointedTaskGroup(
-        "epoch",
-        reads_window=False,
-        storage=STORAGE,
-        config=ONE_RESTART,
-        session=ConnectSession(conf=json.loads(os.environ["CAIRN_TEST_SPARK_CONF"]), idle=timedelta(hours=1)),
-    ),
-):
-    file = SparkEpochOperator(
-        task_id="file",
-        application=str(Path(__file__).parent / "applications" / "ids_on_server.py"),
-        application_args=[GATES],
-        **WARM,
-    )
-    file >> function.partial(gates=GATES).expand(part=[0, 1])
+for name in ("warm_session", "hung_session"):
+    with (
+        DAG(name, schedule=None, max_active_runs=1),
+        CheckpointedTaskGroup(
+            "epoch",
+            reads_window=False,
+            storage=STORAGE,
+            config=ONE_RESTART,
+            session=ConnectSession(conf=json.loads(os.environ["CAIRN_TEST_SPARK_CONF"]), idle=timedelta(hours=1)),
+        ),
+    ):
+        file = SparkEpochOperator(
+            task_id="file",
+            application=str(Path(__file__).parent / "applications" / "ids_on_server.py"),
+            application_args=[GATES],
+            **WARM,
+        )
+        file >> function.partial(gates=GATES).expand(part=[0, 1])

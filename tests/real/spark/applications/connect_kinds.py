@@ -39,6 +39,10 @@ with Epoch.current() as epoch:
     rows = spark.range(10).select((F.col("id") % 5).alias("key"), (F.col("id") + F.lit(0)).alias("n"))
     epoch.snapshot("totals", rows, key="key")
     epoch.snapshot("none", spark.range(0))
+    epoch.update("latest", rows.where("n < 5"), key="key")
+    sums = epoch.aggregate("sums", rows.groupBy("key").agg(F.sum("n").alias("n")), key="key", merge={"n": "sum"})
+    epoch.publish("sums", sums)
+    found["sums"] = sorted(row.sum for row in rows.join(sums.toDF("key", "sum"), "key").collect())
     epoch.write(rows)
     # No `createDataFrame`: PySpark 4.2 asks for settings by it that a server of 4.0 does not have.
     epoch.publish("league", spark.sql("SELECT 'A-B' AS route, 7 AS n"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_cairn.checkpoint.compaction import records
+from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.storage.port import PendingUpload
 from tests.support.world import grown_state
@@ -40,8 +40,8 @@ def of(world: World, token: str = TOKEN) -> set[str]:
     return {key for key in world.standing() if token in key}
 
 
-def records_of(world: World) -> list[records.Record]:
-    return list(records.of_stage(world.files, "report", 1))
+def records_of(world: World) -> list[compactions.Record]:
+    return list(compactions.of_stage(world.files, "report", 1))
 
 
 @pytest.mark.parametrize("finish", [True, False])
@@ -73,10 +73,10 @@ def test_what_was_given_up_or_has_no_record_is_deleted_and_never_finished(grown:
     grown_state.compact(grown, TOKEN, finish=False)
     grown_state.compact(grown, OTHER, finish=False)
     first, second = records_of(grown)
-    assert records.give_up(grown.files, first)
-    assert not records.finish(grown.files, first, first.document.output, ())
+    assert compactions.give_up(grown.files, first)
+    assert not compactions.finish(grown.files, first, first.document.output, ())
     grown.files.delete([second.key])
-    assert not records.finish(grown.files, second, second.document.output, ())
+    assert not compactions.finish(grown.files, second, second.document.output, ())
     assert grown.coordinator().clean().deleted == 3
     assert of(grown) | of(grown, OTHER) == set()
     grown.run_epoch("e3")
@@ -86,8 +86,8 @@ def test_what_was_given_up_or_has_no_record_is_deleted_and_never_finished(grown:
 def test_what_is_finished_is_not_given_up(grown: World) -> None:
     grown_state.compact(grown, TOKEN, finish=False)
     [record] = records_of(grown)
-    assert records.finish(grown.files, record, record.document.output, ())
-    assert not records.give_up(grown.files, record)
+    assert compactions.finish(grown.files, record, record.document.output, ())
+    assert not compactions.give_up(grown.files, record)
 
 
 def test_a_broken_record_is_reported_and_adopted_by_no_epoch(grown: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -178,6 +178,6 @@ def test_an_upload_of_a_compaction_that_stays_is_left_alone(grown: World) -> Non
 
     for token in (TOKEN, OTHER):
         grown_state.compact(grown, token, finish=False)
-    records.give_up(grown.files, next(each for each in records_of(grown) if OTHER in each.key))
+    compactions.give_up(grown.files, next(each for each in records_of(grown) if OTHER in each.key))
     grown.coordinator(HasUploads(grown.store)).clean()
     assert aborted == [OTHER, "none"]

@@ -351,3 +351,18 @@ def test_a_gigabyte_from_s3_is_refused_before_it_is_read(which: str, announced: 
         assert key in said, "the key is named"
         assert peak < 4 * codec.MAX_HEAD_BYTES
         assert fake.sent_bytes < GIGABYTE // 4, "the reader hung up"
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"job": "a", "slice": {"sources": {"offsets": "x" * 100}}}, "slice.sources.offsets (102 bytes)"),
+        ({"items": ["x", "y" * 50]}, "items.1 (52 bytes)"),
+        ({"a": 1, "b": 2}, "the whole (13 bytes)"),
+        ({"values": {"a": "x" * 30, "b": "x" * 30, "c": "x" * 30}}, "values (112 bytes)"),
+        ({}, "the whole (2 bytes)"),
+    ],
+    ids=["nested", "list", "small", "many alike", "empty"],
+)
+def test_the_largest_value_of_a_document_is_named(document: dict[str, object], said: str) -> None:  # semantics W5
+    assert codec.largest_in(document) == said

@@ -7,12 +7,13 @@ import json
 import time
 from collections.abc import Iterator
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.documents import codec, layout
+from airflow_cairn.checkpoint.documents import attempt, codec, layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.attempt import BacklogEpoch, Handover, PendingDocument, Slice
 from airflow_cairn.checkpoint.documents.head import Head
@@ -191,6 +192,8 @@ def test_a_marker_with_a_field_too_many_is_read(examples: dict[type, Any]) -> No
         (b'["\\"]",' * 21 + b"1" + b',"\\"["]' * 21, "nested too deeply"),
         (b'{"a":' + b"9" * 5000 + b"}", "cannot be read"),
         (b'{"a":1}x', "cannot be read"),
+        (b'{"a":"\\ud800"}', "surrogates not allowed"),
+        (b'{"\\uDFFF":1}', "surrogates not allowed"),
     ],
 )
 def test_json_that_is_none_of_ours_is_refused(data: bytes, message: str) -> None:  # semantics W5
@@ -369,6 +372,17 @@ def test_the_dates_of_a_slice(zone: str, start: str, end: str, dates: tuple[str,
     assert Slice(start, end).dates(zone) == dates
 
 
+def test_a_machine_without_time_zones_knows_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(zone: str) -> ZoneInfo:
+        raise ZoneInfoNotFoundError(zone)
+
+    monkeypatch.setattr(attempt, "ZoneInfo", none)
+    window = Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
+    assert window.dates("UTC") == ("2026-01-01", "2026-01-02")
+    with pytest.raises(InvalidStateError, match="install the package tzdata there"):
+        window.dates("Europe/Berlin")
+
+
 @pytest.mark.parametrize(
     ("slice_", "zone", "why"),
     [
@@ -376,6 +390,7 @@ def test_the_dates_of_a_slice(zone: str, start: str, end: str, dates: tuple[str,
         (Slice("2026-01-01T00:00:00+00:00", "2026-01-01T06:00:00+00:00"), "UTC", "its end is no beginning of a day"),
         (Slice("2024-11-03T05:00:00+00:00", "2024-11-04T05:00:00+00:00"), "America/Havana", "its start is no"),
         (Slice(None, "2026-01-02T00:00:00+00:00"), "UTC", "the slice has no start"),
+        (Slice("2026-01-01T00:00:00+00:00", "../soon"), "UTC", "the end of the slice is no moment.*end=`'../soon'`"),
         (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "Europe/Berln", "this is no time zone"),
         (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "../etc/passwd", "this is no time zone"),
     ],

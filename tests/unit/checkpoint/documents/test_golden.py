@@ -12,10 +12,10 @@ import pytest
 from airflow_cairn.checkpoint.documents import codec
 from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument, ManifestDocument, TableDocument
 from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.server_record import ServersDocument
 from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.savepoints import savepoint_format
-from airflow_cairn.checkpoint.servers.record import ServersDocument
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles, encode, reference
 from airflow_cairn.storage.errors import NewerFormatError

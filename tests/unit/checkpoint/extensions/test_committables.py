@@ -10,15 +10,15 @@ import pytest
 
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Submit
-from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError, ListenerError
 from airflow_cairn.checkpoint.extensions.committables import Committable
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark.acknowledging import MAX_BYTES, Committables
 from airflow_cairn.spark.epoch import Epoch
-from airflow_cairn.spark.output.committables import MAX_BYTES, Committables
 from airflow_cairn.storage.errors import InvalidNameError
 from tests.support.world.lagging import REGIONAL, fail_permanently
 from tests.support.world.listeners import trigger_told

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.decisions import transitions
-from airflow_cairn.checkpoint.decisions.transitions import Ending
 from airflow_cairn.checkpoint.documents.entries import PendingEntry
 from airflow_cairn.checkpoint.documents.head import MAX_NOTICES, Head
 from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
@@ -25,6 +23,8 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules import transitions
+from airflow_cairn.checkpoint.rules.transitions import Ending
 from airflow_cairn.storage import UnavailableError, open_store
 from tests.support.world.listeners import Listener, complete_told, trigger_told
 from tests.support.world.world import JOB, TIMEOUT, World

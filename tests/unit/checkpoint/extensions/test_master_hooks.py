@@ -19,9 +19,10 @@ from airflow_cairn.checkpoint.errors import (
     InvalidStateError,
     MasterHookError,
 )
-from airflow_cairn.checkpoint.extensions.master_hooks import MAX_ANSWER_BYTES, call, check_hooks, close_all
+from airflow_cairn.checkpoint.extensions.contracts import MAX_ANSWER_BYTES, check_hooks
+from airflow_cairn.checkpoint.extensions.master_hooks import call, close_all
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.store import hook_documents
+from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.storage.errors import InvalidNameError
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
 from tests.support.world.parties import Ids
@@ -78,10 +79,11 @@ def test_what_cannot_be_kept_aborts_and_names_the_hook(world: World, answer: Any
 
 def test_answers_that_do_not_fit_into_one_document_are_refused(world: World) -> None:  # semantics T7, W5
     hooks = [Ids(f"h{number}") for number in range(5)]
-    for hook in hooks:
-        hook.answer = lambda: "x" * (MAX_ANSWER_BYTES - 100)
-    with pytest.raises(InvalidStateError, match="larger than may be read back"):
+    for number, hook in enumerate(hooks):
+        hook.answer = lambda number=number: "x" * (MAX_ANSWER_BYTES - 100 - abs(number - 1))
+    with pytest.raises(InvalidStateError, match=r"too large together.*hook=`h1`.*asked=`h0, h1, h2, h3`"):
         triggered(world, "a", *hooks)
+    assert not any(each for each in hooks[4].calls if each[0] == "trigger"), "nobody is asked for nothing"
     assert world.coordinator().head().pending == ()
 
 
@@ -367,4 +369,4 @@ def test_an_answer_of_another_job_is_refused(world: World) -> None:  # semantics
     world.files.delete([key])
     world.files.create_bytes(key, data.replace(JOB.encode(), b"others"))
     with pytest.raises(DocumentError, match="another job"):
-        hook_documents.read(world.files, ref)
+        attempt_documents.read_hook_answers(world.files, ref)

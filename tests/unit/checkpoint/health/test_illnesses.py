@@ -12,15 +12,15 @@ from typing import TypeVar
 import pytest
 
 from airflow_cairn.checkpoint.answers import FilesProgress
-from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants, layout
+from airflow_cairn.checkpoint.documents.server_record import KEY
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.health import job_head
 from airflow_cairn.checkpoint.health.examine import examine_storage
 from airflow_cairn.checkpoint.health.findings import Examination, Severity
-from airflow_cairn.checkpoint.health.job_files import CLEANS_MS
+from airflow_cairn.checkpoint.health.job_head import CLEANS_MS
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.runtime import Runtime
-from airflow_cairn.checkpoint.servers.record import KEY
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.storage import (
     BucketGoneError,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
-from airflow_cairn.checkpoint.rows.merged import DELETED, merged
+from airflow_cairn.checkpoint.rows.reading import DELETED, merged
 
 KEYS: list[Any] = [None, float("nan"), 0.0, -0.0, 1.5, "a"]
 Epoch = tuple[dict[int, int], set[int], bool]

@@ -9,8 +9,8 @@ from threading import Event
 import pytest
 
 from airflow_cairn.checkpoint.documents.metadata import Line, Trailer
-from airflow_cairn.checkpoint.savepoints import copying
-from airflow_cairn.checkpoint.savepoints.copying import Move, in_order
+from airflow_cairn.checkpoint.savepoints import copy_out
+from airflow_cairn.checkpoint.savepoints.copy_out import Move, in_order
 
 DEADLINE_S = 300
 
@@ -67,7 +67,7 @@ def test_what_fails_is_raised_in_its_place_and_the_rest_is_not_begun(
             yield later
         read.set()
 
-    monkeypatch.setattr(copying, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(copy_out, "ThreadPoolExecutor", Pool)
     lines = in_order(moves(), 2)
     assert next(lines) == _line(0)
     with pytest.raises(OSError, match="no disk"):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -14,11 +17,13 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
-from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError
+from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
-from tests.support.world.world import World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
+from tests.support.world.world import Clock, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
+
+T = TypeVar("T")
 
 
 def _dispose(world: World, entry: SavepointEntry, store: ObjectStore | None = None, *, force: bool = False) -> Disposal:
@@ -483,3 +488,56 @@ class _Within(Below):
         super().__init__(world.store, uri)
         if uri.startswith(f"{world.store.uri}/"):
             self.prefix = f"{uri.removeprefix(f'{world.store.uri}/')}/"
+
+
+class _Counting(WrappedStore):
+    """Calls back at each request."""
+
+    def __init__(self, inner: ObjectStore, each: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._each = each
+
+    def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        self._each()
+        return call()
+
+    _write = _read
+
+
+def test_a_history_goes_on_beside_a_disposal_and_leaves_no_folder(tmp_path: Path) -> None:  # semantics P3
+    """At each request another process disposes of all that the history is to dispose of."""
+    target, at, requests = f"file://{tmp_path}/kept", -1, 0
+    (tmp_path / "kept").mkdir()
+    runtime = Runtime(Clock(), World().new_token)
+    while at < requests:
+        at, requests = at + 1, 0
+        world = World(open_store(f"file://{tmp_path}/jobs-{at}"))
+        world.run_epoch("e1")
+        entries = [world.coordinator().savepoint(asked(name, target), open_store) for name in ("1", "2", "3")]
+
+        def meanwhile(world: World = world, entries: list[SavepointEntry] = entries, now: int = at) -> None:
+            nonlocal requests
+            requests += 1
+            for entry in entries[:2] if requests == now + 1 else ():
+                with suppress(NoSavepointError):
+                    dispose(world.store, open_store(entry.uri), runtime, open_store, force=True)
+
+        store = _Counting(world.store, meanwhile)
+        found = prune(
+            store, "flights", HistoryRule(keep=1), target, lambda uri: _Counting(open_store(uri), meanwhile), runtime
+        )
+        assert (found.kept, world.coordinator().head().savepoints) == ((), (entries[2],)), f"at request {at}"
+        assert [each.name for each in (tmp_path / "kept").iterdir()] == [entries[2].folder], f"at request {at}"
+        dispose(world.store, open_store(entries[2].uri), runtime, open_store, force=True)
+    assert at > 10
+    assert list((tmp_path / "kept").iterdir()) == [], "the target stays, and nothing in it"
+
+
+def test_a_folder_with_a_file_of_its_owner_stays(tmp_path: Path) -> None:
+    world = World(open_store(f"file://{tmp_path}/jobs"))
+    world.run_epoch("e1")
+    entry = world.coordinator().savepoint(asked("1", f"file://{tmp_path}/kept"), open_store)
+    folder_ = tmp_path / "kept" / entry.folder
+    (folder_ / "notes.txt").write_text("the owner's")
+    dispose(world.store, open_store(entry.uri), Runtime(world.clock, world.new_token), open_store, force=True)
+    assert [each.name for each in folder_.iterdir() if each.is_file()] == ["notes.txt"]

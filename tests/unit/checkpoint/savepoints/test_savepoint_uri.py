@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cairn.checkpoint.savepoints.savepoint_uri import savepoint_folder
+from airflow_cairn.checkpoint.savepoints.savepoint_format import savepoint_folder
 from airflow_cairn.storage import InvalidKeyError
 
 

@@ -11,18 +11,17 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, Runtime
 from airflow_cairn.checkpoint.answers import Declined, FilesProgress, Ready, Waiting
-from airflow_cairn.checkpoint.decisions import savepoint_entries
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.rules import savepoint_entries
 from airflow_cairn.checkpoint.savepoints.disposal import dispose
-from airflow_cairn.checkpoint.savepoints.files import REQUEST
-from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, folder_name
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, REQUEST, folder_name
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.checkpoint.sources import files, seen_files
+from airflow_cairn.checkpoint.sources import files
 from airflow_cairn.storage import (
     ForbiddenError,
     InvalidKeyError,
@@ -405,7 +404,7 @@ def test_the_positions_of_sources_travel(world: World) -> None:  # semantics T8
 @pytest.fixture
 def listing_job(monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job that reads 40 files, whose lists are too long for a document here."""
-    for module in (seen_files, files):
+    for module in (files, files):
         monkeypatch.setattr(module, "INLINE_BYTES", 512)
     job = Job(40)
     job.run("e1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, FilesProgress, Triggered
-from airflow_cairn.checkpoint.decisions import history, imports
-from airflow_cairn.checkpoint.decisions.imports import Superseded
 from airflow_cairn.checkpoint.documents import list_reference
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import InFlightLine, Line, MetadataHeader, StageLine
@@ -27,11 +26,13 @@ from airflow_cairn.checkpoint.errors import (
     ResumeRefusedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
+from airflow_cairn.checkpoint.rules import history, imports
+from airflow_cairn.checkpoint.rules.imports import Superseded
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
+from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
-from airflow_cairn.checkpoint.sources import seen_files
 from airflow_cairn.checkpoint.store import metadata_file, source_lists
 from airflow_cairn.storage import ConditionFailed, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.checksums import SHA256, checksum_of
@@ -390,7 +391,7 @@ def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: Wo
     """Whoever does what the trigger's error says."""
     new, folder = World(stages=RENAMED), saved(old)
     new.coordinator().start_from(folder)
-    told = f"`cairn resume flights --from {folder.uri} --allow-non-restored-state`"
+    told = f"`cairn resume flights --from {folder.uri} --allow-non-restored-state --storage {new.store.uri}`"
     with pytest.raises(NonRestoredStateError, match=re.escape(told)):
         new.trigger("e3")
     ids = new.coordinator().head().next_id
@@ -578,6 +579,17 @@ def test_a_record_that_says_claimed_deletes_nothing_of_who_did_not_claim(old: Wo
     assert edited != head
     new.memory.put("flights/head.json", edited)
     assert new.coordinator().start_from(folder).created is False
+    assert [found.key for found in folder.list("")] == before
+
+
+def test_a_record_without_a_copy_deletes_nothing(old: World) -> None:  # semantics R6, W10
+    folder, new = saved(old), World()
+    new.coordinator().start_from(folder)
+    before = [found.key for found in folder.list("")]
+    head = json.loads(new.memory.get("flights/head.json").data)
+    head["imports"][0]["claimed"], head["completed"] = True, []
+    new.memory.put("flights/head.json", json.dumps(head).encode())
+    new.coordinator().start_from(folder, ImportOptions(claim=True))
     assert [found.key for found in folder.list("")] == before
 
 

@@ -48,6 +48,12 @@ def test_what_a_pattern_takes(pattern: str, taken: list[str]) -> None:  # semant
         ("s3://bucket/in/*", "write / instead of //"),
         ("_tmp/*", "begins with . or _"),
         ("a/.b", "begins with . or _"),
+        ("a/[.]b", "begins with . or _"),
+        ("[_]b", "begins with . or _"),
+        ("{x,_b}/*", "begins with . or _"),
+        ("*._COPYING_", "ends in ._COPYING_"),
+        ("{{ ds }}/*.csv", "a source is not rendered"),
+        ("{% if a %}x", "a source is not rendered"),
         ("{a,b", r"write [{]"),
         ("a,b}", r"write [}]"),
         ("a[bc", r"write [[]"),
@@ -66,6 +72,23 @@ def test_a_pattern_that_would_match_nothing_is_refused_where_the_dag_is_parsed(p
         FileSource("s3://bucket/in", pattern)
     assert advice in str(refused.value)
     assert "pattern=" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "hidden"),
+    [
+        ("a/b.csv", False),
+        ("_day=1/b.csv", False),
+        ("_day=1/_SUCCESS", True),
+        ("_a/b=1.csv", True),
+        (".day=1/b.csv", True),
+        ("b.csv._COPYING_", True),
+    ],
+)
+def test_which_names_are_hidden_as_in_spark(key: str, hidden: bool) -> None:  # semantics T11
+    assert file_names.is_hidden(key) is hidden
+    for pattern in ("**", "_*/*", "_day=?/*"):
+        FileSource("s3://bucket/in", pattern)
 
 
 @pytest.mark.parametrize(

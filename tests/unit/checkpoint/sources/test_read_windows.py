@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.acts import restore
 from airflow_cairn.checkpoint.answers import (
     AlreadyRead,
     Failed,
@@ -18,8 +19,8 @@ from airflow_cairn.checkpoint.answers import (
     TriggerAnswer,
     Triggered,
     TriggerFirst,
+    TriggerRequest,
 )
-from airflow_cairn.checkpoint.completion import restore
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
 from airflow_cairn.checkpoint.documents.metadata import MetadataHeader
 from airflow_cairn.checkpoint.documents.read_windows import (
@@ -31,7 +32,6 @@ from airflow_cairn.checkpoint.documents.read_windows import (
     WindowText,
 )
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.request import TriggerRequest
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources import already_read
 from airflow_cairn.checkpoint.sources.interval import DataInterval
@@ -48,6 +48,13 @@ def day(number: float) -> str:
 
 def window(start: float, end: float) -> ReadWindow:
     return ReadWindow(DAY_0 + timedelta(days=start), DAY_0 + timedelta(days=end))
+
+
+OWNER = Owner("flights", "late")
+BACKFILL = (
+    f"airflow backfill create --dag-id flights --from-date {day(4)} --to-date 2001-01-06T23:59:59+00:00 "
+    "--max-active-runs 1 --reprocess-behavior failed"
+)
 
 
 class Daily(World):
@@ -81,11 +88,22 @@ def job() -> Daily:
     return job
 
 
+def again(*days: float) -> str:
+    start, end = (day(each) for each in days)
+    return f"`cairn checkpoint flights --window {start} {end} --read-again`"
+
+
 def test_a_run_by_hand_inside_a_scheduled_day_changes_nothing(job: Daily) -> None:  # semantics T8
     """Trigger in the UI: a run whose data interval a scheduled run has read."""
     job.days["by_hand"] = (2, 3)
     before = job.coordinator().head()
-    assert job.ask("by_hand") == AlreadyRead("by_hand", str(window(2, 3)), checkpoint=2, back_to=1)
+    assert job.ask("by_hand") == AlreadyRead(
+        "by_hand",
+        str(window(2, 3)),
+        checkpoint=2,
+        back_to=1,
+        again=f"trigger a run that reads it again by {again(2, 3)}",
+    )
     assert job.coordinator().head() == before, "no checkpoint, no place in the line, nothing noted"
     assert not [found for found in job.memory.list("flights/epochs/") if "by_hand" in found.key]
     assert job.read() == [(day(1), day(4))], "merged"
@@ -96,20 +114,16 @@ def test_a_run_that_overlaps_in_part_is_refused_with_both_windows(job: Daily, pa
     job.days["part"] = part
     answer = job.ask("part")  # semantics T8
     assert isinstance(answer, InputRefused)
-    for text in (str(window(*part)), str(window(1, 4)), "read_again"):
+    for text in (str(window(*part)), str(window(1, 4)), again(*part)):
         assert text in answer.detail
     assert job.coordinator().head().declined[-1].epoch == "part"
 
 
 def test_a_gap_is_said_with_the_command_that_reads_it(job: Daily) -> None:  # semantics T8
     coordinator = job.coordinator()
-    choice = restore.choose(coordinator.files, coordinator.head())
-    [said] = already_read.gap_before(choice, Slice(day(6), day(7)), "flights")
-    last = (DAY_0 + timedelta(days=6) - timedelta(seconds=1)).isoformat()
-    command = f"airflow backfill create --dag-id flights --from-date {day(4)} --to-date {last}"
-    assert said == (
-        f"no run has read {window(4, 6)}: a backfill can read it later: `{command} --reprocess-behavior failed`"
-    )
+    head = coordinator.head()
+    [said] = already_read.gap_before(head, restore.choose(coordinator.files, head), Slice(day(6), day(7)), OWNER)
+    assert said == f"no run has read {window(4, 6)}: a backfill can read it later: `{BACKFILL}`"
 
 
 def test_a_gap_is_read_and_said(job: Daily) -> None:  # semantics T8
@@ -124,6 +138,78 @@ def test_a_gap_is_read_and_said(job: Daily) -> None:  # semantics T8
     assert filled.log == ()
     job.run_epoch("backfill")
     assert job.read() == [(day(1), day(7))]
+
+
+def test_what_another_run_is_reading_is_no_gap(job: Daily) -> None:  # semantics T12
+    job.config = replace(job.config, max_concurrent_checkpoints=3)
+    job.days |= {"d4": (4, 5), "d5": (5, 6), "late": (7, 8)}
+    for epoch, log in (
+        ("d4", ()),
+        ("d5", ()),
+        ("late", (f"no run has read {window(6, 7)}: a backfill can read it later",)),
+    ):
+        answer = job.ask(epoch)
+        assert isinstance(answer, Triggered)
+        assert answer.log == log
+
+
+def test_a_job_refuses_the_run_after_a_gap_until_the_gap_is_read(job: Daily) -> None:  # semantics T12
+    job.config = replace(job.config, on_gap="refuse")
+    job.days |= {"late": (6, 7), "first": (4, 5), "second": (5, 6)}
+    request = replace(job.request("late"), owner=OWNER)
+    answer = job.coordinator().trigger(request)
+    assert isinstance(answer, InputRefused)
+    for text in (f"no run has read {window(4, 6)}, ", f"`{BACKFILL}`, and clear this run", again(6, 7)):
+        assert text in answer.detail
+    assert job.coordinator().head().declined[-1].epoch == "late"
+    assert not [found for found in job.memory.list("flights/epochs/") if "late" in found.key], "nothing was fixed"
+    assert isinstance(job.ask("second"), InputRefused), "its state would lack the day before"
+    for epoch in ("first", "second"):
+        job.run_epoch(epoch)
+    assert isinstance(answer := job.coordinator().trigger(request), Triggered)
+    assert answer.log == ()
+    job.run_epoch("late")
+    assert job.read() == [(day(1), day(7))]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "days", "log"),
+    [
+        ("older", (0, 1), ()),
+        ("next", (4, 5), ()),
+        ("again", (6, 7), (f"no run has read {window(4, 6)}: a backfill can read it later",)),
+    ],
+)
+def test_a_job_that_refuses_gaps_takes(
+    job: Daily, epoch: str, days: tuple[float, float], log: tuple[str, ...]
+) -> None:  # semantics T12
+    """A run without a gap before it, and one whose conf says that it reads all the same."""
+    job.config, job.again = replace(job.config, on_gap="refuse"), frozenset({"again"})
+    job.days[epoch] = days
+    answer = job.ask(epoch)
+    assert isinstance(answer, Triggered)
+    assert answer.log == log
+
+
+def test_a_failed_run_and_a_rewind_leave_a_gap_too(job: Daily) -> None:  # semantics T12
+    job.config = replace(job.config, on_gap="refuse")
+    job.days |= {"d4": (4, 5), "d5": (5, 6)}
+    job.coordinator().abort(job.trigger("d4").pending.checkpoint, Reason.JOB_FAILURE, "its run has failed")
+    assert isinstance(job.ask("d5"), InputRefused)
+    job.run_epoch("d4")
+    job.run_epoch("d5")
+    job.coordinator().rewind(3)
+    assert isinstance(job.ask("d5"), InputRefused)
+    for epoch in ("d4", "d5"):
+        job.run_epoch(epoch)
+    assert job.read() == [(day(1), day(6))]
+
+
+def test_a_first_run_has_no_gap_before_it() -> None:  # semantics T12
+    job = Daily(config=replace(CONFIG, on_gap="refuse"))
+    job.days = {"first": (50, 51)}
+    job.run_epoch("first")
+    assert job.read() == [(day(50), day(51))]
 
 
 def test_a_retry_and_a_failover_read_the_same_window(job: Daily) -> None:  # semantics T8, T9, F2
@@ -289,6 +375,20 @@ def test_the_set_says_what_was_read(read: list[tuple[int, int]], start: int, len
     asked = set(range(start, start + length))
     expected = Overlap.ALL if asked <= days else Overlap.SOME if asked & days else Overlap.NONE
     assert found.overlap(window(start, start + length)) is expected
+    left = found.left(window(start, start + length))
+    assert sorted(asked - days) == [
+        day for day in sorted(asked) if any(each.start <= window(day, day + 1).start < each.end for each in left)
+    ]
+    whole = found
+    for each in left:
+        assert whole.overlap(each) is Overlap.NONE
+        whole = whole.having(each)
+    assert whole.overlap(window(start, start + length)) is Overlap.ALL
+
+
+def test_what_is_left_begins_where_the_set_is_exact() -> None:
+    read = ReadWindows((WindowText(day(4), day(3)),), day(2))
+    assert read.left(window(0, 5)) == (window(2, 3), window(4, 5))
 
 
 @pytest.mark.parametrize("text", [WindowText.__name__, ReadWindows.__name__])

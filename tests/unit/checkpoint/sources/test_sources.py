@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig, Runtime
-from airflow_cairn.checkpoint.answers import AlreadyRead, InputRefused, Triggered
-from airflow_cairn.checkpoint.attempts.opening import Opener, Opening
+from airflow_cairn.checkpoint.acts.opening import Opener, Opening
+from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, InputRefused, Triggered, TriggerRequest
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Limits, Owner, Slice
+from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Limits, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     InvalidStateError,
@@ -27,8 +27,9 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
+from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
-from airflow_cairn.checkpoint.sources import placement, seen_files
+from airflow_cairn.checkpoint.sources import placement
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
 from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, Offsets
@@ -313,6 +314,40 @@ def test_a_run_of_which_another_has_read_all_is_skipped(
     assert world.coordinator().head().waiting == ()
 
 
+@pytest.mark.parametrize("completes", [True, False])
+def test_of_two_runs_that_fix_the_same_part_at_once_the_later_is_skipped(
+    world: World, completes: bool
+) -> None:  # semantics T8, T9
+    """Both have stored it before either swap. What is read once is in the state once."""
+
+    def ask(epoch: str, store: ObjectStore | None = None) -> Any:
+        source = Offsets(lambda position, _run: (position or 0, (position or 0) + 1))
+        asked = replace(world.request(epoch, Owner("flights", epoch)), slice=Slice())
+        return world.coordinator(store).trigger(replace(asked, sources=(source,), run=RunFacts(epoch)))
+
+    def complete_2() -> None:
+        for stage in world.stages:
+            world.run_stage("2", stage.uid)
+        world.coordinator().complete(world.pending_id("2"))
+
+    class Beside(WrappedStore):
+        def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
+            answer = call()
+            if verb == "create" and key.endswith(layout.epoch_slice("1")):
+                assert isinstance(ask("2"), Triggered)
+                if completes:
+                    complete_2()
+            return answer
+
+    answer = ask("1", Beside(world.store))
+    if not completes:
+        assert isinstance(answer, Declined), "it waits for its turn"
+        complete_2()
+        answer = ask("1")
+    assert isinstance(answer, AlreadyRead), answer
+    assert "what this run was to read, up to 1, was read" in answer.window
+
+
 def test_of_two_sources_one_with_something_left_fails_the_run(world: World) -> None:  # semantics T8
     """It would be lost where the run was skipped."""
     world.run_epoch("0")
@@ -469,6 +504,18 @@ def test_a_file_that_goes_while_it_is_listed_comes_under_its_new_name(folder: Fo
     )
     assert keys(read_of(folder.source, store)) == ["a.csv"]
     assert keys(read_of(folder.source, open_store(folder.source.uri))) == ["a.csv", "c.csv"]
+
+
+def test_that_nothing_lies_in_a_folder_is_said(folder: Folder) -> None:  # semantics T11
+    """It may be misspelt, on S3; or no disk is mounted there."""
+    folder.put("a")
+    (folder.root / "a").unlink()
+    for there, said in ((None, True), ("_SUCCESS", False), ("a", False)):
+        if there:
+            folder.put(there)
+        answer = read_of(folder.source, open_store(folder.source.uri))
+        assert isinstance(answer, Reading)
+        assert any(line.startswith(f"nothing lies in {folder.source.uri}: ") for line in answer.log) is said
 
 
 def test_no_file_s_content_is_read_to_list_it(folder: Folder) -> None:
@@ -666,3 +713,141 @@ def test_a_wrong_argument_is_refused_where_it_is_given(make: Any, option: str) -
 def test_ours_are_sources(source: Source) -> None:
     assert check_sources(source, 1) == (source,)
     assert CheckpointConfig().max_concurrent_checkpoints == 1
+
+
+def test_what_is_too_much_together_is_refused_before_it_is_fixed(world: World) -> None:  # semantics T8, T1
+    """Each value is within its bound. What a run has to read and how far it gets then fill an attempt's document."""
+    bulk = ["x" * (MAX_VALUE_BYTES - 100)]
+
+    def ask(epoch: str) -> Any:
+        source = Offsets(lambda _position, _run: (bulk[0] + epoch, bulk[0]))
+        asked = replace(world.request(epoch), slice=Slice(), sources=(source,), run=RunFacts(epoch))
+        return world.coordinator().trigger(asked)
+
+    assert isinstance(ask("1"), Triggered)
+    for stage in world.stages:
+        world.run_stage("1", stage.uid)
+    world.coordinator().complete(world.pending_id("1"))
+    with pytest.raises(SourceError, match=r"fit into the document of an attempt; by source: offsets \d+\. Have offset"):
+        ask("2")
+    (declined,) = world.coordinator().head().declined
+    assert (declined.epoch, declined.reason) == ("2", Reason.TRIGGER_CHECKPOINT_FAILURE)
+    bulk[0] = "little"
+    assert isinstance(ask("2"), Triggered), "nothing was fixed"
+
+
+class Stored:
+    """A run whose input an older version has fixed, which came with the position after it to more than 1 MiB."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked = 0
+        self.value = "x" * (MAX_VALUE_BYTES - 10)
+        self.fixed = Slice(sources={"offsets": dict.fromkeys(("from", "read", "to"), self.value)})
+        self.positions = {"offsets": self.value}
+        world.files.create(layout.epoch_slice("1"), EpochDocument(JOB, "1", self.fixed))
+
+    def ask(self, store: ObjectStore | None = None, epoch: str = "1") -> Any:
+        return self.world.coordinator(store).trigger(self.request(epoch))
+
+    def request(self, epoch: str = "1") -> TriggerRequest:
+        return replace(self.world.request(epoch), slice=Slice(), sources=(Offsets(self.answer),), run=RunFacts(epoch))
+
+    def answer(self, _position: Any, _run: RunFacts) -> Any:
+        self.asked += 1
+        return self.value, self.value
+
+    @property
+    def stored(self) -> Slice:
+        return self.world.files.read(EpochDocument, layout.epoch_slice("1"))[0].slice
+
+
+@pytest.fixture
+def stored(world: World) -> Stored:
+    """At the position that the stored input begins at."""
+    value = "x" * (MAX_VALUE_BYTES - 10)
+    source = Offsets(lambda *_: (1, value))
+    world.coordinator().trigger(replace(world.request("0"), slice=Slice(), sources=(source,), run=RunFacts("0")))
+    for stage in world.stages:
+        world.run_stage("0", stage.uid)
+    world.coordinator().complete(world.pending_id("0"))
+    return Stored(world)
+
+
+def test_a_stored_input_that_fits_into_no_attempt_is_asked_for_again(stored: Stored) -> None:  # semantics T8
+    """Nothing of it was read. What the refusal says cures it."""
+    for times in (1, 2):
+        with pytest.raises(SourceError, match=r"by source: offsets \d+\. Have offsets give less in one run"):
+            stored.ask()
+        assert (stored.asked, stored.stored) == (times, stored.fixed)
+    stored.value = "little"
+    answer = stored.ask()
+    assert isinstance(answer, Triggered), answer
+    assert answer.pending.slice.sources == stored.stored.sources
+    assert "fits into no attempt, so nothing of it was read: the sources were asked again" in answer.log[0]
+    stored.value = "other"
+    stored.world.coordinator().abort(answer.pending.checkpoint, Reason.JOB_FAILURE, "boom")
+    again = stored.ask()
+    assert isinstance(again, Triggered)
+    assert again.pending.slice == answer.pending.slice, "fixed for good"
+
+
+def test_what_another_trigger_has_fixed_in_its_place_counts(stored: Stored) -> None:  # semantics T8, T9
+    class Overtaken(WrappedStore):
+        def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
+            if verb == "replace" and key.endswith(layout.epoch_slice("1")):
+                stored.value = "other"
+                assert isinstance(stored.ask(), Triggered)
+            return call()
+
+    stored.value = "mine"
+    answer = stored.ask(Overtaken(stored.world.store))
+    assert isinstance(answer, Triggered)
+    assert not answer.created
+    assert answer.pending.slice.sources == stored.stored.sources
+    assert stored.stored.sources is not None
+    assert stored.stored.sources["offsets"]["read"] == "other"
+
+
+def test_an_input_that_an_attempt_has_read_stays(stored: Stored) -> None:  # semantics T8
+    """Its stages may have acknowledged what they made of it. The error names what is largest."""
+    fixed = replace(stored.fixed, sources={"offsets": {**stored.fixed.sources["offsets"], "read": 1, "to": 1}})  # type: ignore[index]
+    stored.world.store.delete([stored.world.files.full(layout.epoch_slice("1"))])
+    stored.world.files.create(layout.epoch_slice("1"), EpochDocument(JOB, "1", fixed))
+    answer = stored.ask()
+    assert isinstance(answer, Triggered)
+    assert stored.asked == 0
+    stored.world.coordinator().abort(answer.pending.checkpoint, Reason.JOB_FAILURE, "boom")
+    more = tuple(StageSpec(f"{number:03}" + "s" * 240) for number in range(1500))
+    with pytest.raises(InvalidStateError, match=r"larger than may be read back.*largest=`"):
+        stored.world.coordinator().trigger(replace(stored.request(), stages=(*stored.world.stages, *more)))
+    assert (stored.asked, stored.stored) == (0, fixed)
+
+
+def test_the_input_of_epochs_to_be_read_again_counts(stored: Stored) -> None:  # semantics T8, R1
+    """The document of an attempt holds it too, where the newest checkpoint is damaged."""
+    world = stored.world
+    world.store.delete([world.files.full(layout.epoch_slice("1"))])
+    stored.value = "y" * (MAX_VALUE_BYTES * 3 // 8)
+    stored.ask(epoch="2")
+    for stage in world.stages:
+        world.run_stage("2", stage.uid)
+    world.coordinator().complete(world.pending_id("2"))
+    newest = world.coordinator().head().completed[-1]
+    world.store.delete([world.files.full(newest.metadata.key)])
+    with pytest.raises(SourceError, match=r"epochs to be read again of \d\d\d,\d\d\d, and 786,432 fit") as refused:
+        stored.ask(epoch="3")
+    assert refused.value.fields["source"] == "offsets"
+    assert not world.files.has(layout.epoch_slice("3"))
+
+
+def test_too_much_detail_is_refused_before_it_is_fixed(world: World) -> None:  # semantics T8
+    def ask(detail: str) -> Any:
+        return world.coordinator().trigger(replace(world.request("1"), slice=Slice(detail={"of": detail})))
+
+    large = "x" * placement.MAX_SLICE_BYTES
+    with pytest.raises(InvalidStateError, match=r"and 786,432 fit into .* Put less into slice_detail"):
+        ask(large)
+    world.files.create(layout.epoch_slice("1"), EpochDocument(JOB, "1", Slice(detail={"of": large})))
+    assert isinstance(ask("less"), Triggered), "what an older version has stored gives way"
+    assert world.files.read(EpochDocument, layout.epoch_slice("1"))[0].slice.detail == {"of": "less"}

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint.answers import AlreadyRead, EpochCompleted, Triggered
-from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants, layout
 from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, Slice
 from airflow_cairn.checkpoint.documents.head import CompletedNote, Head
 from airflow_cairn.checkpoint.errors import CompletedEpochsLostError
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.checkpoint.store.completed_epochs import RECENT, find, move_to_segment
 from airflow_cairn.checkpoint.store.job_files import JobFiles
@@ -217,7 +217,8 @@ def test_the_way_of_the_words_when_a_list_is_lost(short: World) -> None:
     with pytest.raises(CompletedEpochsLostError) as error:
         short.ask("new")
     assert not error.value.retry_cures
-    for word in ("Put the object back", '{"cairn": {"read_again": true}}', "cairn resume NEW --from", segment(short)):
+    command = """`airflow dags trigger flights --conf '{"cairn": {"read_again": true}}'`"""
+    for word in ("Put the object back", command, "cairn resume NEW --from", segment(short)):
         assert word in str(error.value)
 
 

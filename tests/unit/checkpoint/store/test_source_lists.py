@@ -15,10 +15,9 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import layout, list_reference
 from airflow_cairn.checkpoint.errors import DocumentError
+from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
-from airflow_cairn.checkpoint.sources import seen_files
-from airflow_cairn.checkpoint.sources.files import FileSource
-from airflow_cairn.checkpoint.sources.seen_files import SeenFiles
+from airflow_cairn.checkpoint.sources.files import FileSource, SeenFiles
 from airflow_cairn.checkpoint.store import job_files, jsonl, source_lists
 from airflow_cairn.checkpoint.store import jsonl as lines
 from airflow_cairn.checkpoint.store.source_lists import SideLists

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from airflow_cairn.checkpoint.decisions.state_assignment import match
 from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.checkpoint.documents.attempt import Execution, StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.documents.strict_json import Json
+from airflow_cairn.checkpoint.rules.state_assignment import match
 from airflow_cairn.checkpoint.store.verification import restored_stage
 
 WATERMARKS: dict[str, Json] = {

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.answers import Cancelled
-from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import Owner, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Slowest, Stopped
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints, listing
 from airflow_cairn.checkpoint.views.stats import Distribution, distribution, stats
 from airflow_cairn.storage.local.store import LocalStore

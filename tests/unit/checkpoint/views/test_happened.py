@@ -11,9 +11,9 @@ import pytest
 from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY, Head
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.views.happened import Happened, between
 from airflow_cairn.storage import UnavailableError, WriteResult
 from airflow_cairn.storage.port import ObjectStore
+from airflow_cairn.tasks.metrics import Happened, changes_between
 from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
 from tests.support.wrapped_stores import WrappedStore
 
@@ -31,7 +31,7 @@ class Watched(World):
         return Coordinator(store or self.store, JOB, runtime, after_swap=self._keep)
 
     def _keep(self, old: Head, new: Head) -> None:
-        self.found.append(between(old, new))
+        self.found.append(changes_between(old, new))
 
     def since(self) -> Iterator[Happened]:
         """Give what has happened since the last call."""

@@ -10,11 +10,11 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.remedies import LEFT_BEHIND, NOTHING_LEFT, REMEDIES
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.checkpoint.views.next_step import next_step
-from airflow_cairn.checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
-from airflow_cairn.cli.arguments.parser import parser
+from airflow_cairn.cli.main import parser
 from tests.support.world.world import JOB, World
 
 LAKE = "s3://lake/cairn"
@@ -57,7 +57,7 @@ def test_a_completed_one_asks_nothing_until_it_was_rewound(busy: World) -> None:
 
 def _expected(reason: str, checkpoint: int) -> str:
     if reason in Reason.__members__:
-        return WAYS_OUT[Reason(reason)].remedy_of(JOB, LAKE, checkpoint)
+        return REMEDIES[Reason(reason)].action_for(JOB, LAKE, checkpoint)
     return f"`cairn show {JOB} {checkpoint} --storage {LAKE}` shows what failed."
 
 
@@ -76,3 +76,42 @@ def test_one_of_which_nothing_is_kept_is_triggered_anew() -> None:
     world.coordinator().restore_latest()
     row = replace(details(world.coordinator(), 1).row, left_behind=True)
     assert next_step(row, JOB, LAKE) == LEFT_BEHIND
+
+
+@pytest.mark.parametrize("content", [None, b'{"half'], ids=["gone", "broken"])
+def test_one_whose_record_is_lost_is_triggered_anew(content: bytes | None) -> None:  # semantics O1, T8
+    world = World()
+    world.trigger("a")
+    world.clock.advance(timedelta(minutes=11))
+    world.coordinator().restore_latest()
+    assert "Raise" in details(world.coordinator(), 1).next_step(LAKE)
+    (record,) = (each for each in world.memory.all_keys() if "/pending-" in each)
+    world.memory.delete([record])
+    if content is not None:
+        world.memory.create(record, content)
+    assert details(world.coordinator(), 1).next_step(LAKE) == NOTHING_LEFT
+
+
+def test_one_that_failed_before_a_rewind_is_triggered_anew() -> None:  # semantics O1, R5
+    world = World()
+    world.run_epoch("first")
+    world.run_epoch("a")
+    world.trigger("b")
+    world.clock.advance(timedelta(minutes=11))
+    world.coordinator().restore_latest()
+    world.coordinator().rewind(1)
+    assert details(world.coordinator(), 3).next_step(LAKE) == NOTHING_LEFT
+
+
+def test_one_whose_window_another_run_has_read_asks_nothing() -> None:  # semantics T8
+    world = World()
+    world.read_days("a", "b")
+    world.slices["b"] = world.slices["a"]
+    world.trigger("a")
+    world.clock.advance(timedelta(minutes=11))
+    world.coordinator().restore_latest()
+    assert "Raise" in details(world.coordinator(), 1).next_step(LAKE)
+    world.run_epoch("b")
+    said = details(world.coordinator(), 1).next_step(LAKE)
+    assert said.startswith("Nothing: checkpoint 2 of the run b has read its window")
+    assert typed(said) == [f"cairn show {JOB} 2 --storage {LAKE}"]

@@ -150,8 +150,8 @@ def test_of_many_pending_checkpoints_the_newest_are_described() -> None:
     ("days", "exact_from", "text"),
     [
         ([(1, 4)], None, ""),
-        ([(1, 2), (6, 7)], None, "No run has read 2001-01-02 to 2001-01-06."),
-        ([(1, 2), (3, 4), (6, 7)], None, "No run has read 2001-01-04 to 2001-01-06 and an older gap."),
+        ([(1, 2), (6, 7)], None, "No run has read 2001-01-02 to 2001-01-06 UTC."),
+        ([(1, 2), (3, 4), (6, 7)], None, "No run has read 2001-01-04 to 2001-01-06 UTC and an older gap."),
         ([(1, 2), (6, 7)], 7, ""),
     ],
 )
@@ -165,4 +165,12 @@ def test_a_gap_is_a_warning_with_its_backfill(
     found = alarms(replace(overview(World().coordinator()), gaps=read.gaps), LAKE, 0)
     assert [each.text for each in found] == ([text] if text else [])
     if text:
-        assert "--to-date 2001-01-05T23:59:59+00:00 --reprocess-behavior failed" in found[0].way_out
+        assert "--to-date 2001-01-05T23:59:59+00:00 --max-active-runs 1" in found[0].way_out
+
+
+def test_the_gap_of_the_newest_completed_checkpoint_counts() -> None:  # semantics T12
+    world = World()
+    world.read_days("a", "missed", "b")
+    for epoch, texts in (("a", []), ("b", ["No run has read 2026-01-02 to 2026-01-03 UTC."]), ("missed", [])):
+        world.run_epoch(epoch)
+        assert [each.text for each in said(world)] == texts

@@ -11,8 +11,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import ListMode, Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.views.file_list import files
-from airflow_cairn.checkpoint.views.state_list import NESTED, Column, StateRow, states
+from airflow_cairn.checkpoint.views.state_list import NESTED, Column, StateRow, checkpoint_files, states
 from airflow_cairn.storage import Written
 from tests.support.acking import RUN, ack_of
 from tests.support.world.world import CONFIG, World
@@ -108,7 +107,7 @@ def test_a_long_type_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_come_some_at_a_time(keyed: World) -> None:
-    found = files(keyed.coordinator(), 1, first=2, limit=3)
+    found = checkpoint_files(keyed.coordinator(), 1, first=2, limit=3)
     assert [(row.subtask, row.path.rpartition("/")[2]) for row in found.rows] == [
         (0, "part-0-2"),
         (1, "part-1-0"),
@@ -117,17 +116,17 @@ def test_files_come_some_at_a_time(keyed: World) -> None:
     assert {(row.stage, row.output, row.size_bytes, row.problem) for row in found.rows} == {
         ("clean", "state.totals", 100, None)
     }
-    assert found.files == 6 + files(keyed.coordinator(), 1, stage="idle").files
-    assert files(keyed.coordinator(), 1, stage="clean", first=100).rows == ()
-    assert files(keyed.coordinator(), 1, stage="clean").files == 6
-    assert files(keyed.coordinator(), 1, stage="nothing").files == 0
+    assert found.files == 6 + checkpoint_files(keyed.coordinator(), 1, stage="idle").files
+    assert checkpoint_files(keyed.coordinator(), 1, stage="clean", first=100).rows == ()
+    assert checkpoint_files(keyed.coordinator(), 1, stage="clean").files == 6
+    assert checkpoint_files(keyed.coordinator(), 1, stage="nothing").files == 0
 
 
 def test_damaged_files_are_named(keyed: World) -> None:  # semantics R1
-    gone, cut = (row.path for row in files(keyed.coordinator(), 1, stage="clean").rows[:2])
+    gone, cut = (row.path for row in checkpoint_files(keyed.coordinator(), 1, stage="clean").rows[:2])
     keyed.files.delete([gone])
     keyed.memory.put(f"{keyed.files.job}/{cut}", b"y")
-    found = files(keyed.coordinator(), 1, stage="clean")
+    found = checkpoint_files(keyed.coordinator(), 1, stage="clean")
     assert [row.problem for row in found.rows[:3]] == [
         "it is gone",
         "its size differs: expected 100 bytes, found 1",
@@ -138,7 +137,7 @@ def test_damaged_files_are_named(keyed: World) -> None:  # semantics R1
 
 def test_what_is_not_retained_is_refused(keyed: World) -> None:
     with pytest.raises(NoCheckpointError, match="not retained"):
-        files(keyed.coordinator(), 7)
+        checkpoint_files(keyed.coordinator(), 7)
     with pytest.raises(NoCheckpointError, match="not retained"):
         states(keyed.coordinator(), 7)
     with pytest.raises(NoCheckpointError, match="no checkpoint has completed yet"):

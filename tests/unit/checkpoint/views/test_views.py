@@ -13,10 +13,11 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.entries import Slowest
-from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.head import MAX_RECORDED, Head
+from airflow_cairn.checkpoint.documents.metadata import HandedOn
 from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.checkpoint.views.checkpoint_list import JobState
@@ -26,7 +27,7 @@ from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.page_world import busy_world
 from tests.support.world.savepoints import Below, asked
-from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.world.world import JOB, STAGES, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore, RecordingStore
 
 RUN = "scheduled__2026-01-02T00:00:00+00:00"
@@ -136,8 +137,59 @@ def test_stages_come_slowest_first_and_their_largest_subtasks(world: World) -> N
 def test_details_of_a_past_checkpoint(busy: World) -> None:
     found = details(busy.coordinator(), 1)
     assert (found.row.status, found.row.retained, found.stages) == ("COMPLETED", False, ())
-    busy.coordinator().clean()
-    assert details(busy.coordinator(), 4).stages == (), "its document went with its files"
+
+
+@pytest.mark.parametrize("rows", [16_000, None])
+def test_what_a_stage_handed_on_is_counted_though_its_files_are_gone(world: World, rows: int | None) -> None:
+    world.trigger(EPOCH)
+    ack = world.write(world.submit(EPOCH, "clean").handover)
+    counted = [replace(each, handles=tuple(replace(it, rows=rows) for it in each.handles)) for each in ack.subtasks]
+    world.coordinator().acknowledge(replace(ack, subtasks=tuple(counted)))
+    world.run_epoch(EPOCH)
+    world.coordinator().clean()
+    assert not [key for key in world.standing() if "exchange" in key]
+    clean = next(each for each in details(world.coordinator(), 1).stages if each.stage == "clean")
+    size_bytes = sum(it.size_bytes for each in counted for it in each.handles if it.output.startswith("exchange."))
+    assert clean.handed_on == HandedOn(1, size_bytes, rows)
+    assert "exchange" not in {each.kind for each in clean.outputs}
+
+
+def test_what_failed_is_shown_whole_after_its_run_has_completed(world: World) -> None:  # semantics O3
+    """Whatever the DAG file says by then: its stages, who acknowledged and how long that took, who had begun."""
+    world.trigger(EPOCH)
+    world.run_stage(EPOCH, "clean")
+    routes = world.submit(EPOCH, "routes").handover
+    world.decline(routes)
+    world.coordinator().fail(EPOCH, "routes", routes.claimant, "ValueError: bad row")
+    before = details(world.coordinator(), 1)
+    assert {each.stage: (each.acknowledged, each.begun) for each in before.stages} == {
+        "clean": (True, True),
+        "routes": (False, True),
+        "airports": (False, False),
+        "report": (False, False),
+    }
+    world.run_epoch(EPOCH)
+    world.run_epoch("later")
+    world.coordinator().clean()
+    after = details(world.coordinator(), 1)
+    assert {each for each in before.stages if each.begun} < set(after.stages), "with metrics, files and reasons"
+    assert {each.stage for each in after.stages if each.acknowledged} == {"clean", "airports"}, "the next attempt's too"
+    assert (after.cause, after.slice, after.row.detail) == (before.cause, before.slice, before.row.detail)
+    assert [(each.uid, each.reads) for each in after.drawn] == [(each.uid, each.upstream) for each in STAGES]
+    assert not [key for key in world.standing() if key.startswith("chk-0000000001/state/routes")]
+
+
+def test_the_records_of_what_failed_are_bounded(world: World) -> None:  # semantics O3
+    for number in range(MAX_RECORDED + 3):
+        world.trigger(f"e{number}")
+        world.run_stage(f"e{number}", "clean")
+        world.coordinator().abort(world.pending_id(f"e{number}"), Reason.CHECKPOINT_EXPIRED, "slow")
+        world.run_epoch(f"e{number}")
+    world.coordinator().clean()
+    kept = {layout.record_of(key) for key in world.standing()} - {None}
+    failed = sorted(each.id for each in world.coordinator().head().history if each.status is Status.FAILED)
+    assert kept == set(failed[-MAX_RECORDED:])
+    assert details(world.coordinator(), failed[0]).stages == ()
 
 
 def test_details_of_a_replay(world: World) -> None:  # semantics R1

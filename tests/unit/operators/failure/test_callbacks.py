@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.ways_out import WAYS_OUT
+from airflow_cairn.checkpoint.remedies import REMEDIES
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageRun
 from tests.support.airflow_fixtures import Said
@@ -55,7 +55,7 @@ def test_what_the_operator_found_out_is_kept_as_it_is(job: Job) -> None:
     call(stage(job), ti, exception=run.failure(-9))
     ended = job.coordinator.head().ended_by_id(1)
     assert ended is not None
-    assert ended.detail == "routes: spark-submit was killed by signal 9 and gave no reason"
+    assert ended.detail.startswith("routes: spark-submit was killed by signal 9 and gave no reason. Signal 9: mostly ")
 
 
 def test_twice_is_once(job: Job) -> None:  # semantics F5
@@ -147,8 +147,8 @@ def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  
     job.begin(RUN, "clean", claimant=str(other.id))
     call(stage(job, uid="clean"), other)
     call(stage(job), ti)
-    assert "stage routes failed, and checkpoint 1 with it: JOB_FAILURE: " in said.text
-    assert WAYS_OUT[Reason.JOB_FAILURE].said("flights", job.storage) in said.text
+    assert "stage routes failed, and checkpoint 1 has failed: JOB_FAILURE: " in said.text
+    assert REMEDIES[Reason.JOB_FAILURE].text("flights", job.storage) in said.text
     assert job.coordinator.head().pending == ()
 
 

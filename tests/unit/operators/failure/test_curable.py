@@ -21,8 +21,8 @@ from airflow_cairn.operators import (
     SavepointOperator,
     StopWithSavepointOperator,
 )
-from airflow_cairn.operators.savepoint.operators import SavepointUnmakableError, failed
-from airflow_cairn.operators.stage.curable import WHERE_A_RETRY_MAY_CURE
+from airflow_cairn.operators.savepoint.operators import SavepointImpossibleError, failed
+from airflow_cairn.operators.stage.outcome import FAIL_FAST
 from airflow_cairn.storage.errors import CairnError, UnavailableError
 from tests.support.documented import DOCS
 
@@ -58,7 +58,7 @@ def test_the_table_says_of_each_error_whether_a_retry_may_cure_it() -> None:  # 
     ],
 )
 def test_what_no_retry_cures_is_not_retried(error: Exception, action: RetryAction) -> None:  # semantics F4
-    assert WHERE_A_RETRY_MAY_CURE.evaluate(error, 1, 3).action is action
+    assert FAIL_FAST.evaluate(error, 1, 3).action is action
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_what_no_retry_cures_is_not_retried(error: Exception, action: RetryActio
 )
 def test_the_tasks_have_that_policy(operator: Any, arguments: dict[str, Any]) -> None:  # semantics F4
     task = operator(task_id="t", storage="s3://lake/cairn", **arguments)
-    assert task.retry_policy is WHERE_A_RETRY_MAY_CURE
+    assert task.retry_policy is FAIL_FAST
 
 
 def test_a_savepoint_of_a_damaged_checkpoint_is_not_tried_again() -> None:  # semantics F4, P1
     entry = SavepointEntry(3, "r", "s3://kept/x", "savepoint-f-0", 1, 2, "e", Status.FAILED, reason=Reason.IO_EXCEPTION)
-    assert isinstance(failed(entry, "flights"), SavepointUnmakableError)
+    assert isinstance(failed(entry, "flights"), SavepointImpossibleError)

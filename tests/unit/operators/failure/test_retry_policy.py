@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import timezone
 from airflow.sdk.definitions.retry_policy import RetryAction, RetryDecision
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -16,7 +18,9 @@ from airflow_cairn.checkpoint import (
     FixedDelayRestart,
     NoRestart,
     RegionalCheckpoints,
+    runtime,
 )
+from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     InvalidStateError,
@@ -25,7 +29,6 @@ from airflow_cairn.checkpoint.errors import (
     NoSavepointError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.restart_strategies import RestartStrategy
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
     SparkEpochOperator,
@@ -33,9 +36,11 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
+from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.operators.stage.tries import came_back, is_asked_for
 from airflow_cairn.storage.errors import (
     DocumentError,
+    ForbiddenError,
     InvalidNameError,
     NewerFormatError,
     UnavailableError,
@@ -81,6 +86,32 @@ def test_a_restart_waits_for_the_strategys_delay(job: Job) -> None:  # semantics
     assert timedelta(minutes=4) < decision.retry_delay <= timedelta(minutes=5)
     assert decision.reason == "checkpoint 2, attempt 2: restart 1, 1 left"
     assert [entry.detail for entry in job.coordinator.head().history] == ["routes: RuntimeError: boom"]
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (ForbiddenError("403"), "no restart counted, 2 left"),
+        (UnavailableError("503"), "no restart counted, 2 left"),
+        (StageFailedError("stage routes failed: 403", of_store=True), "no restart counted, 2 left"),
+        (StageFailedError("stage routes failed: a bad row"), "restart 1, 1 left"),
+        (DocumentError("a file is broken"), "restart 1, 1 left"),
+    ],
+)
+def test_a_store_that_refuses_uses_up_no_restart(job: Job, error: Exception, counted: str) -> None:  # semantics F4
+    strict(job, FixedDelayRestart(2, timedelta(minutes=5)))
+    decision = fail(job, error)
+    assert decision.reason == f"checkpoint 2, attempt 2: {counted}"
+    assert decision.retry_delay is not None
+    assert timedelta(minutes=4) < decision.retry_delay <= timedelta(minutes=5)
+
+
+def test_a_clock_that_was_ahead_makes_no_delay_longer(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """semantics F4: the process that opened the attempt was a day ahead of the one that asks for the delay."""
+    ahead_ns = int((timezone.utcnow() + timedelta(days=1)).timestamp()) * 10**9
+    monkeypatch.setattr(runtime, "time", SimpleNamespace(time_ns=lambda: ahead_ns))
+    strict(job, FixedDelayRestart(2, timedelta(minutes=5)))
+    assert fail(job).retry_delay == timedelta(minutes=5)
 
 
 def test_an_exhausted_strategy_fails_the_task_with_the_reason(job: Job) -> None:  # semantics F4

@@ -132,7 +132,7 @@ def test_a_failure_that_nothing_follows_clears_nothing(pipeline: Pipeline, api: 
     pipeline.tries["b"].try_number = 2
     pipeline.fail("b")
     assert pipeline.airflow.cleared == []
-    assert "begins once its task is cleared" in pipeline.airflow.notes["b_task"]
+    assert "begins once you have mended that and cleared its task" in pipeline.airflow.notes["b_task"]
     assert "a must run again too, once this task does: clear it, and they are cleared with it (b_task)" in said.text
 
 

@@ -9,14 +9,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_cairn.hooks.clear_body import TaskRef
 from airflow_cairn.operators.graph.declaration import TriggerOperator
-from airflow_cairn.operators.graph.first_stage import (
-    first_stages_of,
-    task_that_triggers,
-    trigger_before,
-    triggers_alone,
-)
 from airflow_cairn.operators.graph.run_tasks import where_of
 from airflow_cairn.operators.graph.stages import instances_of
+from airflow_cairn.operators.graph.topology import first_stages_of, trigger_before, trigger_task, triggers_alone
 from tests.support.airflow_fixtures import DagFile
 
 TRIGGER = "epoch.trigger_checkpoint"
@@ -47,10 +42,10 @@ def test_the_one_stage_that_a_group_begins_with(dag_file: DagFile, outside: str)
     assert first_stages_of(trigger) == (TaskRef(a.task_id),)
     assert triggers_alone(trigger)
     assert (trigger_before(a), trigger_before(b)) == (trigger, None)
-    assert task_that_triggers(trigger).task_id == "epoch.a"
+    assert trigger_task(trigger).task_id == "epoch.a"
     # Stages and the task that waits have it run again where the epoch was overtaken.
-    assert where_of(b, "flights", "r1").trigger == task_that_triggers(trigger)
-    assert dag.get_task("epoch.wait_for_checkpoint").runs_again.trigger() == task_that_triggers(trigger)
+    assert where_of(b, "flights", "r1").trigger == trigger_task(trigger)
+    assert dag.get_task("epoch.wait_for_checkpoint").runs_again.trigger() == trigger_task(trigger)
     # The scheduler decides by what is stored of the DAG.
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     passed_over = {task.task_id for task in stored.tasks if task.inherits_from_empty_operator}
@@ -76,7 +71,7 @@ def test_several_stages_that_a_group_begins_with(
     dag, trigger = parsed(dag_file, inside)
     assert first_stages_of(trigger) == tuple(TaskRef(f"epoch.{task}", index) for task, index in first)
     assert not triggers_alone(trigger)
-    assert task_that_triggers(trigger) == first_stages_of(trigger)[0]
+    assert trigger_task(trigger) == first_stages_of(trigger)[0]
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert stored.get_task(TRIGGER).inherits_from_empty_operator
     plain = [dag.get_task(f"epoch.{uid}") for uid in "ab"]
@@ -116,7 +111,7 @@ def test_in_other_shapes_the_task_that_triggers_runs(dag_file: DagFile, inside: 
     assert first_stages_of(trigger) == ()
     assert not trigger.inherits_from_empty_operator
     assert trigger_before(dag.get_task("epoch.a")) is None
-    assert task_that_triggers(trigger).task_id == TRIGGER
+    assert trigger_task(trigger).task_id == TRIGGER
 
 
 def test_nor_is_it_passed_over_without_a_group(dag_file: DagFile) -> None:

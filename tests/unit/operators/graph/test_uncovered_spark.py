@@ -14,7 +14,7 @@ from airflow.sdk import DAG, BaseOperator, task
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup
-from airflow_cairn.operators.graph.uncovered_spark import UncoveredSparkWarning
+from airflow_cairn.operators.graph.stages import UncoveredSparkWarning
 from tests.unit.operators.graph.test_exchanges import STORAGE, stage
 
 

@@ -77,7 +77,7 @@ def test_an_interval_that_is_none_names_the_group(dag_file: DagFile, interval: s
         f"from datetime import timedelta\nwith DAG('d'), CheckpointedTaskGroup('epoch', reads_window=False, "
         f"storage={STORAGE!r}, poll_interval={interval}):\n    SparkEpochOperator(task_id='a', application='a.py')\n"
     )
-    assert "poll_interval must be above 0 seconds [group=`epoch` poll_interval=" in found
+    assert "poll_interval must be above 0 seconds and at most 365 days: write poll_interval=5" in found
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.errors import (
     MasterHookError,
     NonRestoredStateError,
 )
-from airflow_cairn.checkpoint.store import hook_documents
+from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     RestoreLatestCheckpointOperator,
@@ -116,7 +116,7 @@ def test_the_sensor_says_whom_it_waits_for(job: Job, said: Said) -> None:  # sem
     ref = job.coordinator.head().pending[0]
     document = job.coordinator.pending_document(ref)
     assert document is not None
-    assert hook_documents.missing(job.coordinator.files, document.hooks) == ()
+    assert attempt_documents.hooks_missing(job.coordinator.files, document.hooks) == ()
     (answers,) = (job.folder / job.name).glob("chk-*/hooks-*")
     answers.unlink()
     sensor = CheckpointSensor(task_id="wait", storage=job.storage, job=job.name, deferrable=False)

@@ -16,14 +16,14 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
+from airflow_cairn.checkpoint.acts.trigger import HeldBy
 from airflow_cairn.checkpoint.answers import Triggered
-from airflow_cairn.checkpoint.attempts.trigger_right import HeldBy
 from airflow_cairn.checkpoint.documents.attempt import Owner, StageSpec
 from airflow_cairn.checkpoint.documents.entries import TriggeringTask
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.source import Reading
 from airflow_cairn.operators import TriggerCheckpointOperator
-from airflow_cairn.operators.stage import both_ends
+from airflow_cairn.operators.stage import trigger_and_complete
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
@@ -104,7 +104,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
             assert left, "it waits for nothing"
             left.pop(0)()
 
-        monkeypatch.setattr(both_ends, "system_sleep", sleep)
+        monkeypatch.setattr(trigger_and_complete, "system_sleep", sleep)
         return waits
 
     return during
@@ -321,7 +321,7 @@ def test_what_gives_the_right_away_fails_no_stage(
         raise UnavailableError("the store is away")
 
     flights = make(apart=True)
-    monkeypatch.setattr("airflow_cairn.checkpoint.attempts.trigger_right.TriggerRight.give_back", away)
+    monkeypatch.setattr("airflow_cairn.checkpoint.acts.trigger.TriggerRight.give_back", away)
     assert run(flights, "a")["checkpoint"] == 1
     assert "this task keeps the right to trigger until another stage sees that it has ended" in said.text
     assert run(flights, "b")["checkpoint"] == 1

@@ -15,8 +15,13 @@ from airflow.sdk import DAG, task
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup
 from airflow_cairn.operators.graph.stages import instances_of
-from airflow_cairn.operators.stage.function import SparkEpochFunctionOperator, spark_epoch_task
-from airflow_cairn.operators.stage.function_source import application_source, check_function, function_source
+from airflow_cairn.operators.stage.function import (
+    SparkEpochFunctionOperator,
+    application_source,
+    check_function,
+    function_source,
+    spark_epoch_task,
+)
 from airflow_cairn.plugin.provider_info import get_provider_info
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context

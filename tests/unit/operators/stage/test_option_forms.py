@@ -31,7 +31,22 @@ WRONG = [
     ("repositories", ["https://a"], "repositories must be one text"),
     ("driver_class_path", ["a", "b"], "driver_class_path must be one text, with ':' between several"),
     ("properties_file", Path("a.conf"), "properties_file must be one text"),
-    ("driver_memory", 1024, "driver_memory must be one text"),
+    ("driver_memory", 1024, "driver_memory must be one text: write driver_memory='2g'"),
+    (
+        "driver_memory",
+        "1.5g",
+        "driver_memory must be memory above 0, a whole number and a unit: write driver_memory='2g'",
+    ),
+    *(("executor_memory", value, "executor_memory must be memory above 0") for value in ("0g", "-1g", "2 g", "2x")),
+    *(
+        (option, value, f"{option} must be a whole number above 0: write {option}=2")
+        for option in ("num_executors", "executor_cores", "total_executor_cores")
+        for value in (True, False, 1.5, 2.0, float("nan"), 0, "0", -1, "-1", "1.5", "two", "", " 2", 2**31, "٣", [2])
+    ),
+    *(
+        ("status_poll_interval", value, "status_poll_interval must be a whole number of at least 0")
+        for value in (True, "1", 0.5, float("nan"), -1)
+    ),
     ("conf", [("spark.a", "1")], "conf must be a dictionary: write conf="),
     ("conf", "spark.a=1", "conf must be a dictionary"),
     ("conf", {"spark.a": None}, "conf spark.a must be a text, a number or a truth value"),
@@ -84,6 +99,40 @@ def test_a_template_is_no_list_unless_the_dag_renders_to_pythons_own_types(job: 
             return
         with pytest.raises(InvalidConfigError, match="must be a list of texts"):
             stage(job, application_args="{{ ['a', 'b'] }}")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(
+            (option, value)
+            for option in ("num_executors", "executor_cores", "total_executor_cores")
+            for value in (1, "2")
+        ),
+        *(("executor_memory", value) for value in ("2g", "2048", "512M", "1GB", "10t")),
+        ("status_poll_interval", 0),
+    ],
+)
+def test_a_number_that_spark_takes_is_not(job: Job, option: str, value: Any) -> None:
+    assert getattr(stage(job, **{option: value}), f"_{option}") == value
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("option", ["executor_cores", "executor_memory"])
+def test_a_template_is_a_number_only_where_it_is_rendered(job: Job, native: bool, option: str) -> None:
+    class Templated(SparkEpochOperator):
+        template_fields = (*SparkEpochOperator.template_fields, f"_{option}")
+
+    with DAG("flights", schedule=None, render_template_as_native_obj=native):
+        given: dict[str, Any] = {option: "{{ params.size }}"}
+        kept = Templated(task_id="a", application="a.py", storage=job.storage, job=job.name, **given)
+        assert getattr(kept, f"_{option}") == "{{ params.size }}"
+        with pytest.raises(InvalidConfigError, match=f"{option} must be"):
+            stage(job, **given)
+    job.trigger(RUN)
+    kept.__dict__[f"_{option}"] = "many"
+    with pytest.raises(InvalidConfigError, match=f"{option} must be"):
+        kept.execute(context(Ti(run_id=RUN)))
 
 
 def test_what_another_task_returns_is_known_later(job: Job) -> None:

@@ -23,11 +23,10 @@ from cryptography.x509.oid import NameOID
 
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.hooks.drivers import driver_output
+from airflow_cairn.hooks import driver_output
 from airflow_cairn.operators import SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
-from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.submission import session_id
 from airflow_cairn.spark.remote.tls_end import TlsEnd
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
@@ -225,10 +224,20 @@ def test_a_server_that_is_gone_is_tried_again(
         stage(job, application).execute(context(Ti(run_id=RUN)))
 
 
-def test_an_application_that_is_not_there_fails_at_once(job: Job, server: ConnectStandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("{folder}/missing.py", "does not exist on this worker. Over Spark Connect it runs there"),
+        ("missing.py", "does not exist on this worker: it was looked for in {here}, where this process was started"),
+    ],
+)
+def test_an_application_that_is_not_there_fails_at_once(
+    job: Job, server: ConnectStandIn, tmp_path: Path, missing: str, said: str
+) -> None:
     job.trigger(RUN)
-    with pytest.raises(AirflowFailException, match="does not exist on this worker"):
-        stage(job, str(tmp_path / "missing.py")).execute(context(Ti(run_id=RUN)))
+    with pytest.raises(AirflowFailException) as failed:
+        stage(job, missing.format(folder=tmp_path)).execute(context(Ti(run_id=RUN)))
+    assert said.format(here=Path.cwd()) in str(failed.value)
     assert server.asked == []
 
 
@@ -245,7 +254,7 @@ def test_what_only_spark_submit_could_follow_is_refused(
     job: Job, server: ConnectStandIn, application: str, options: dict[str, Any], said: str
 ) -> None:
     job.trigger(RUN)
-    with pytest.raises(InvalidConfigError, match=said):
+    with pytest.raises(AirflowFailException, match=said):
         stage(job, **{"application": application, **options}).execute(context(Ti(run_id=RUN)))
     assert server.asked == []
 

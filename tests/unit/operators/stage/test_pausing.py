@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.tasks.dag_pause import dag_is_paused, start_unless_paused, stop_if_paused
+from airflow_cairn.tasks.dag_runs import dag_is_paused, start_unless_paused, stop_if_paused
 from airflow_cairn.triggers import CheckpointTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
@@ -74,7 +74,7 @@ def test_a_job_that_was_shut_down_is_not_started(job: Job) -> None:  # semantics
     job.complete("r0")
     shut_down(job.coordinator)
     for paused in (True, False):
-        with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN: the job's coordinator"):
+        with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN: the job was shut down"):
             trigger(job, Ti(run_id=RUN, paused=paused))
     assert job.coordinator.head().stopped is Stopped.SHUTDOWN
 

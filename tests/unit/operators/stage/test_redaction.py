@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.hooks.drivers.redaction import OURS, REGEX, redaction_conf
-from airflow_cairn.hooks.drivers.spark_site import SparkSite, properties
+from airflow_cairn.hooks.spark_site import SparkSite, properties
+from airflow_cairn.hooks.spark_submit import OUR_SECRETS, REDACTION_REGEX, redaction_conf
 
 
 def defaults(folder: Path, text: str) -> Path:
@@ -29,9 +29,9 @@ def test_sparks_own_holds_where_nobody_says_otherwise(tmp_path: Path) -> None:
 
 
 def test_a_sites_own_is_joined_with_ours_wherever_it_stands(tmp_path: Path) -> None:
-    both = {REGEX: f"{OURS}|lake"}
+    both = {REDACTION_REGEX: f"{OUR_SECRETS}|lake"}
     folder = defaults(tmp_path / "spark" / "conf", "spark.redaction.regex  lake\n")
-    assert asked(conf={REGEX: "lake"}) == both
+    assert asked(conf={REDACTION_REGEX: "lake"}) == both
     assert asked({"SPARK_CONF_DIR": str(folder)}) == both
     assert asked({"SPARK_HOME": str(tmp_path / "spark")}) == both
     assert asked(properties_file=str(folder / "spark-defaults.conf")) == both
@@ -53,10 +53,10 @@ def test_the_same_is_found_as_spark_finds_it(tmp_path: Path) -> None:
     two = defaults(tmp_path / "two" / "conf", "spark.redaction.regex two\n")
     environ = {"SPARK_CONF_DIR": str(one), "SPARK_HOME": str(two.parent)}
     file = str(two / "spark-defaults.conf")
-    assert asked(environ, {REGEX: "three"}, properties_file=file)[REGEX].endswith("|three")
-    assert asked(environ, properties_file=file)[REGEX].endswith("|two")
-    assert asked(environ)[REGEX].endswith("|one")
-    assert asked(conf=asked(conf={REGEX: "lake"})) == {REGEX: f"{OURS}|lake"}, "joined once"
+    assert asked(environ, {REDACTION_REGEX: "three"}, properties_file=file)[REDACTION_REGEX].endswith("|three")
+    assert asked(environ, properties_file=file)[REDACTION_REGEX].endswith("|two")
+    assert asked(environ)[REDACTION_REGEX].endswith("|one")
+    assert asked(conf=asked(conf={REDACTION_REGEX: "lake"})) == {REDACTION_REGEX: f"{OUR_SECRETS}|lake"}, "joined once"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_same_is_found_as_spark_finds_it(tmp_path: Path) -> None:
     ],
 )
 def test_ours_covers_the_names_of_credentials(name: str) -> None:
-    assert re.search(OURS, name)
+    assert re.search(OUR_SECRETS, name)
 
 
 def test_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
         "spark.b": "two",
         "spark.c": "three",
         "spark.d": "",
-        REGEX: "(?i)a\\.b|cA",
+        REDACTION_REGEX: "(?i)a\\.b|cA",
         "spark.e f": "x",
     }
     assert properties(tmp_path / "none") == {}

@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow.sdk._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, _secrets_masker
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.secrets.shapes import secret_in
+from airflow_cairn.checkpoint.masking import secret_in
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.stage.submit_options import check_author_settings, checked_not_secret
 
@@ -265,6 +265,37 @@ def test_a_name_that_may_refer_is_judged_by_its_value(name: str, secret: str) ->
     ):
         assert secret not in refusal(**settings)
     assert f"holds a secret, as {name}" in refusal(conf={"spark.mine": f"-Xmx1g -D{name}={secret}"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "refused"),
+    [
+        ("secret-id", "hunter2-password", True),
+        ("secret-id", "Summer2024", True),
+        ("client-secret-ids", "hunter2", True),
+        ("secret-id", "prod/db", False),
+        ("secret-id", "db-password", False),
+        ("secret-id", "etl2/db-password-v2", False),
+        ("secret-id", "projects/x/locations/us-central1/secrets/db", False),
+        ("secret-id", "vault:prod2-central1", False),
+        ("api-key-env", "SERVICE_TOKEN2", False),
+        ("token-endpoint", "auth2.example.com", False),
+        ("authorization-model", "llama3", False),
+        *((name, "hunter2-password", True) for name in ("password", "token", "db-secret")),
+        *((name, "prod/db", True) for name in ("password", "token", "db-secret", "password-hint")),
+    ],
+)
+def test_a_readable_password_is_no_reference(name: str, value: str, refused: bool) -> None:
+    for settings in (
+        {"application_args": [f"--{name}", value]},
+        {"application_args": [f"--{name}={value}"]},
+        {"env_vars": {name: value}},
+        {"conf": {name: value}},
+    ):
+        if refused:
+            assert value not in refusal(**settings)
+        else:
+            check_author_settings("routes", **settings)
 
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "API_KEY_IDS", "TEAMS_WEBHOOK_URL", "DB_PASSWORD", "token"])

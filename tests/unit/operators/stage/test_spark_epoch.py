@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint.acts.progress import CheckpointProgress
 from airflow_cairn.checkpoint.answers import Ready
-from airflow_cairn.checkpoint.attempts.progress import CheckpointProgress
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
@@ -223,11 +224,14 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
     assert "the checkpoint is left to the task that waits for it: the store did not answer" in said.text
 
 
-def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted) -> None:
+def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted, said: Said) -> None:
     job.complete(RUN)
-    with pytest.raises(AirflowSkipException, match=r"is completed: checkpoint 1 holds it\. It is not run again"):
+    with pytest.raises(
+        AirflowSkipException, match=r"is completed: checkpoint 1 holds it\. It is not run again"
+    ) as skip:
         stage(job).execute(context(Ti(run_id=RUN)))
     assert not submitted
+    assert f"skipped: {skip.value}" in said.text
 
 
 def _without_routes(job: Job) -> None:
@@ -238,11 +242,14 @@ def _without_routes(job: Job) -> None:
     job.acknowledge(job.begin(RUN, "clean"))
 
 
-def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(job: Job, submitted: Submitted) -> None:  # semantics B3
+def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(
+    job: Job, submitted: Submitted, said: Said
+) -> None:  # semantics B3
     _without_routes(job)
-    with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept"):
+    with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept") as skipped:
         stage(job, "lag").execute(context(Ti(run_id=RUN)))
     assert submitted
+    assert f"skipped: {skipped.value}" in said.text
     assert job.coordinator.head().completed[0].left_out == ("routes",)
 
 
@@ -267,7 +274,7 @@ def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
     [
         ("fail", "stage routes failed: spark-submit ended with status 3 and gave no reason"),
         ("raise", "stage routes failed: spark-submit ended with status 1: ValueError: the seventh row is bad"),
-        ("die", "stage routes failed: spark-submit was killed by signal 9 and gave no reason"),
+        ("die", "stage routes failed: spark-submit was killed by signal 9 and gave no reason. Signal 9: mostly"),
         ("decline", "stage routes failed: AnalysisException: no such column"),
         ("decline quietly", "stage routes declined: AnalysisException: no such column"),
         (
@@ -282,6 +289,78 @@ def test_how_applications_fail(job: Job, submitted: Submitted, do: str, text: st
         stage(job, do).execute(context(Ti(run_id=RUN)))
     assert text in str(caught.value)
     assert caught.value.fields == {"job": "flights", "checkpoint": 1, "attempt": 1}
+
+
+@pytest.mark.parametrize(
+    ("returncode", "report", "cause", "signal", "hint"),
+    [
+        (-9, "", "", 9, "no memory left; `dmesg` there, or `kubectl describe pod` (OOMKilled)"),
+        (137, "", "", 9, "no memory left"),
+        (143, "", "", 15, "a person who marked or cleared the task"),
+        (-6, "", "", 6, "hs_err_pid*.log"),
+        (139, "", "", 11, "hs_err_pid*.log"),
+        (-10, "", "", 10, None),
+        (0, "driver pod failed: exit_code=137 reason=OOMKilled", "", None, "Signal 9: mostly its machine or container"),
+        (0, "driver pod failed: reason=OOMKilled", "", None, "Signal 9: mostly its machine or container"),
+        (1, "Error code is: 1. Kubernetes spark exit code is: 137", "", None, "Signal 9: mostly"),
+        (
+            1,
+            "Error code is: 1. Kubernetes spark exit code is: 143",
+            "ERROR gone",
+            None,
+            "ERROR gone. Signal 15: it was",
+        ),
+        (1, "Error code is: 1. Kubernetes spark exit code is: 1", "ERROR gone", None, None),
+        (52, "Error code is: 52.", "", None, None),
+    ],
+)
+def test_what_a_signal_mostly_means_is_said(
+    job: Job, returncode: int, report: str, cause: str, signal: int | None, hint: str | None
+) -> None:
+    job.trigger(RUN)
+    failed = str(StageRun(job.coordinator, job.begin(RUN)).failure(returncode, report, cause=cause))
+    assert (f"was killed by signal {signal} and gave no reason" in failed) == (signal is not None)
+    assert hint is None or hint in failed
+    assert ("Signal " in failed) == (hint is not None)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("success", "a person marked its task as a success"),
+        ("failed", "a person marked it or its run as failed, or its heartbeats did not arrive"),
+        ("skipped", "the DAG run took longer than its dagrun_timeout"),
+        (None, "a person cleared its task"),
+        ("restarting", "a person cleared its task"),
+        ("up_for_retry", "its heartbeats did not arrive"),
+        ("running", "its machine or pod was shut down"),
+        ("of a later Airflow", "its task is of a later Airflow"),
+        (ConnectionError("no answer"), "and does not say why: no answer"),
+        ({}, "its run was deleted"),
+    ],
+)
+@pytest.mark.parametrize("index", [-1, 1])
+def test_the_history_says_who_ended_a_try(job: Job, submitted: Submitted, state: Any, said: str, index: int) -> None:
+    """And not that a signal did, by which Airflow ends what a person has marked or cleared."""
+
+    class Asked(Ti):
+        def get_task_states(self, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, Any]:
+            if isinstance(state, Exception):
+                raise state
+            name = self.task_id if index < 0 else f"{self.task_id}_{index}"
+            return {} if state == {} else {run_ids[0]: {name: state}}
+
+    uid = "routes" if index < 0 else f"routes-{index}"
+    job.trigger(RUN, uid)
+    operator, ti = stage(job, "die"), Asked(run_id=RUN, map_index=index)
+    operator.on_kill()
+    with pytest.raises(StageFailedError, match="Airflow told it to end") as caught:
+        operator.execute(context(ti))
+    restore_latest_checkpoint(context(ti, task=operator, exception=caught.value))
+    ended = job.coordinator.head().history[-1]
+    assert said in ended.detail
+    assert ended.detail.startswith(f"{uid}: Airflow told it to end")
+    assert "signal" not in ended.detail
 
 
 def test_the_log_of_a_failure_ends_with_its_cause(
@@ -313,8 +392,8 @@ def test_the_log_of_a_failure_ends_with_its_cause(
         (
             "miss it",
             (
-                f"the application routes.py does not exist on this worker: it was looked for in {Path.cwd()}. For a "
-                "file beside the DAG file write application=str(Path(__file__).parent / 'routes.py')"
+                f"the application routes.py does not exist on this worker: it was looked for in {Path.cwd()}, where "
+                "this process was started. Give the whole path"
             ),
         ),
     ],
@@ -332,6 +411,136 @@ def test_what_no_retry_cures_fails_at_once(job: Job, submitted: Submitted, do: s
     assert head.history[-1].detail == f"no retry cures this: routes: {text}"
     with pytest.raises(AirflowFailException, match="no retry cures this"):
         operator.execute(context(Ti(run_id=RUN)))
+
+
+LOOKED_FOR = (
+    "was looked for in {dags}, beside the DAG file, and in {here}, where this process was started. Put it beside the "
+    "DAG file, or give the whole path"
+)
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """The folder of the DAG file, and another one in which the worker was started."""
+    found = {"dags": tmp_path / "bundle" / "dags", "here": tmp_path / "worker"}
+    for folder in found.values():
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(found["here"])
+    return found
+
+
+def parsed(job: Job, dags: Path, **options: Any) -> SparkEpochOperator:
+    """Give the task of a DAG file as Airflow reads it; a helper elsewhere makes the DAG."""
+    helpers = dags.parent / "helpers"
+    helpers.mkdir(exist_ok=True)
+    (helpers / "made_by_helper.py").write_text("from airflow.sdk import DAG\ndef made():\n    return DAG('flights')\n")
+    given = {"task_id": "routes", "storage": job.storage, "job": job.name, **options}
+    (dags / "flights.py").write_text(
+        f"import sys; sys.path.insert(0, {str(helpers)!r})\nfrom made_by_helper import made\n"
+        "from airflow_cairn.operators import SparkEpochOperator\n"
+        f"with made() as dag:\n    SparkEpochOperator(**{given!r})\n"
+    )
+    bag = DagBag(dag_folder=str(dags / "flights.py"))
+    assert bag.import_errors == {}
+    task = bag.dags["flights"].get_task("routes")
+    assert isinstance(task, SparkEpochOperator)
+    return task
+
+
+@pytest.mark.parametrize(
+    ("there", "option", "given", "submitted_as"),
+    [
+        (["dags/clean.py"], "application", "clean.py", "{dags}/clean.py"),
+        (["dags/apps/clean.py"], "application", "apps/clean.py", "{dags}/apps/clean.py"),
+        (["dags/../apps/clean.py"], "application", "../apps/clean.py", "{dags}/../apps/clean.py"),
+        (["here/clean.py"], "application", "clean.py", "clean.py"),
+        (["dags/clean.py", "here/clean.py"], "application", "clean.py", "{dags}/clean.py"),
+        (["dags/clean.py"], "application", "{here}/clean.py", "{here}/clean.py"),
+        (["dags/clean.py"], "application", "s3a://code/clean.py", "s3a://code/clean.py"),
+        (["dags/clean.py"], "application", "local:///opt/clean.py", "local:///opt/clean.py"),
+        (["dags/one.py"], "py_files", "one.py, two.zip,hdfs:///three.zip", "{dags}/one.py,two.zip,hdfs:///three.zip"),
+        (["dags/jars/a.jar"], "jars", "jars/*.jar", "{dags}/jars/*.jar"),
+        (["dags/airports.csv"], "files", "airports.csv#ports,s3a://b/x", "{dags}/airports.csv#ports,s3a://b/x"),
+        (["dags/env.zip"], "archives", "env.zip#env", "{dags}/env.zip#env"),
+        (["dags/spark.conf"], "properties_file", "spark.conf", "{dags}/spark.conf"),
+    ],
+)
+def test_a_relative_path_is_one_beside_the_dag_file(
+    job: Job,
+    submitted: Submitted,
+    places: dict[str, Path],
+    there: list[str],
+    option: str,
+    given: str,
+    submitted_as: str,
+) -> None:
+    for name in there:
+        root, _, path = name.partition("/")
+        (places[root] / path).parent.mkdir(parents=True, exist_ok=True)
+        (places[root] / path).touch()
+    job.trigger(RUN)
+    text = {name: str(folder) for name, folder in places.items()}
+    options = {"application": "/opt/app.py", option: given.format(**text), "conf": {"spark.test.do": "acknowledge"}}
+    parsed(job, places["dags"], **options).execute(context(Ti(run_id=RUN)))
+    argv = submitted["argv"]
+    found = argv[-1] if option == "application" else argv[argv.index(f"--{option.replace('_', '-')}") + 1]
+    # Cairn's own archive comes after the author's files.
+    assert (found.rpartition(",")[0] if option == "py_files" else found) == submitted_as.format(**text)
+
+
+def test_what_lies_in_the_workers_folder_is_taken_with_a_word(
+    job: Job, submitted: Submitted, places: dict[str, Path], said: Said
+) -> None:
+    job.trigger(RUN)
+    conf = {"spark.test.do": "acknowledge"}
+    (places["here"] / "clean.py").touch()
+    parsed(job, places["dags"], application="clean.py", conf=conf).execute(context(Ti(run_id=RUN)))
+    assert f"clean.py is not beside the DAG file: the one in {places['here']} is taken" in said.text
+
+
+def test_of_two_files_the_one_beside_the_dag_file_is_taken_with_a_warning(
+    job: Job, submitted: Submitted, places: dict[str, Path], said: Said
+) -> None:
+    job.trigger(RUN)
+    for folder in places.values():
+        (folder / "clean.py").touch()
+    conf = {"spark.test.do": "acknowledge"}
+    parsed(job, places["dags"], application="clean.py", conf=conf).execute(context(Ti(run_id=RUN)))
+    taken = f"the one beside the DAG file is taken, {places['dags']}/clean.py"
+    assert f"clean.py is in {places['here']} too: {taken}" in said.text
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "missing"),
+    [
+        ("application", "clean.py", "clean.py"),
+        ("application", "{{ params.name }}.py", None),
+        ("application", "/opt/of/workers/clean.py", None),
+        ("application", "s3a://code/clean.py", None),
+        ("application", "jobs.daily.clean", None),
+        ("files", "config.json", "config.json"),
+        ("py_files", "there.py,one.py,two.zip", "one.py, two.zip"),
+    ],
+)
+def test_what_is_missing_is_said_where_the_dag_is_parsed(
+    job: Job, places: dict[str, Path], said: Said, option: str, given: str, missing: str | None
+) -> None:
+    (places["dags"] / "there.py").touch()
+    parsed(job, places["dags"], **{"application": "/opt/app.py", option: given})
+    warned = f"routes: {option} {missing} {LOOKED_FOR.format(**places)}" if missing else None
+    assert said.text.count("was looked for") == (1 if warned else 0)
+    assert (warned or "") in said.text
+
+
+def test_an_application_that_is_nowhere_is_said_with_its_places(
+    job: Job, submitted: Submitted, places: dict[str, Path]
+) -> None:  # semantics F4
+    job.trigger(RUN)
+    operator = parsed(job, places["dags"], application="clean.py", conf={"spark.test.do": "miss it"})
+    with pytest.raises(AirflowFailException) as caught:
+        operator.execute(context(Ti(run_id=RUN)))
+    text = f"the application clean.py does not exist on this worker: it {LOOKED_FOR.format(**places)}"
+    assert f"stage routes failed: {text}" in str(caught.value)
 
 
 def test_an_application_that_is_there_may_end_with_any_status(
@@ -573,6 +782,10 @@ def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
             "install apache-airflow-providers-cncf-kubernetes",
         ),
         ("spark://yarn?spark-home=/opt/spark", {}, "`spark-home` extra is not allowed"),
+        ("spark://yarn", {"application_args": ["a", "x" * 131_072]}, r"application_args\[1\] has 131,072 bytes"),
+        ("spark://yarn", {"application_args": ["x" * 100_000] * 30}, r"together 3,\d+,\d+: Linux .* give its place"),
+        ("spark://yarn", {"conf": {"spark.a": "x" * 140_000}}, "--conf spark.a has 140,008 bytes"),
+        ("spark://yarn", {"env_vars": {"LONG": "x" * 140_000}}, "--conf spark.yarn.appMasterEnv.LONG has 140,0"),
     ],
 )
 def test_the_providers_reason_is_told_where_nothing_was_started(

@@ -27,6 +27,7 @@ from airflow.sdk import *
 from airflow.sdk.definitions.timetables.events import EventsTimetable
 from airflow.sdk.definitions.timetables.interval import DeltaDataIntervalTimetable
 from airflow.sdk.definitions.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable
+from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.plugin.timetable import CheckpointTimetable
 with (
@@ -72,6 +73,25 @@ def test_a_schedule_without_intervals_is_refused_with_one_that_has(dag_file: Dag
 @pytest.mark.parametrize("group", ["reads_window=False", "reads_window=True", "source=DataInterval()"])
 def test_an_author_may_say_what_is_read(dag_file: DagFile, group: str) -> None:  # semantics T8
     assert dag_file.dag(_FILE.format(schedule="None", group=group)).dag_id == "flights"
+
+
+@pytest.mark.parametrize(
+    ("group", "why"),
+    [
+        ("", None),
+        ("reads_window=True", None),
+        ("reads_window=False", "reads_window=False says that they do not"),
+        ("source=DataInterval()", "a source says what each epoch reads"),
+    ],
+)
+def test_gaps_are_refused_by_runs_that_read_their_intervals(dag_file: DagFile, group: str, why: str | None) -> None:
+    file = _FILE.format(schedule=WITH["cron"], group=f'config=CheckpointConfig(on_gap="refuse"), {group}')
+    if why is None:  # semantics T12
+        assert dag_file.dag(file).dag_id == "flights"
+    else:
+        found = dag_file.error(file)
+        assert "on_gap='refuse' is for a job whose runs read their data intervals, and" in found
+        assert f"{why}. Leave it out" in found
 
 
 @pytest.mark.parametrize("schedule", WITH.values(), ids=WITH)
@@ -131,20 +151,24 @@ def finish(job: Job, run_id: str) -> None:
     job.coordinator.complete(job.coordinator.head().pending[0].id)
 
 
-def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(job: Job) -> None:  # semantics T8
+def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:  # semantics T8
     """What "Trigger" in the UI makes of a run for 2001-01-02T12:00: the interval of the run before it."""
     for number in range(2):
         trigger(job, f"day {number}", DagRun(DAY + number * ONE, DAY + (number + 1) * ONE, "scheduled"))
         finish(job, f"day {number}")
     before = job.coordinator.head()
+    caplog.set_level("INFO")
     with pytest.raises(AirflowSkipException) as skipped:
         trigger(job, "by hand", DagRun(DAY + ONE, DAY + 2 * ONE))
     text = str(skipped.value)
+    assert f"skipped: {text}" in caplog.messages
     for part in (
         "the run by hand is skipped",
         "checkpoint 2 has read 2001-01-02T00:00:00+00:00 to 2001-01-03T00:00:00+00:00",
         f"`cairn rewind flights --to 1 --storage {job.storage}`",
-        '{"cairn": {"read_again": true}}',
+        "`cairn checkpoint flights --window 2001-01-02T00:00:00+00:00 2001-01-03T00:00:00+00:00 --read-again`",
     ):
         assert part in text
     assert job.coordinator.head() == before
@@ -154,8 +178,10 @@ def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(job: Job) -> None: 
 def test_a_part_and_an_interval_without_length_are_refused(job: Job) -> None:  # semantics T8
     trigger(job, "day", DagRun(DAY, DAY + ONE, "scheduled"))
     finish(job, "day")
-    with pytest.raises(SourceRefusedError, match=r"some of .* has been read: checkpoint 1 has read"):
+    with pytest.raises(SourceRefusedError, match=r"some of .* has been read: checkpoint 1 has read") as refused:
         trigger(job, "part", DagRun(DAY + ONE / 2, DAY + 2 * ONE))
+    left = "--window 2001-01-02T00:00:00+00:00 2001-01-03T00:00:00+00:00"
+    assert f"Trigger a run for what is left: `cairn checkpoint flights {left}`" in str(refused.value)
     with pytest.raises(SourceRefusedError, match="or one without length"):
         trigger(job, "moment", DagRun(DAY + 5 * ONE, DAY + 5 * ONE))
 

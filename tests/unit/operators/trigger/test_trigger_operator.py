@@ -19,10 +19,10 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind
-from airflow_cairn.checkpoint.decisions import queue
 from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError, JobOwnedError, NoCheckpointError
+from airflow_cairn.checkpoint.rules import queue
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
@@ -98,13 +98,17 @@ def test_an_epoch_is_not_folded_in_twice(job: Job) -> None:
         operator(job).execute(context(Ti(run_id="r1")))
 
 
-def test_what_it_says_of_a_completed_epoch_can_be_typed(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_says_of_a_completed_epoch_can_be_typed(
+    job: Job, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     job.complete("r1")
     with pytest.raises(AirflowSkipException, match="No older checkpoint is retained, so the job cannot be rewound"):
         operator(job).execute(context(Ti(run_id="r1")))
     job.complete("r2")
     with pytest.raises(AirflowSkipException, match="checkpoint 2 holds it") as skipped:
         operator(job).execute(context(Ti(run_id="r2")))
+    assert f"skipped: {skipped.value}" in caplog.messages
     command, *words = shlex.split(str(skipped.value).split("`")[1])
     assert command == "cairn"
     assert main([*words, "--yes"]) == 0
@@ -282,7 +286,7 @@ def test_what_fails_on_the_way_is_told_with_its_reason(job: Job) -> None:  # sem
         operator(job).execute(context(ti))
     told = ti.xcoms["cairn_declined"]
     assert (told["reason"], told["retry_at"]) == ("TRIGGER_CHECKPOINT_FAILURE", None)
-    assert caught.value.message.endswith(told["detail"].split(" [")[0])
+    assert caught.value.message.endswith(told["detail"].split(" [")[0] + ". Then clear this task, with Downstream")
     (declined,) = job.coordinator.head().declined
     assert declined.reason == told["reason"]
 

@@ -12,10 +12,11 @@ import httpx
 from fastapi import Body, FastAPI, Header, HTTPException
 from starlette.requests import Request
 
-from airflow_cairn.checkpoint.views.config_fields import config_json
-from airflow_cairn.checkpoint.views.drawn_stages import drawn
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.views.drawn_stages import config_json, drawn
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
-from airflow_cairn.hooks.own_airflow_api import OwnAirflowApi
+from airflow_cairn.plugin.drawings.stage_progress import TaskTry
+from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.plugin.page.shared_reads import SharedReads
@@ -48,7 +49,13 @@ def edits(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> bool:
     return x_user == ADMIN or (x_user == NARROW and dag_id == "flights")
 
 
-def dag_of(dag_id: str, *jobs: tuple[str, str], suffix: str = "", target: str | None = TARGET) -> dict[str, Any]:
+def dag_of(
+    dag_id: str,
+    *jobs: tuple[str, str],
+    suffix: str = "",
+    target: str | None = TARGET,
+    stages: tuple[StageSpec, ...] = STAGES,
+) -> dict[str, Any]:
     """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each.
 
     Args:
@@ -56,13 +63,14 @@ def dag_of(dag_id: str, *jobs: tuple[str, str], suffix: str = "", target: str | 
         *jobs: its jobs.
         suffix: what the names of their stages end with.
         target: where their savepoints are made; None: nowhere.
+        stages: what each runs.
     """
     specs = [
-        replace(each, uid=each.uid + suffix, upstream=tuple(up + suffix for up in each.upstream)) for each in STAGES
+        replace(each, uid=each.uid + suffix, upstream=tuple(up + suffix for up in each.upstream)) for each in stages
     ]
-    stages = [asdict(each) for each in drawn(specs, {each.uid: f"epoch.{each.uid}" for each in specs})]
+    boxes = [asdict(each) for each in drawn(specs, {each.uid: f"epoch.{each.uid}" for each in specs})]
     further = json.dumps(
-        {"aws_conn_id": None, "config": config_json(replace(CONFIG, savepoint_target=target)), "stages": stages}
+        {"aws_conn_id": None, "config": config_json(replace(CONFIG, savepoint_target=target)), "stages": boxes}
     )
     tasks = [
         {"task_id": f"epoch{number}.trigger", "storage": storage, "job": job, "cairn_job": further}
@@ -147,6 +155,8 @@ class StandIn:
         self.runs: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """What tasks were rendered to, by DAG and task."""
         self.due = {dag_id: Schedule(None, paused=False) for dag_id in self.dags}
+        self.tried: list[TaskTry] = []
+        """Tries of tasks, of any DAG."""
         self.logged: list[tuple[str, str, str, dict[str, Any]]] = []
         """The audit log."""
         self.opened: list[tuple[str, str | None]] = []
@@ -172,6 +182,9 @@ class StandIn:
 
     def schedules(self, dag_ids: Collection[str]) -> dict[str, Schedule]:
         return {dag_id: self.due[dag_id] for dag_id in dag_ids if dag_id in self.due}
+
+    def tries(self, dag_id: str, run_ids: Collection[str], task_ids: Collection[str]) -> list[TaskTry]:
+        return [each for each in self.tried if each.run_id in run_ids and each.task_id in task_ids]
 
     def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
         return next((self.runs[dag_id, each] for each in sorted(task_ids) if (dag_id, each) in self.runs), None)

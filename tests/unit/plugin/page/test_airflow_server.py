@@ -22,6 +22,8 @@ from airflow.models.dagrun import DagRun
 from airflow.models.log import Log
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from fastapi import Depends, FastAPI, Header
 from sqlalchemy import create_engine, insert
@@ -29,6 +31,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 from starlette.requests import Request
 
+from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page import airflow_server
 from airflow_cairn.plugin.page.airflow_server import AirflowServer
 from airflow_cairn.plugin.page.server import Schedule, Server
@@ -187,6 +190,32 @@ def test_the_next_run_is_the_one_that_airflow_plans(database: Session) -> None:
         "flights": Schedule(round(when.timestamp() * 1000), paused=False),
         "by_hand": Schedule(None, paused=True),
     }
+
+
+def test_the_tries_of_tasks_are_those_of_the_present_and_of_the_history(database: Session) -> None:
+    """A task that waits for its next try still has the dates of the one before, which has a row of its own."""
+    began, ended = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, 0, 4, 30, tzinfo=UTC)
+    known = [
+        (TaskInstance, "r1", "t", 2, "queued", began, ended),
+        (TaskInstance, "r1", "u", 1, "running", began, None),
+        (TaskInstance, "r1", "v", 0, None, None, None),
+        (TaskInstance, "r2", "t", 1, "success", began, ended),
+        (TaskInstance, "r1", "other", 1, "success", began, ended),
+        (TaskInstanceHistory, "r1", "t", 1, "failed", began, ended),
+    ]
+    for number, (kind, run, task, tried, state, start, end) in enumerate(known):
+        facts = {"dag_id": "flights", "run_id": run, "task_id": task, "map_index": -1, "try_number": tried}
+        facts |= {"state": state, "start_date": start, "end_date": end, "pool": "default_pool", "pool_slots": 1}
+        identity = {"id": UUID(int=number)} if kind is TaskInstance else {"task_instance_id": UUID(int=number)}
+        database.execute(insert(kind).values(**facts, **identity))
+    began_ms, ended_ms = (round(each.timestamp() * 1000) for each in (began, ended))
+    assert AirflowServer().tries("flights", {"r1"}, {"t", "u", "v"}) == [
+        TaskTry("r1", "t", -1, 2, "queued", None, None),
+        TaskTry("r1", "u", -1, 1, "running", began_ms, None),
+        TaskTry("r1", "v", -1, 0, None, None, None),
+        TaskTry("r1", "t", -1, 1, "failed", began_ms, ended_ms, newest=False),
+    ]
+    assert AirflowServer().tries("another", {"r1"}, {"t"}) == []
 
 
 def test_what_a_user_wants_is_in_the_audit_log(database: Session) -> None:

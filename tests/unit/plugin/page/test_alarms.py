@@ -10,9 +10,13 @@ from airflow_cairn.checkpoint import FixedDelayRestart, system_runtime
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views.wording import moment
+from airflow_cairn.plugin.drawings.stage_progress import TaskTry
+from airflow_cairn.plugin.page.server import Schedule
 from tests.support.world.world import CONFIG, World
 from tests.unit.plugin.page.stand_in import Page, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
+
+CAUSE = "OSError: disk full"
 
 
 def test_the_moment_of_the_next_try_is_shown_in_the_users_zone() -> None:
@@ -38,9 +42,15 @@ def test_a_pause_is_no_failure_anywhere() -> None:  # semantics S1
     world.clock.now_ms = system_runtime().now_ms()
     world.run_epoch("a")
     world.coordinator().trigger(replace(world.request("b"), owner=Owner("flights", "b")))
+    triggered_at_ms = world.clock.now_ms
+    world.clock.advance(timedelta(seconds=5))
     world.coordinator().pause()
-    page = Page(one_job(world.memory))
+    server = one_job(world.memory)
+    page = Page(server)
+    assert "Let the job go on" in page.get(ONE).text, "its DAG is no longer paused"
+    server.due["flights"] = Schedule(None, paused=True)
     overview = words(page.get(ONE).text)
+    assert "Let the job go on" not in overview, "to unpause the DAG does that"
     assert "Look The job is paused. Unpause the DAG. Note 1 run goes on when the DAG is no longer paused." in overview
     assert "failed 0" in overview
     assert "failed none" in overview, "among the latest"
@@ -48,14 +58,17 @@ def test_a_pause_is_no_failure_anywhere() -> None:  # semantics S1
     history = page.get(f"{ONE}/history").text
     assert '<span class="status paused">paused</span>' in history
     assert '<rect class="paused"' in history
-    assert "0 of 2 checkpoints" in words(page.get(f"{ONE}/history?status=FAILED").text)
+    for status, number in (("FAILED", 0), ("PAUSED", 1), ("COMPLETED", 1), ("IN_PROGRESS", 0)):
+        assert f"{number} of 2 checkpoints" in words(page.get(f"{ONE}/history?status={status}").text)
     checkpoint = words(page.get(f"{ONE}/checkpoints/2").text)
     assert "What next: Nothing: its run goes on, with another attempt, when the DAG is no longer paused." in checkpoint
     assert "Why it failed" not in checkpoint
+    assert "Run again" not in checkpoint, "the run goes on by itself"
     assert "Failed, by reason None." in words(page.get(f"{ONE}/summary").text)
     assert page.get(f"/api/v1{ONE}").json()["stats"]["failed"] == 0
     (row,) = page.get("/api/v1/jobs").json()["jobs"]
-    assert (row["state"], row["failed_since"]) == ("paused", 0)
+    assert (row["state"], row["failed_since"], row["failure"]) == ("paused", 0, None)
+    assert row["due_at_ms"] == triggered_at_ms, "what its run was to read waits all the same"
 
 
 def test_the_page_of_what_failed_begins_with_the_cause() -> None:
@@ -65,8 +78,17 @@ def test_the_page_of_what_failed_begins_with_the_cause() -> None:
     clean = world.submit("a", "clean").handover
     world.coordinator().fail("a", "clean", clean.claimant, "OSError: disk full")
     world.coordinator().abort(2, Reason.CHECKPOINT_EXPIRED, "")
-    page = Page(one_job(world.memory))
-    first, second = (words(page.get(f"{ONE}/checkpoints/{number}").text) for number in (1, 2))
-    assert first.startswith("Checkpoint 1 failed Why it failed: clean: OSError: disk full Log: clean What next:")
+    world.coordinator().fail("a", "clean", world.submit("a", "clean").handover.claimant, CAUSE, curable=False)
+    server, now_ms = one_job(world.memory), world.clock.now_ms
+    server.tried = [TaskTry("a", "epoch.clean", -1, 1, "failed", now_ms - 1_000, now_ms)]
+    page = Page(server)
+    first, second, third = (words(page.get(f"{ONE}/checkpoints/{number}").text) for number in (1, 2, 3))
+    assert first.startswith(
+        "Checkpoint 1 failed Why it failed: clean: OSError: disk full Log of try 1: clean What next:"
+    )
     assert second.startswith("Checkpoint 2 failed Why it failed: Not every stage had acknowledged within")
     assert "reason CHECKPOINT_EXPIRED" in second
+    assert f"Why it failed: clean: {CAUSE} (no retry cures this)" in third
+    overview = page.get(ONE).text
+    assert f"Checkpoint 3 of a failed: clean: {CAUSE} (no retry cures this) (JOB_FAILURE)." in words(overview)
+    assert f'Its page, with the log: checkpoint <a href="/cairn{ONE}/checkpoints/3">3</a>.' in overview

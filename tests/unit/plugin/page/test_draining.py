@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
-from airflow_cairn.hooks.own_airflow_api import OwnAirflowApi
+from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 from tests.support.world.savepoints import TARGET, Below, assert_whole, standing
 from tests.support.world.world import CONFIG, World
 from tests.unit.plugin.page.stand_in import ADMIN, VIEWER, Page, StandIn, one_job

@@ -15,8 +15,8 @@ import pytest
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.plugin.interventions.plan import InterventionRefusedError
-from airflow_cairn.plugin.page import confirmations
-from airflow_cairn.plugin.page.confirmations import Confirmations
+from airflow_cairn.plugin.page import intervention_routes
+from airflow_cairn.plugin.page.intervention_routes import Confirmations
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
 from scripts.harness.wait import wait_until
@@ -208,7 +208,7 @@ def test_a_confirmation_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
     signs.check(text, ["ada"])
     with pytest.raises(InterventionRefusedError, match="too old"):
         Confirmations("another deployment's").check(text, ["ada"])
-    monkeypatch.setattr(confirmations, "VALID_S", -1)
+    monkeypatch.setattr(intervention_routes, "VALID_S", -1)
     with pytest.raises(InterventionRefusedError, match="too old"):
         signs.check(text, ["ada"])
 

@@ -17,14 +17,15 @@ from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.metadata import CHECKS
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
+from airflow_cairn.checkpoint.views.checkpoint_list import JobRow, JobState, checkpoints
 from airflow_cairn.checkpoint.views.details import CheckpointDetails, details
+from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page import html_routes
 from airflow_cairn.plugin.page import jobs as page_jobs
-from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob, declared_jobs
-from airflow_cairn.plugin.page.html_routes import LINES
+from airflow_cairn.plugin.page.html_routes import LINES, ROWS, HistoryFilter, page_of
 from airflow_cairn.plugin.page.job_reader import JobReader
+from airflow_cairn.plugin.page.jobs import ListedJob
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from tests.support import jobs
@@ -49,7 +50,7 @@ def test_the_overview_says_what_is_waited_for(busy: World) -> None:
     seen = words(Page(one_job(busy.memory)).get("/dags/flights").text)
     assert "Checkpoint 4 in progress" in seen
     assert "clean kept from 3" in seen
-    assert "routes waited for" in seen
+    assert "routes not begun" in seen
     assert "Checkpoint 4 waits for routes , airports , report ; it was triggered" in seen
     assert "The attempt before it ended: routes: ValueError: bad row. Its epoch has had 1 restart" in seen
     assert "Its epoch has had 1 restart, 2 left." in seen
@@ -60,8 +61,8 @@ def test_what_waits_and_what_came_last_are_shown_with_their_input(busy: World) -
     busy.read_days("x", "x", "x", "d")
     busy.coordinator().trigger(replace(busy.request("d"), owner=Owner("flights", "d")))
     seen = words(Page(one_job(busy.memory)).get("/dags/flights").text)
-    assert "d , input 2026-01-04 to 2026-01-05 , manual, since" in seen
-    assert "b, input 2026-01-02 to 2026-01-03 , 0.0 s," in seen
+    assert "d , input 2026-01-04 to 2026-01-05 UTC , manual, since" in seen
+    assert "b, input 2026-01-02 to 2026-01-03 UTC , 0.0 s," in seen
 
 
 def test_the_history_shows_every_attempt_with_its_input(busy: World) -> None:
@@ -69,7 +70,7 @@ def test_the_history_shows_every_attempt_with_its_input(busy: World) -> None:
     seen = words(page.get(f"{ONE}/history").text)
     assert "4 of 4 checkpoints" in seen
     assert "3 by hand failed JOB_FAILOVER_REGION c 2026-01-03 to 2026-01-04 1 1/4 7.0 s" in seen
-    assert "4 by hand pending c 2026-01-03 to 2026-01-04 2 1/4" in seen
+    assert "4 by hand in progress c 2026-01-03 to 2026-01-04 2 1/4" in seen
     assert "1 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=FAILED&run=").text)
     assert "2 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=&run=C").text)
     assert "No checkpoint matches." in words(page.get(f"{ONE}/history?run=nothing").text)
@@ -80,7 +81,7 @@ def test_a_long_run_id_is_shown_by_its_moment() -> None:
     world, run = World(), "scheduled__2026-01-02T00:00:00+00:00"
     world.run_epoch(epoch_name(run))
     text = Page(one_job(world.memory)).get(f"{ONE}/history").text
-    assert f'title="{run}">2026-01-02T00:00:00</a>' in text
+    assert f'title="{run}">2026-01-02T00:00:00Z</a>' in text
 
 
 def test_runs_that_the_timeline_has_no_room_for_are_counted_and_drawn_too() -> None:
@@ -246,12 +247,41 @@ def test_what_a_restore_found_is_said_of_the_damaged_checkpoint(busy: World) -> 
 
 
 def test_a_stage_leads_to_its_task_and_an_alarm_to_the_log(busy: World) -> None:
-    page = Page(one_job(busy.memory), base="/air")
-    link = '<a data-airflow href="/air/dags/flights/runs/c/tasks/epoch.routes">routes</a>'
+    """What has not begun has no log; a failed try's is shown as that try's, with how long it ran."""
+    server, at = one_job(busy.memory), busy.clock.now_ms
+    page = Page(server, base="/air")
+    assert "tasks/epoch" not in page.get("/dags/flights").text
+    server.tried = [
+        TaskTry("c", "epoch.routes", -1, 2, "running", at, None),
+        TaskTry("c", "epoch.routes", -1, 1, "failed", at - 7_000, at, newest=False),
+        TaskTry("c", "epoch.report", -1, 0, None, None, None),
+        TaskTry("other", "epoch.airports", -1, 1, "running", at, None),
+    ]
+    address = "/air/dags/flights/runs/c/tasks/epoch.routes"
+    link = f'<a data-airflow href="{address}" title="log of try 2">routes</a>'
     overview = page.get("/dags/flights").text
     assert overview.count(link) == 2, "in the alarm, and in the list of what is in progress"
-    assert f"Log: {link}" in " ".join(overview.split())
-    assert link in page.get(f"{ONE}/checkpoints/4").text
+    assert f"Log: {link}." in " ".join(overview.split())
+    pending, failed = (page.get(f"{ONE}/checkpoints/{each}").text for each in (4, 3))
+    assert link in pending
+    assert f'Log of try 1: <a data-airflow href="{address}?try_number=1"' in failed
+    assert "routes failed after 7.0 s 7.0 s – – – –" in words(failed)
+    assert 'class="lost" x="0" width="1000"' in failed
+    for text in (overview, pending, failed):
+        assert text.count("tasks/epoch.") == text.count("tasks/epoch.routes")
+
+
+def test_what_failed_is_drawn_as_it_was_whatever_the_dag_says_now(busy: World) -> None:  # semantics O3
+    """Its run has completed since, and its DAG file has other stages by now."""
+    busy.run_epoch("c")
+    busy.run_epoch("d")
+    busy.coordinator().clean()
+    server = StandIn([dag_of("flights", (STORAGE, JOB), suffix="_anew")], {STORAGE: busy.memory})
+    text = Page(server).get(f"{ONE}/checkpoints/3").text
+    for kind, uid in (("failed", "routes"), ("completed", "clean"), ("completed", "airports")):
+        assert f'<g class="{kind}"><title>{uid}<' in text
+    assert "_anew" not in text
+    assert "left the store" not in text
 
 
 def test_an_instance_of_a_mapped_task_leads_to_itself() -> None:
@@ -265,7 +295,7 @@ def test_an_instance_of_a_mapped_task_leads_to_itself() -> None:
 def test_the_checkpoint_draws_what_reads_from_what(busy: World) -> None:
     text = Page(one_job(busy.memory)).get(f"{ONE}/checkpoints/4").text
     assert text.count('<g class="kept">') == 1
-    assert text.count('<g class="pending">') == 3
+    assert text.count('<g class=""><title>') == 3
     assert "No exchange is pipelined" in text
 
 
@@ -318,11 +348,28 @@ def test_the_list_of_jobs_begins_with_what_needs_a_person() -> None:
     assert list(reads.values()) == [Counter(get=1)] * 3
     text = words(seen.text)
     assert "6 of 6 jobs, the most urgent first" in text
-    assert "broken The storage does not answer. no answer" in text
-    assert re.search(r"in progress 2 , [0-9.]+ s ago took 0.0 s", text), "what has completed, and when"
+    assert "broken The storage does not answer. no answer [job=`flights`]. Reload this page in a minute." in text
+    assert "2, last 4 by hand" in text, "why it failed last"
+    assert re.search(r"in progress late 2 , [0-9.]+ s ago took [0-9.]+ s", text), "what has completed, and when"
     assert re.search(r"4 , attempt 2, for [0-9.]+ s", text), "what runs"
-    assert "60m 00s" in text, "how far the new one is behind its schedule"
+    assert re.search(r'<span class="status late"><span class="ago" title="[^"]*">60m 0[0-9]s<', seen.text), "behind"
+    assert "new late" in text, "beside the state, so that a telephone shows it"
     assert "known once a run has rendered its name" in text
+
+
+@pytest.mark.parametrize(("paused", "state"), [(False, "idle"), (True, "paused")])
+def test_a_dag_that_was_paused_between_two_runs_is_listed_as_paused(*, paused: bool, state: str) -> None:
+    world = World()
+    world.run_epoch("a")
+    server = StandIn([dag_of("flights_dag", (STORAGE, JOB))], {STORAGE: world.memory})
+    server.due = {"flights_dag": Schedule(None, paused=paused)}
+    page = Page(server)
+    [job] = page.get("/api/v1/jobs").json()["jobs"]
+    assert job["state"] == state
+    assert [len(page.get(f"/api/v1/jobs?state={each}").json()["jobs"]) for each in ("idle", "paused")] == [
+        int(not paused),
+        int(paused),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -341,6 +388,31 @@ def test_the_list_of_jobs_has_filters(asked: str, found: list[str]) -> None:
     assert [job["dag_id"] for job in page.get(f"/api/v1/jobs{asked.replace('state=&', '')}").json()["jobs"]] == [
         f"of_{each}" for each in found
     ]
+
+
+@pytest.mark.parametrize(("ago_ms", "late"), [(59_000, 0), (61_000, 1)])
+def test_a_run_that_takes_longer_than_usual_is_no_longer_in_green(ago_ms: int, late: int) -> None:
+    world = World()
+    world.clock.now_ms = system_runtime().now_ms() - ago_ms - 60_000
+    world.trigger("a")
+    world.clock.advance(timedelta(seconds=60))
+    world.run_epoch("a")
+    world.trigger("b")
+    page = Page(one_job(world.memory))
+    assert page.get("/").text.count('<progress class="late"') == late
+    assert page.get(ONE).text.count('usually it takes <span class="late">60.0 s') == late
+
+
+@pytest.mark.parametrize(
+    ("usual_ms", "behind_ms", "late"),
+    [(None, 299_000, False), (None, 301_000, True), (200_000, 399_000, False), (200_000, 401_000, True)],
+)
+def test_a_job_is_late_that_waits_longer_than_a_run_needs(usual_ms: int | None, behind_ms: int, late: bool) -> None:
+    (declared,) = declared_jobs(dag_of("d", ("s3://a", "one")))
+    row = JobRow("one", state=JobState.IDLE, durations_ms=() if usual_ms is None else (usual_ms,))
+    found = ListedJob(declared, row, schedule=Schedule(1_000, paused=False))
+    assert found.is_late(1_000 + behind_ms) is late
+    assert found.urgency(1_000 + behind_ms)[0] == (1 if late else 2), "before what is on time, whatever its state"
 
 
 def test_jobs_beyond_the_bound_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from argparse import Namespace
-from threading import Event
+from pathlib import Path
+from threading import BoundedSemaphore, Event
 from typing import Any
 
 import pytest
 
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output, StateHandle, SubtaskAck
-from airflow_cairn.checkpoint.rows import shown
-from airflow_cairn.checkpoint.rows.merged import DELETED
-from airflow_cairn.checkpoint.rows.reading import find_state
+from airflow_cairn.checkpoint.documents.acknowledgement import (
+    Appended,
+    Manifest,
+    ManifestDocument,
+    Output,
+    StateHandle,
+    SubtaskAck,
+    TableDocument,
+)
+from airflow_cairn.checkpoint.rows import apart
+from airflow_cairn.checkpoint.rows.reading import DELETED, find_state
 from airflow_cairn.checkpoint.rows.shown import CELL, COLUMNS, ROWS, _shown
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import encode, reference
 from airflow_cairn.cli.output import state_rows
 from airflow_cairn.plugin.page.shared_reads import SharedReads
-from airflow_cairn.storage import Written
+from airflow_cairn.storage import DocumentError, UnavailableError, Written
+from airflow_cairn.storage.checksums import checksum_of
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.acking import RUN, ack_of
 from tests.support.world import grown_table
@@ -148,7 +158,7 @@ def test_no_more_bytes_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch)
     text = [f"{number * 2654435761 % 2**64:016x}" * 200 for number in range(200)]
     store = Counting(kept({"k": text, "v": text}).memory)
     page = Page(one_job(store))
-    monkeypatch.setattr(shown, "READ_BYTES", 1_000)
+    monkeypatch.setattr(apart, "READ_BYTES", 1_000)
     found = page.get(API).json()
     assert (found["rows"], found["read_in_part"]) == ([], True)
     assert store.read <= 1_000
@@ -161,16 +171,82 @@ def test_no_more_keys_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) 
     touched: dict[str, list[Any]] = {"k": ["a", "b"], "v": ["2", "2"], DELETED: [False, False]}
     keep(world, "a", parquet({"k": ["a"], "v": ["1"]}), parquet(touched), runs=(0, 1))
     page = Page(one_job(world.memory), SharedReads(fresh_s=0, patience_s=PATIENCE_S))
-    monkeypatch.setattr(shown, "KEYS", 2)
+    monkeypatch.setattr(apart, "KEYS", 2)
     found = page.get(API).json()
     assert ([row["k"] for row in found["rows"]], found["read_in_part"]) == (["a", "b"], False)
-    monkeypatch.setattr(shown, "KEYS", 1)
+    monkeypatch.setattr(apart, "KEYS", 1)
     page = Page(one_job(world.memory))
     found = page.get(API).json()
     assert (found["rows"], found["read_in_part"]) == ([], True)
     assert "keys of its runs" in words(page.get(ROW_PATH).text)
     _, command = state_rows.rows(world.coordinator(), Namespace(stage=STAGE, name="totals", checkpoint=1, head=9))
     assert len(command["rows"]) == 2, "the command has no bound"
+
+
+def test_of_many_files_only_some_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "FILES", 1)
+    found = Page(one_job(with_table().memory)).get(
+        f"/api/v1{ONE}/checkpoints/1/rows?stage={STAGE}&name=daily&kind=table"
+    )
+    assert (found.json()["rows"], found.json()["read_in_part"]) == ([{"k": "A-B", "v": None}], True)
+    world = job()
+    keep(world, "a", parquet({"k": ["a"], "v": ["1"]}), parquet({"k": ["b"], "v": ["2"]}))
+    found = Page(one_job(world.memory)).get(API)
+    assert (found.json()["rows"], found.json()["read_in_part"]) == ([], True), "a further file may replace any row"
+
+
+@pytest.mark.parametrize(
+    ("patched", "value", "text"),
+    [("WALL_S", 0.0, "memory or 20 s"), ("_places", BoundedSemaphore(1), "only so many are at once")],
+)
+def test_what_decodes_rows_has_bounds(patched: str, value: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page(one_job(kept({"k": ["a"], "v": ["b"]}).memory))
+    monkeypatch.setattr(apart, "PLACE_S", 0)
+    monkeypatch.setattr(apart, patched, value)
+    if isinstance(value, BoundedSemaphore):
+        value.acquire()
+    answer = page.get(API)
+    assert (answer.status_code, text in answer.text) == (409, True), answer.text
+    monkeypatch.undo()
+    assert Page(one_job(kept({"k": ["a"], "v": ["b"]}).memory)).get(API).status_code == 200, (
+        "it has given its place back"
+    )
+
+
+def test_a_store_that_fails_while_rows_are_decoded_is_named() -> None:
+    class Fails(WrappedStore):
+        def read_range(self, key: str, start: int, length: int) -> bytes:
+            if "state.totals" in key:
+                raise UnavailableError("the store has lost its disk")
+            return super().read_range(key, start, length)
+
+    answer = Page(one_job(Fails(kept({"k": ["a"], "v": ["b"]}).memory))).get(API)
+    assert (answer.status_code, "has lost its disk" in answer.text) == (504, True), answer.text
+
+
+def test_a_defect_of_what_decodes_rows_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = Page(one_job(kept({"k": ["a"], "v": ["b"]}).memory))
+    (tmp_path / "pyarrow.py").write_text("raise SystemError('no such instruction')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    answer = page.get(API)
+    assert (answer.status_code, "no such instruction" in answer.text) == (500, False)
+    assert "no such instruction" in caplog.text
+
+
+def test_a_list_names_each_manifest_once() -> None:
+    """A list of some kilobytes would else name the files of one manifest millions of times."""
+    files = job().files
+    handle = StateHandle("table.daily", "chk-0000000001/part-0", 1, "tag")
+    inner = encode(ManifestDocument(JOB, "table.daily", (handle,)))
+    manifest = Manifest(reference("chk-0000000001/manifest-0.json", inner), 1)
+    outer = encode(TableDocument(JOB, "table.daily", 2, (manifest, manifest)))
+    listed = StateHandle("table.daily", "chk-0000000001/all.json", len(outer), "tag", checksum_of(outer))
+    for key, data in ((manifest.document.key, inner), (listed.path, outer)):
+        files.create_bytes(key, data)
+    with pytest.raises(DocumentError, match="names a manifest twice"):
+        metadata_file.read_table(files, listed)
 
 
 def test_no_other_look_waits_for_rows() -> None:
@@ -244,10 +320,10 @@ def test_what_is_stored_is_text() -> None:
     assert "<b>" not in answer.text
 
 
-def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     page = Page(one_job(kept({"k": ["a"], "v": ["b"]}).memory))
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "pyarrow.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for path in (ROW_PATH, API):
         answer = page.get(path)
         assert answer.status_code == 409

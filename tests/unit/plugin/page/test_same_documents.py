@@ -10,8 +10,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
 from airflow_cairn.checkpoint.runtime import Runtime
-from airflow_cairn.checkpoint.servers.record import ANYWHERE
 from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.answers import API
 from airflow_cairn.spark.remote.register import ServerRegister

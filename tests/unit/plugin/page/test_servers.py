@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY
 from airflow_cairn.checkpoint.runtime import Runtime
-from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY
 from airflow_cairn.checkpoint.views.overview import Overview
 from airflow_cairn.checkpoint.views.servers import ServerRow
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob
@@ -37,7 +37,7 @@ def test_the_overview_says_where_servers_are_and_how_they_are(busy: World) -> No
     answer = page.get(ONE, user=VIEWER)
     seen = words(answer.text)
     assert "Spark servers" in seen
-    assert "died gone a , input 2026-01-01 to 2026-01-02 loopback of 0f0f0f0f:15001" in seen
+    assert "died gone a , input 2026-01-01 to 2026-01-02 UTC loopback of 0f0f0f0f:15001" in seen
     assert "serves up all runs" in seen
     assert "worker-1:15002" in seen
     assert "begins starting all runs –" in seen

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output, StateHandle
 from airflow_cairn.checkpoint.errors import DocumentError, InvalidStateError
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.appending.manifests import FAN_IN, Before, Listing, merged_tail
-from airflow_cairn.spark.appending.partitions import partition_of
+from airflow_cairn.spark.appending.partitions import is_older, partition_of
 from airflow_cairn.spark.stored.outputs import File, Stored
 from tests.support.memory_store import MemoryStore
 
@@ -41,7 +42,7 @@ class Table:
         ]
         output = Output("table", "daily", folder, appended=Appended())
         listing = Listing(self.files, output)
-        listed, count, size_bytes = listing.write(listing.draft(self.before, new, replaced))
+        listed, count, size_bytes = listing.write(listing.draft(self.before, new, replaced.intersection))
         self.expected = [each for each in self.expected if each.partition not in replaced] + new
         assert (count, size_bytes) == (len(self.expected), sum(each.size_bytes for each in self.expected))
         output = replace(output, appended=Appended(count, size_bytes))
@@ -135,3 +136,18 @@ def test_two_drivers_of_one_folder_are_a_mistake() -> None:
 )
 def test_a_folder_names_the_partition(path: str, expected: str) -> None:
     assert partition_of(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("digits", "older"),
+    [(1, True), (16, True), (32, False), *((digits, None) for digits in (0, 17, 31, 33))],
+)
+@pytest.mark.parametrize("shown", ["", "2026-01-01", f"a-{'F' * 16}", f"b-{'F' * 32}"])
+def test_a_name_says_by_which_hash_it_was_made(shown: str, digits: int, older: bool | None) -> None:  # semantics W14
+    name = f"{shown}-{'A' * digits}"
+    if older is None:
+        with pytest.raises(DocumentError, match="this is no partition of a table"):
+            layout.check_partition(name)
+    else:
+        assert layout.check_partition(name) == name
+        assert is_older(name) is older

@@ -167,7 +167,9 @@ def test_a_moment_that_lies_before_the_watermark_is_refused() -> None:  # semant
         after.check_forward("main", moments.micros_of(datetime(2026, 1, 1, 23, 59, 59, tzinfo=UTC)))
 
 
-@pytest.mark.parametrize("broken", ["text", 3, {"at": "now"}, {"at": 1, "idle": 0}, {"at": True}, {"moment": 1}, []])
+@pytest.mark.parametrize(
+    "broken", ["text", 3, {"at": "now"}, {"at": 1, "idle": 0}, {"at": True}, {"moment": 1}, [], {"at": 2**63}]
+)
 def test_what_is_no_watermark_is_refused(broken: Any) -> None:
     with pytest.raises(DocumentError, match="watermark"):
         StageWatermark("routes", (), broken)

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from airflow_cairn.spark.execution.end_signal import EndSignal
+from airflow_cairn.spark.execution.job_cancellation import EndSignal
 
 NUMBER = signal.SIGUSR1
 

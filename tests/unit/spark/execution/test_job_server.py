@@ -14,21 +14,53 @@ import pytest
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.spark.execution import job_server
 from airflow_cairn.spark.execution.job_server import Heard, JobServer, hear
-from airflow_cairn.spark.remote.machine import this_machine
 from airflow_cairn.spark.remote.register import ServerRegister
-from airflow_cairn.spark.remote.server_certificate import authority, identity
+from airflow_cairn.spark.remote.server import this_machine
+from airflow_cairn.spark.remote.server_identity import certificate, certificate_authority
 from airflow_cairn.spark.remote.tls_end import TlsEnd
 from tests.support.airflow_stage import Job
 
 TOKEN = "the-servers-token"
 
 
+SPARKS = ("the server", "another server", "its Spark hangs", "its Spark is gone")
+
+
+@contextmanager
+def spark(kind: str) -> Iterator[int]:
+    """What a server forwards to: Spark Connect's HTTP/2, as far as its first answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if kind == "its Spark is gone":
+            server.close()
+        if not kind.endswith("server"):
+            yield port
+            return
+
+        def answer() -> None:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+                    while connection.recv(65536):
+                        pass
+
+        thread = Thread(target=answer)
+        thread.start()
+        yield port
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
 @contextmanager
 def listening(kind: str, folder: Path) -> Iterator[int]:
-    """Something at a port: `the server`, `another server`, a program that `talks`, one that is `mute`, or nothing."""
-    if kind.endswith("server"):
-        token = TOKEN if kind == "the server" else "another token"
-        with TlsEnd(identity(token), token, address="127.0.0.1", target=1, folder=str(folder)) as end:
+    """Something at a port: a server, by what its Spark does; a program that `talks`, one that is `mute`, or nothing."""
+    if kind in SPARKS:
+        token = "another token" if kind == "another server" else TOKEN
+        with (
+            spark(kind) as target,
+            TlsEnd(certificate(token), token, address="127.0.0.1", target=target, folder=str(folder)) as end,
+        ):
             yield end.port
         return
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -57,6 +89,8 @@ def listening(kind: str, folder: Path) -> Iterator[int]:
     [
         ("the server", Heard.SERVER),
         ("another server", Heard.STRANGER),
+        ("its Spark hangs", Heard.SILENCE),
+        ("its Spark is gone", Heard.NOTHING),
         ("talks", Heard.STRANGER),
         ("mute", Heard.SILENCE),
         ("nothing", Heard.NOTHING),
@@ -65,9 +99,9 @@ def listening(kind: str, folder: Path) -> Iterator[int]:
 def test_only_the_server_itself_is_taken_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, heard: Heard
 ) -> None:  # semantics V4
-    monkeypatch.setattr(job_server, "CONNECT_S", 60.0 if kind != "mute" else 0.3)
+    monkeypatch.setattr(job_server, "CONNECT_S", 0.3 if kind in ("mute", "its Spark hangs") else 60.0)
     with listening(kind, tmp_path) as port:
-        assert hear("127.0.0.1", port, authority(TOKEN)) is heard
+        assert hear("127.0.0.1", port, certificate_authority(TOKEN)) is heard
 
 
 @pytest.mark.parametrize(
@@ -86,7 +120,7 @@ def test_only_the_server_itself_is_taken_for_it(
 def test_a_decline_names_the_server_that_is_gone(
     job: Job, monkeypatch: pytest.MonkeyPatch, heard: Heard, lease_ms: int | None, lost: bool
 ) -> None:  # semantics F4, V4
-    monkeypatch.setattr("airflow_cairn.checkpoint.servers.decisions.LEASE_MS", lease_ms or 0)
+    monkeypatch.setattr("airflow_cairn.checkpoint.rules.server.LEASE_MS", lease_ms or 0)
     register = ServerRegister(job.coordinator.files, system_runtime())
     register.claim(None, this_machine(), "s1")
     if lease_ms is None:

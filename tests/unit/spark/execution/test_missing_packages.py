@@ -7,8 +7,7 @@ import sys
 import pytest
 from pyspark.errors import PySparkException
 
-from airflow_cairn.spark.execution.failure_kinds import is_incurable
-from airflow_cairn.spark.execution.missing_packages import missing_package
+from airflow_cairn.spark.execution.failure_kinds import is_incurable, missing_package
 
 MISSING = "Traceback (most recent call last):\n  …\nModuleNotFoundError: No module named 'orjson'\n"
 

@@ -20,8 +20,10 @@ from airflow_cairn.spark.kinds.small_state import MAX_BYTES, MAX_INLINE_BYTES, M
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored.local_state import LocalState
 from airflow_cairn.spark.stored.outputs import Stored
+from airflow_cairn.storage import Blob
 from airflow_cairn.storage.errors import DocumentError, GoneError
 from tests.support.memory_store import MemoryStore
+from tests.support.wrapped_stores import WrappedStore
 
 HANDOVER = Handover("flights", 1, "e", 1, "routes", "t0", "try", Slice())
 
@@ -140,6 +142,22 @@ def test_a_file_of_another_making_is_refused(document: dict[str, Any], text: str
         small_state.read(JobFiles(store, "flights"), stored)
     with pytest.raises(DocumentError, match="has one file"):
         small_state.read(JobFiles(store, "flights"), Stored(output))
+
+
+@pytest.mark.parametrize("size", [17 * 1024 * 1024, 10**15])
+def test_a_size_that_a_document_claims_lets_nobody_read_more_than_state_may_have(size: int) -> None:  # semantics W5
+    store, asked = MemoryStore(), list[int | None]()
+
+    class Asked(WrappedStore):
+        def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+            asked.append(max_bytes)
+            return super().get(key, max_bytes=max_bytes)
+
+    outputs, _ = small_state.settle(_writer(store), {}, {"seen": "x" * 30_000})
+    [file] = outputs["value.seen"].files
+    stored = Stored(outputs["value.seen"].output, [replace(file, handle=replace(file.handle, size_bytes=size))])
+    assert small_state.read(JobFiles(Asked(store), "flights"), stored) == "x" * 30_000
+    assert asked == [MAX_BYTES + 1024]
 
 
 def test_two_processes_of_one_name_are_refused(tmp_path: Path) -> None:

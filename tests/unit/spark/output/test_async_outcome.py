@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.spark.output.async_outcome import TRANSITIONS, AsyncOutcome, Duty, Event, State
-from airflow_cairn.spark.output.background import BackgroundSnapshot
+from airflow_cairn.spark.output.background import TRANSITIONS, AsyncOutcome, BackgroundSnapshot, Duty, Event, State
 
 WRITER = (Event.FINISH, Event.FAIL)
 BLOCK = (Event.CANCEL, Event.DISCARD)

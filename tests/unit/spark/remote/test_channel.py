@@ -20,7 +20,7 @@ from airflow_cairn.spark.remote.channel import (
     check_version,
 )
 from airflow_cairn.spark.remote.server import server_of
-from airflow_cairn.spark.remote.sessions import release_replaced, session_id
+from airflow_cairn.spark.remote.submission import release_replaced, session_id
 from tests.support.connect_stand_in import connect_server
 
 ONE, TWO = session_id("one"), session_id("two")

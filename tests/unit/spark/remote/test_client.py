@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from airflow_cairn.spark.execution.end_signal import EndSignal
+from airflow_cairn.spark.execution.job_cancellation import EndSignal
 from airflow_cairn.spark.remote import client
 from airflow_cairn.spark.remote.channel import ServerUnreachableError
-from airflow_cairn.spark.remote.sessions import session_id
-from airflow_cairn.spark.remote.submission import Submission
+from airflow_cairn.spark.remote.submission import Submission, session_id
 from tests.support.connect_stand_in import connect_server
 
 ONE = session_id("one")

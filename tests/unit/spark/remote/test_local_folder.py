@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint.servers.lifetime import Limits
-from airflow_cairn.spark.remote.local_folder import hold_folder, make_local_state
-from airflow_cairn.spark.remote.server_task import LOCAL_STATE, ServerTask
+from airflow_cairn.checkpoint.rules.server import Limits
+from airflow_cairn.spark.remote.server import LOCAL_STATE, ServerTask
+from airflow_cairn.spark.remote.session_driver import hold_folder, make_local_state
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from itertools import product
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.spark.remote.machine import this_machine
-from airflow_cairn.spark.remote.server import server_of
-from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.spark.remote.server import server_of, server_token, this_machine
 
 SECRETS = ("0123456789abcdef" * 2, "fedcba9876543210" * 2)
 

@@ -11,13 +11,12 @@ import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument, ServerState
+from airflow_cairn.checkpoint.rules.server import LEASE_MS, RENEW_MS, Activity, Limits, StartIt, TakeIt
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.checkpoint.servers.decisions import LEASE_MS, RENEW_MS, StartIt, TakeIt
-from airflow_cairn.checkpoint.servers.lifetime import Activity, Limits
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
 from airflow_cairn.spark.remote import session_driver
 from airflow_cairn.spark.remote.register import ServerRegister
-from airflow_cairn.spark.remote.server_task import ServerTask
+from airflow_cairn.spark.remote.server import ServerTask
 from airflow_cairn.spark.remote.session_driver import SILENCE_MS, ServerLife
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.open import open_store

@@ -14,12 +14,13 @@ import grpc
 import pytest
 from pyspark.sql.connect import proto
 
-from airflow_cairn.spark.execution.job_server import CERTIFICATE_HOST
+from airflow_cairn.spark.execution import job_server
+from airflow_cairn.spark.execution.job_server import CERTIFICATE_HOST, Heard
 from airflow_cairn.spark.remote import channel
 from airflow_cairn.spark.remote.channel import ConnectChannel, ServerUnreachableError, WrongServerError
 from airflow_cairn.spark.remote.server import ConnectServer, server_of
-from airflow_cairn.spark.remote.server_certificate import authority, identity
-from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.server_identity import certificate, certificate_authority
+from airflow_cairn.spark.remote.submission import session_id
 from airflow_cairn.spark.remote.tls_end import TlsEnd, is_of_this_user
 from tests.support.connect_stand_in import connect_server
 
@@ -29,12 +30,12 @@ ONE = session_id("one")
 
 def client_of(port: int, token: str = TOKEN, trusts: str = TOKEN) -> ConnectServer:
     made = server_of("127.0.0.1", port, token=token, use_ssl=True)
-    return replace(made, authority=authority(trusts))
+    return replace(made, authority=certificate_authority(trusts))
 
 
 @contextmanager
 def tls_end(target: int, folder: Path) -> Iterator[TlsEnd]:
-    with TlsEnd(identity(TOKEN), TOKEN, address="127.0.0.1", target=target, folder=str(folder)) as end:
+    with TlsEnd(certificate(TOKEN), TOKEN, address="127.0.0.1", target=target, folder=str(folder)) as end:
         yield end
 
 
@@ -57,7 +58,7 @@ def echo() -> Iterator[int]:
 
 def tls_to(port: int) -> ssl.SSLSocket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=authority(TOKEN))
+    context.load_verify_locations(cadata=certificate_authority(TOKEN))
     context.set_alpn_protocols(["h2"])
     plain = socket.create_connection(("127.0.0.1", port), 300)
     return context.wrap_socket(plain, server_hostname=CERTIFICATE_HOST)
@@ -115,13 +116,25 @@ def test_tls_to_a_plain_port_says_so() -> None:
         ConnectChannel(client_of(port))
 
 
-def test_a_spark_that_has_stopped_behind_its_tls_end_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("just_now", "said"),
+    [
+        (False, "the Spark server of the job cannot be used: it does not answer"),
+        (True, "the host answers, but Spark does not: it has stopped"),
+    ],
+)
+def test_a_spark_that_has_stopped_behind_its_tls_end_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, just_now: bool, said: str
+) -> None:
     """What was said of one of the author's, that TLS may be in front of it, would be wrong."""
     monkeypatch.setattr(channel, "SPEAK_S", 0.5)
+    monkeypatch.setattr(job_server, "CONNECT_S", 0.5)
+    if just_now:
+        monkeypatch.setattr(channel, "hear", lambda *_: Heard.SERVER)
     with (
         socket.create_server(("127.0.0.1", 0)) as mute,
         tls_end(mute.getsockname()[1], tmp_path) as end,
-        pytest.raises(ServerUnreachableError, match="the host answers, but Spark does not: it has stopped") as silent,
+        pytest.raises(ServerUnreachableError, match=said) as silent,
     ):
         ConnectChannel(client_of(end.port))
     assert "TLS" not in str(silent.value)
@@ -178,7 +191,7 @@ def test_closing_it_waits_for_no_server_that_has_stopped_reading(tmp_path: Path)
     """As a JVM that is out of memory: what was sent to it piles up in both buffers, and nobody takes it."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
-        end = TlsEnd(identity(TOKEN), TOKEN, address="127.0.0.1", target=port, folder=str(tmp_path))
+        end = TlsEnd(certificate(TOKEN), TOKEN, address="127.0.0.1", target=port, folder=str(tmp_path))
         with tls_to(end.port) as connection:
             connection.settimeout(0.5)
             with pytest.raises(TimeoutError):
@@ -190,8 +203,8 @@ def test_closing_it_waits_for_no_server_that_has_stopped_reading(tmp_path: Path)
 
 
 def test_the_key_is_not_in_clear_and_the_authoritys_is_not_told() -> None:  # semantics V4
-    made = identity(TOKEN)
+    made = certificate(TOKEN)
     assert "BEGIN ENCRYPTED PRIVATE KEY" in made
     assert "BEGIN PRIVATE KEY" not in made
-    assert "PRIVATE" not in authority(TOKEN)
-    assert made != identity(TOKEN), "each server has a key of its own"
+    assert "PRIVATE" not in certificate_authority(TOKEN)
+    assert made != certificate(TOKEN), "each server has a key of its own"

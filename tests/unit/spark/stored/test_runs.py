@@ -11,7 +11,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.rows import merged
+from airflow_cairn.checkpoint.rows import reading
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output import updates
 from airflow_cairn.spark.stored import runs
@@ -248,4 +248,4 @@ def test_a_stored_merge_names_no_function_that_is_not_a_merge(merge: dict[str, s
 
 
 def test_the_command_knows_the_column_of_deleted_keys() -> None:
-    assert merged.DELETED == runs.DELETED
+    assert reading.DELETED == runs.DELETED

@@ -428,7 +428,7 @@ def test_the_operator(machine: None, api: dict[str, Answer], tmp_path: Path, sai
 def test_the_operator_refuses_at_parse_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match="fail_on must be one of error, warning, never"):
         CairnDoctorOperator(task_id="doctor", storage="s3://lake", fail_on="no")  # type: ignore[arg-type]
-    with pytest.raises(InvalidConfigError, match="max_age is a time above 0"):
+    with pytest.raises(InvalidConfigError, match="max_age must be a timedelta of more than zero"):
         CairnDoctorOperator(task_id="doctor", storage="s3://lake", max_age=timedelta(0))
     with pytest.raises(InvalidConfigError, match="no storage is given"):
         CairnDoctorOperator(task_id="doctor", storage="")

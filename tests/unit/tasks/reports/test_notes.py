@@ -69,6 +69,13 @@ def test_a_completed_epoch(job: Job, run: OneRun, api: ApiStandIn) -> None:
     assert run.noted == ["/api/v2/dags/flights/dagRuns/manual__r1?update_mask=note"], "once"
 
 
+def test_a_run_after_a_gap(job: Job, run: OneRun, api: ApiStandIn) -> None:  # semantics T12
+    job.complete("r0", Slice("2001-01-01T00:00:00+00:00", "2001-01-02T00:00:00+00:00"))
+    job.complete(RUN, Slice("2001-01-06T00:00:00+00:00", "2001-01-07T00:00:00+00:00"))
+    waiting(job).execute(at())
+    assert run.notes[""].endswith(" · restored from checkpoint 1 · no run has read 2001-01-02 to 2001-01-06")
+
+
 def test_what_was_left_out(job: Job, run: OneRun, api: ApiStandIn) -> None:  # semantics F6
     job.trigger(RUN, "routes", "clean", config=CheckpointConfig(regional=RegionalCheckpoints(0.5)))
     job.acknowledge(job.begin(RUN, "clean"))

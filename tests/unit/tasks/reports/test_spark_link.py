@@ -15,7 +15,7 @@ from airflow_cairn.hooks.spark_connect import ConnectClient
 from airflow_cairn.hooks.spark_submit import EpochSubmitHook
 from airflow_cairn.spark.application import Application
 from airflow_cairn.spark.remote.submission import Problem, Submission
-from airflow_cairn.tasks.reports.spark_link import SparkLink, SparkPlace
+from airflow_cairn.tasks.reports.links import SparkLink, SparkPlace
 from tests.support.airflow_fixtures import Said
 
 Define = Callable[[str, str], None]

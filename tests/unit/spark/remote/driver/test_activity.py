@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.remote.driver.activity import ServerActivity
-from airflow_cairn.spark.remote.driver.jvm_sessions import JvmSessions, ServerSession
+from airflow_cairn.spark.remote.driver.jvm_sessions import JvmSessions, ServerActivity, ServerSession
 from scripts.harness.wait import wait_until
 
 

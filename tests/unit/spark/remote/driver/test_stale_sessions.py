@@ -11,10 +11,9 @@ from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.plugin.interventions.of_checkpoints import give_up
-from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession
-from airflow_cairn.spark.remote.driver.stale_sessions import StaleSessions
-from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.plugin.interventions.acts import give_up
+from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession, StaleSessions
+from airflow_cairn.spark.remote.submission import session_id
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job
 from tests.support.shut_down import shut_down

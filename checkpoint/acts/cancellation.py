@@ -1,0 +1,86 @@
+"""Passes an upstream stage's decline on to the stages that read from it (semantics B4).
+
+If an upstream stage has declined in the pending attempt, the attempt is lost, and submitting this stage would be
+useless. So the stage declines too, with `CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER`, and claims nothing. This marker
+is judged like any decline: it counts as long as the head lists the execution. The next attempt runs both stages anew,
+because a stage is never carried over without its upstream (semantics F1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from ..answers import Cancelled
+from ..documents.acknowledgement import DeclineDocument
+from ..documents.attempt import Execution, PendingDocument
+from ..documents.text import one_line
+from ..reasons import Reason
+from ..stage_graph import producers
+from ..store import acks
+from ..store.job_files import JobFiles
+
+BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
+
+
+def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
+    """Decline for a stage if a direct or indirect upstream has declined; None where none has.
+
+    A stage that runs at least once waits for no upstream, so no decline is passed on to it (B2).
+
+    Costs one listing for each checkpoint that is the home of an upstream's execution; nothing for a stage without
+    upstream.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    if document.limits.at_least_once:
+        return None
+    above = {uid: document.executions[uid] for uid in producers(document.stages, stage)}
+    declined = acks.marked(files, above, "declines")
+    if declined:
+        # A decline after the acknowledgement does not count (D1); looked up only here, so the healthy path stays cheap.
+        declined -= acks.marked(files, above, "acks")
+    if not declined:
+        return None
+    upstream, _, why = root_cause(files, above, declined)
+    own = document.executions[stage]
+    acks.write_decline(
+        files,
+        DeclineDocument(
+            job=document.job,
+            checkpoint=own.home,
+            epoch=document.epoch,
+            stage=stage,
+            token=own.token,
+            reason=BARRIER,
+            detail=one_line(f"{upstream}, which it reads from, has declined: {why}"),
+        ),
+    )
+    return Cancelled(document.checkpoint, document.attempt, upstream, one_line(why))
+
+
+def root_cause(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> tuple[str, Reason, str]:
+    """Give the first of `causes`; there is at least one.
+
+    Raises:
+        ValueError: `declined` is empty.
+    """
+    if not declined:
+        raise ValueError("no stage has declined, so there is no cause to give")
+    return causes(files, executions, declined)[0]
+
+
+def causes(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> list[tuple[str, Reason, str]]:
+    """Give the declined stages by name, each with reason and detail; those that declined by themselves come first."""
+    found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
+    return sorted(found, key=lambda each: each[1] is BARRIER)
+
+
+def described(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
+    """Write each cause as a line for people."""
+    return tuple(f"{uid}: {why}" for uid, _, why in found)

@@ -1,0 +1,105 @@
+"""A machine's Spark: where it is, and the site's defaults. Looks where `spark-submit` looks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+_ENTRY = re.compile(r"\A\s*(?P<name>(?:\\.|[^\\\s=:])+)\s*[=:]?\s*(?P<value>.*?)\s*\Z", re.DOTALL)
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\\r?\n\s*")
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True)
+class SparkSite:
+    """The installation that one `spark-submit` finds on its machine."""
+
+    environ: Mapping[str, str]
+    """Environment of the `spark-submit` process."""
+    binary: str = "spark-submit"
+    """The program to start: a name, or a path."""
+    properties_file: str | None = None
+    """The properties file that it gets, which replaces the defaults."""
+
+    def homes(self) -> Iterator[Path]:
+        """Yield the possible homes of Spark, the likeliest first."""
+        if home := self.environ.get("SPARK_HOME"):
+            yield Path(home)
+        elif program := shutil.which(self.binary, path=self.environ.get("PATH")):
+            above = Path(program).resolve().parent.parent
+            yield above
+            # PySpark's wheel puts its scripts into an environment's bin, and its Spark beside its modules.
+            yield from above.glob("lib/python*/site-packages/pyspark")
+
+    @cached_property
+    def conf(self) -> dict[str, str]:
+        """The conf of its properties file, else of the defaults."""
+        if self.properties_file:
+            return properties(Path(self.properties_file))
+        folder = self.environ.get("SPARK_CONF_DIR")
+        folders = [Path(folder)] if folder else [home / "conf" for home in self.homes()]
+        for file in (each / "spark-defaults.conf" for each in folders):
+            if file.is_file():
+                return properties(file)
+        return {}
+
+
+def properties(file: Path) -> dict[str, str]:
+    """Read a Java properties file; empty if it cannot be read, which spark-submit will report."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    lines = (line for line in _CONTINUED.sub(r"\1", text).splitlines() if line.strip()[:1] not in ("", "#", "!"))
+    entries = (match for match in map(_ENTRY.match, lines) if match is not None)
+    return {_plain(entry["name"]): _plain(entry["value"]) for entry in entries}
+
+
+def _plain(text: str) -> str:
+    def of(match: re.Match[str]) -> str:
+        escaped = match[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _CONTROLS.get(escaped, escaped)
+
+    return _ESCAPED.sub(of, text)
+
+
+# Finds and ends drivers that run on a cluster, by their ids, as the Spark provider's hook knows them.
+
+
+NOT_FOUND = "NotFound"
+"""The provider's name on Kubernetes for the state of a driver that the cluster does not know."""
+
+
+def is_tracked(hook: SparkSubmitHook) -> bool:
+    """Return whether `spark-submit` ends while the driver runs on, and the provider tracks the driver by its id.
+
+    True for standalone in cluster mode, YARN with `yarn_track_via_rm_api`, and Kubernetes with
+    `track_driver_via_k8s_api`, both in cluster mode.
+    """
+    return bool(
+        hook._should_track_driver_status
+        or hook._should_track_driver_via_k8s_api()
+        or hook._should_track_yarn_application_via_rm_api()
+    )
+
+
+def point_at(hook: SparkSubmitHook, driver: str) -> None:
+    """Point a hook that has submitted nothing at another hook's driver, to follow or end it.
+
+    Args:
+        hook: the provider's hook.
+        driver: the driver's id, as the provider's operator keeps it: for Kubernetes namespace and pod.
+    """
+    if hook._should_track_driver_status:
+        hook._driver_id = driver
+    elif hook._is_kubernetes:
+        hook._connection["namespace"], _, hook._kubernetes_driver_pod = driver.partition(":")
+    else:
+        hook._yarn_application_id = driver

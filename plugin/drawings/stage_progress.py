@@ -1,0 +1,180 @@
+"""The progress of each stage of a checkpoint, from the store and from Airflow's task tries; pure.
+
+The store decides: a stage that has acknowledged, declined or failed is so, whatever its task's state. Airflow adds
+facts that the store cannot know: that a task waits in a queue or for its retry, when a try started, and how long a
+failed try ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...checkpoint.reasons import Status
+from ...checkpoint.views import wording
+from ...checkpoint.views.details import CheckpointDetails, StageRow
+
+WIDTH = 1_000
+"""Width of the longest stage's bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTry:
+    """One try of a task, from Airflow's database."""
+
+    run_id: str
+    task_id: str
+    map_index: int
+    """-1 if the task is not mapped."""
+    number: int
+    state: str | None
+    """Airflow's name of the state; None: the try is not scheduled."""
+    started_at_ms: int | None
+    """None: the try has not started, so it has no log."""
+    ended_at_ms: int | None
+    newest: bool = True
+    """Whether it is the task's present try."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """The progress of one stage."""
+
+    kind: str
+    """How it is drawn: `completed`, `failed`, `running`, `queued`, `retry`, `kept`; empty: it has not begun."""
+    text: str
+    acknowledged: bool = False
+    waited_ms: int | None = None
+    """Time from the trigger until it started; None if that is not known, or if it ran in another attempt."""
+    ran_ms: int = 0
+    wrote_ms: int = 0
+    """Time in which it wrote its state."""
+    logged: TaskTry | None = None
+    """The try with the log to show; None: there is none."""
+
+    @property
+    def took_ms(self) -> int | None:
+        """Time since the trigger; None if that is not known."""
+        return None if self.waited_ms is None else self.waited_ms + self.ran_ms + self.wrote_ms
+
+
+@dataclass(frozen=True, slots=True)
+class StageBar:
+    """A stage's time since the trigger, in units of which the longest stage has `WIDTH`."""
+
+    waited: int
+    """Time before it started."""
+    ran: int
+    wrote: int
+    """Time in which it wrote its state."""
+
+
+_WAITING = {
+    None: ("", "not begun"),
+    "scheduled": ("queued", "scheduled"),
+    "queued": ("queued", "queued"),
+    "restarting": ("queued", "restarting"),
+    "up_for_retry": ("retry", "up for retry"),
+    "up_for_reschedule": ("queued", "up for reschedule"),
+    "failed": ("failed", "its task failed"),
+    "upstream_failed": ("failed", "upstream failed"),
+    "skipped": ("kept", "its task was skipped"),
+    "removed": ("failed", "not in the DAG"),
+    "success": ("queued", "to run again"),
+}
+"""Kind and text of a stage that has not acknowledged, by the state of its task's present try, which does not run."""
+
+RUNNING = frozenset({"running", "deferred"})
+
+
+def progress_of(
+    found: CheckpointDetails, tries: Mapping[str, Sequence[TaskTry]], now_ms: int
+) -> dict[str, StageProgress]:
+    """Return the progress of each stage of a checkpoint, by the stage's uid.
+
+    Args:
+        found: the checkpoint.
+        tries: the tries of each stage's task, as far as Airflow remembers them.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    return {stage.stage: _progress(found, stage, tries.get(stage.stage, ()), now_ms) for stage in found.stages}
+
+
+def bars_of(progress: Mapping[str, StageProgress]) -> dict[str, StageBar]:
+    """Return the bars of the stages whose duration is known, by the stage's uid."""
+    longest = max((each.took_ms or 0 for each in progress.values()), default=0)
+    known = ((uid, each) for uid, each in progress.items() if each.took_ms is not None)
+    return {uid: _bar(each, longest) for uid, each in known} if longest else {}
+
+
+def _bar(each: StageProgress, longest: int) -> StageBar:
+    return StageBar(*(round(WIDTH * part / longest) for part in (each.waited_ms or 0, each.ran_ms, each.wrote_ms)))
+
+
+def _progress(found: CheckpointDetails, stage: StageRow, tries: Sequence[TaskTry], now_ms: int) -> StageProgress:
+    logged = _logged(found, stage, tries)
+    times: tuple[int | None, int, int] = (None, 0, 0)
+    if stage.metrics is not None and not stage.carried:
+        times = _measured(stage)
+    elif stage.begun and not stage.carried and logged is not None and logged.started_at_ms is not None:
+        times = _seen(found, logged, logged.started_at_ms, now_ms)
+    kind, text = _said(found, stage, next((each for each in tries if each.newest), None), now_ms)
+    ran = times[1] if stage.metrics is None and times[0] is not None else None
+    if kind == "failed" and text == "failed" and ran is not None:
+        text = f"failed after {wording.duration(ran)}"
+    return StageProgress(kind, text, stage.acknowledged, *times, logged)
+
+
+def _measured(stage: StageRow) -> tuple[int, int, int]:
+    assert stage.metrics is not None  # only stages with metrics come here
+    took = stage.took_ms or 0
+    waited = min(stage.metrics.start_delay_ms, took)
+    wrote = min(stage.metrics.sync_ms + stage.metrics.async_ms, took - waited)
+    return waited, took - waited - wrote, wrote
+
+
+def _seen(found: CheckpointDetails, it: TaskTry, started_at_ms: int, now_ms: int) -> tuple[int, int, int]:
+    """Take times from Airflow, whose clock may differ from the checkpoint's: negative times become 0."""
+    row = found.row
+    ended_at_ms = it.ended_at_ms if it.state not in RUNNING else None
+    until = next(each for each in (ended_at_ms, row.ended_at_ms, now_ms) if each is not None)
+    return max(0, started_at_ms - row.triggered_at_ms), max(0, until - started_at_ms), 0
+
+
+def _logged(found: CheckpointDetails, stage: StageRow, tries: Sequence[TaskTry]) -> TaskTry | None:
+    """Return the newest try that has started; for an ended checkpoint, the newest that started before its end."""
+    end = found.row.ended_at_ms
+    if end is not None and not stage.begun:
+        return None
+    started = [
+        (each.started_at_ms, each.number, each.newest, each)
+        for each in tries
+        if each.started_at_ms is not None and (end is None or each.started_at_ms < end)
+    ]
+    return max(started, key=lambda each: each[:3])[3] if started else None
+
+
+def _said(found: CheckpointDetails, stage: StageRow, present: TaskTry | None, now_ms: int) -> tuple[str, str]:
+    """Return the kind and the text of a stage."""
+    if stage.problem or stage.declined or stage.stage in found.failed_stages:
+        return "failed", found.how_far(stage)
+    if stage.acknowledged:
+        if stage.skipped:
+            return "kept", "skipped"
+        return ("kept", f"kept from {stage.home}") if stage.carried else ("completed", "acknowledged")
+    if found.row.status is Status.COMPLETED:
+        return "kept", "left out"
+    if found.row.status is Status.FAILED:
+        if stage.late:
+            return "", "acknowledged late"
+        return "", "had begun" if stage.begun else "had not begun"
+    state = present.state if present is not None else None
+    if present is not None and state in RUNNING and present.started_at_ms is not None:
+        if not stage.begun:
+            # An execution is claimed some seconds after its try starts; a try from before the trigger is still being
+            # ended.
+            return ("queued", "starting") if present.started_at_ms >= found.row.triggered_at_ms else _WAITING["success"]
+        return "running", f"{state} for {wording.duration(max(0, now_ms - present.started_at_ms))}"
+    if stage.begun and (present is None or state not in _WAITING):
+        return "running", "begun"
+    return _WAITING.get(state, ("", "not begun"))

@@ -1,0 +1,239 @@
+"""The advice in Cairn's texts, phrase by phrase: what each asks a person to do.
+
+A phrase that is not here is not understood (`unknown`), so that a new advice cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Act(Enum):
+    """What a person does."""
+
+    LOOK = auto()
+    """Types a command that changes nothing."""
+    TYPE = auto()
+    """Types a command of `cairn`, or of `airflow`."""
+    TYPE_IF_STOPPED = auto()
+    TYPE_IF_GONE = auto()
+    """Types a command, if what the text names no longer exists."""
+    MEND = auto()
+    """Mends the cause, whatever that is."""
+    CLEAR_TASKS = auto()
+    """Clears the tasks that the text names, with Downstream."""
+    CLEAR_THIS = auto()
+    """Clears the task whose text it is, with Downstream."""
+    CLEAR_STAGE = auto()
+    """Clears the stage that the command before names, with Downstream."""
+    CLEAR_FAILED = auto()
+    """Clears the tasks that have failed, with Downstream."""
+    CLEAR_LATE = auto()
+    """Clears the stages that have not acknowledged, with Downstream."""
+    RAISE_TIMEOUT = auto()
+    """Raises the timeout in the DAG file, and mends nothing else."""
+    PUT_BACK = auto()
+    """Puts stages back into the DAG file."""
+    CLEAR_TRIGGER = auto()
+    """Clears the task that triggers, with Downstream."""
+    CLEAR_RUN = auto()
+    CLEAR_RUN_IF_NONE_FAILED = auto()
+    CLEAR_OTHER_RUNS = auto()
+    """Clears the runs that the text or its command names, the oldest first."""
+    UNPAUSE = auto()
+    MARK = auto()
+    """Marks the run, and leaves it."""
+    LEAVE = auto()
+    """Leaves the run as it is: another one has read what it was to read."""
+    TRIGGER_REST = auto()
+    """Types the command that has a run made for what is left, and leaves this one."""
+    BACKFILL = auto()
+    """Has Airflow make the runs of some days."""
+    TRIGGER_AGAIN = auto()
+    """Types the command that has a run made which reads again, and leaves this one."""
+    NOTHING = auto()
+    """Does nothing: it is for another program, or goes on by itself."""
+
+
+_COMMAND = r"`(?P<command>cairn (?:{})\b[^`]*)`"
+_LOOKS = _COMMAND.format("show|checkpoints|verify|jobs|doctor|savepoints|stats|state|diff|servers|regions")
+_ACTS = _COMMAND.format("resume|rewind|adopt|forget-listener|savepoint|stop|dispose|checkpoint|compact|clean")
+
+PHRASES: tuple[tuple[str, Act], ...] = (
+    (rf"If the job is stopped, type {_ACTS}", Act.TYPE_IF_STOPPED),
+    (rf"If it is not paused, type {_ACTS}", Act.TYPE_IF_STOPPED),
+    (rf"if it no longer exists:? {_ACTS}", Act.TYPE_IF_GONE),
+    (
+        r"Trigger a run for what is left(?:[^`]{0,20}`(?P<command>cairn checkpoint [^`]*--window [^`]*)`)?",
+        Act.TRIGGER_REST,
+    ),
+    (r"trigger a run that reads it again by `(?P<command>[^`]*)`", Act.TRIGGER_AGAIN),
+    (_LOOKS, Act.LOOK),
+    (_ACTS, Act.TYPE),
+    (r"choose Clear Task Instance at .*?, with Downstream switched on", Act.CLEAR_TASKS),
+    (r"'Clear only failed tasks'", Act.NOTHING),
+    (r"^Nothing: it completed", Act.NOTHING),
+    (r"has read its window, and a clear would end skipped", Act.LEAVE),
+    (r"and the next run reads it first; a clear would end skipped", Act.LEAVE),
+    (r"leave the run as it is: the next run reads what is kept first, and a clear would end skipped", Act.LEAVE),
+    (r"by `airflow backfill create [^`]*--from-date (?P<dates>\S+ --to-date \S+)[^`]*`", Act.BACKFILL),
+    (r"[Cc]lear that stage with Downstream", Act.CLEAR_STAGE),
+    (r"clear the failed stages(?: with Downstream)?", Act.CLEAR_FAILED),
+    (r"clear the tasks that have failed", Act.CLEAR_FAILED),
+    (r"once you have mended that", Act.MEND),
+    (r"and cleared its task", Act.CLEAR_TASKS),
+    (r"[Cc]lear (?:this task(?:, with Downstream| once the upstream)|the task, and let it run)", Act.CLEAR_THIS),
+    (r"Clear them with Downstream, and this task with them", Act.CLEAR_TASKS),
+    (r"[Oo]r put .*? back into the file", Act.PUT_BACK),
+    (r"then clear its task and those that have failed", Act.CLEAR_FAILED),
+    (r"clear the stages that have not acknowledged", Act.CLEAR_LATE),
+    (r"If no stage has failed, clear the run", Act.CLEAR_RUN_IF_NONE_FAILED),
+    (r"[Cc]lear (?:the whole run|its DAG run|this run|the run\b)", Act.CLEAR_RUN),
+    (r"\b[Cc]lear the task that\s+triggers(?: the checkpoint)?", Act.CLEAR_TRIGGER),
+    (r"\(or clear\) the task that triggers(?: the checkpoint| it)?", Act.CLEAR_TRIGGER),
+    (r"\(or clear\) this task", Act.CLEAR_THIS),
+    (r"(?:then|now),? clear (?:the task|the stage now)\b", Act.CLEAR_THIS),
+    (r"[Mm]end (?:the (?:cause|source|hook)|what the message names|that|it)\b", Act.MEND),
+    (r"[Cc]hange what the error names", Act.MEND),
+    (r"Check the keys and their rights", Act.MEND),
+    (r"Find out why checkpoints do not complete", Act.MEND),
+    (r"Give this DAG a job name of its own", Act.MEND),
+    (r"Give the stage its old name by", Act.MEND),
+    (r"leave that state behind by", Act.MEND),
+    (r"put the file back", Act.MEND),
+    (r"Choose another key", Act.MEND),
+    (r"Give the savepoint's own folder", Act.MEND),
+    (r"Raise `CheckpointConfig\(timeout=…\)`, or make them faster", Act.RAISE_TIMEOUT),
+    (r"Look at the storage with (?=`)", Act.LOOK),
+    (r"Correct that, then clear both tasks", Act.CLEAR_FAILED),
+    (r"[Uu]npause (?:the DAG|its DAG|it)", Act.UNPAUSE),
+    (r"`?airflow dags unpause (?:DAG_ID|\S+)", Act.UNPAUSE),
+    (r"[Mm]ark this run as done", Act.MARK),
+    (r"[Mm]ark (?:this run as|it) failed", Act.MARK),
+)
+
+ELSEWHERE = (
+    # By whoever types the command, looks at the finding of `cairn doctor` or reads the page; no run has failed.
+    r"clear the runs …",
+    r"airflow tasks clear DAG_ID",
+    r"^unpause$",
+    r"^clear$",
+    r"[Cc]lear (?:one after the other|those DAG runs|these runs|the runs since)",
+    r"you clear what failed",
+    r"Clear its run, and it runs again",
+    r"do not clear them",
+    r"cairn (?:resume|clean) … --storage",
+    r"cairn regions lists them|cairn help COMMAND",
+    r"see cairn show",
+    r"\(cairn rewind --abort-pending\)",
+    r"cairn adopt … --(?:abort-pending|dag)",
+    r"cairn adopt JOB --dag",
+    r"cairn forget-listener … …",
+    r"clear it if it has failed",
+    r"cairn compact \(or submit",
+    r"^cairn (?:diff|state|server|server authority)$",
+    r"Run a backfill for what is left, and mark this run",
+    r"mark each edge of the way",
+    # What a log says beside the error that the task ends with, or of a task that goes on.
+    r"clear manually: (?:…|on the page)|Clear manually: …|to clear manually",
+    r"once this task does: clear it",
+    r"Clear a task that stays ended",
+    r"Trigger a run of the DAG; its job is shown here then",
+    r"\(…\); clear it",
+    r"nothing is left to clear",
+    r"clear the stage now",
+    # No advice: what is refused, and names of threads.
+    r"a clear without|a task to clear needs",
+    r"cairn (?:watches|closes its|ends in|keeps the|session) ",
+)
+"""Phrases that are no advice to a person who reads why a run has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a text asks for."""
+
+    act: Act
+    text: str
+    command: str = ""
+    tasks: tuple[str, ...] = ()
+    dates: str = ""
+    other_way: bool = False
+    """Whether it begins another way out: one does this or what came before."""
+    of_all: bool = False
+    """Whether it ends each of the ways out before it."""
+
+
+VERBS = re.compile(r"(?<![\w-])(?:[Cc]lear|[Mm]ark|[Uu]npause|[Tt]rigger a run|cairn [a-z-]+)(?![\w-])")
+"""Words that an advice has."""
+
+
+NAMED = (
+    r"choose Clear Task Instance at (\S+(?:, [^\s,]+)*), with",
+    r"(\S+) \((?:success|failed|upstream_failed|removed)\): ",
+    r"`(\w+)` failed",
+)
+"""How texts name the tasks that are to be cleared."""
+
+
+OTHER_WAY = re.compile(r"(?:(?:[.;,] [Oo]r|, or)(?:, if [^.;]*, type:)? \w*|To go on without them,)\s*$")
+"""How a text begins another way out."""
+
+
+def steps(text: str) -> list[Step]:
+    """Give what a text asks for, in its order."""
+    found: dict[tuple[int, int], Step] = {}
+    for pattern, act in PHRASES:
+        for match in re.finditer(pattern, text):
+            if any(match.start() < end and begin < match.end() for begin, end in found):
+                continue
+            more = {name: value for name, value in match.groupdict().items() if value is not None}
+            before = text[: match.start()]
+            other = act is Act.PUT_BACK or OTHER_WAY.search(before) is not None
+            tasks = _named(text) if act is Act.CLEAR_TASKS else ()
+            of_all = before.endswith(". Then ")
+            found[match.span()] = Step(act, match[0], tasks=tasks, other_way=other, of_all=of_all, **more)
+    return [step for _, step in sorted(found.items(), key=lambda each: each[0])]
+
+
+def _named(text: str) -> tuple[str, ...]:
+    named = [each for pattern in NAMED for found in re.findall(pattern, text) for each in found.split(", ")]
+    return tuple(each if "." in each else f"epoch.{each}" for each in named)
+
+
+def unknown(text: str) -> list[str]:
+    """Give the pieces of a text that sound like advice and are none of the phrases."""
+    known = (*(pattern for pattern, _ in PHRASES), *ELSEWHERE)
+    covered = [match.span() for pattern in known for match in re.finditer(pattern, text)]
+    return [
+        text[max(0, verb.start() - 40) : verb.end() + 60]
+        for verb in VERBS.finditer(text)
+        if not any(begin <= verb.start() and verb.end() <= end for begin, end in covered)
+    ]
+
+
+def literals(source: str) -> Iterator[str]:
+    """Give the texts of a module, with `…` for what is filled in; no docstrings."""
+    tree = ast.parse(source)
+    passed = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    for node in ast.walk(tree):
+        text = None if id(node) in passed else _text(node)
+        if text is not None:
+            passed |= {id(each) for each in ast.walk(node)}
+            yield text
+
+
+def _text(node: ast.AST) -> str | None:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part) or "…" for part in parts)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            texts = (_text(left), _text(right))
+            return None if None in texts else "".join(filter(None, texts))
+    return None

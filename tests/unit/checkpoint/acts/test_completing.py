@@ -1,0 +1,554 @@
+"""Completing: order, subsuming, retaining, metadata, what cannot be finalized (semantics C1 to C3, C5, C6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready, Triggered
+from airflow_cairn.checkpoint.documents import codec, invariants, layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.head import MAX_HISTORY
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError, ListenerError
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.rules import history
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.storage import DeleteFailure
+from airflow_cairn.storage.errors import NewerFormatError
+from airflow_cairn.storage.port import DeleteFailures
+from tests.support.memory_store import MemoryStore
+from tests.support.world.lagging import REGIONAL
+from tests.support.world.listeners import Killed, Listener, complete_told, trigger_told
+from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
+
+
+def test_the_metadata_is_written_before_the_decision(world: World) -> None:  # semantics C1
+    world.run_stages("a")
+    recording = RecordingStore(world.store)
+    world.coordinator(recording).complete(1)
+    assert [write.key.split("/")[-1].split("-")[0] for write in recording.writes] == ["_metadata", "head.json"]
+
+
+def test_completing_too_early_says_who_is_missing_and_changes_nothing(world: World) -> None:  # semantics C1
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    before = world.coordinator().head()
+    with pytest.raises(CheckpointNotReadyError) as caught:
+        world.coordinator().complete(1)
+    assert caught.value.fields["stage"] == "routes"
+    assert world.coordinator().head() == before
+
+
+def test_completing_again_gives_the_same_answer(world: World) -> None:  # semantics C1, D3
+    world.run_stages("a")
+    assert [world.coordinator().complete(1) for _ in range(3)] == [EpochCompleted("a", 1)] * 3
+
+
+def test_two_finishers_write_equal_metadata(world: World) -> None:  # semantics D3
+    world.run_stages("a")
+    store = InterleavingStore(world.store, "replace", 0, lambda: world.coordinator().complete(1))
+    assert world.coordinator(store).complete(1) == EpochCompleted("a", 1)
+    assert len([key for key in world.standing() if "_metadata" in key]) == 1
+    world.coordinator().clean()
+    world.audit("a")
+
+
+def test_an_unknown_id_is_said_to_be_one(world: World) -> None:
+    world.run_epoch("a")
+    for unknown in (2, 9):
+        with pytest.raises(CheckpointFailedError, match="there is no such checkpoint yet"):
+            world.coordinator().complete(unknown)
+
+
+def test_completing_subsumes_older_pending_checkpoints_and_no_newer(world: World) -> None:  # semantics C2
+    world.config = CheckpointConfig(timeout=TIMEOUT, max_concurrent_checkpoints=3)
+    for epoch in ("a", "b", "c"):
+        world.trigger(epoch)
+    world.run_stages("b")
+    world.coordinator().complete(2)
+    head = world.coordinator().head()
+    assert [(entry.id, entry.reason) for entry in head.history] == [(2, None), (1, Reason.CHECKPOINT_SUBSUMED)]
+    assert [entry.id for entry in head.pending] == [3]
+
+
+def test_a_checkpoint_completes_only_on_top_of_what_it_restored(world: World) -> None:  # semantics C2, R1
+    """With two epochs under way, the second to complete would lose the first one's contribution from its state."""
+    world.config = CheckpointConfig(timeout=TIMEOUT, max_concurrent_checkpoints=2)
+    world.run_stages("a")
+    world.run_stages("b")
+    world.coordinator().complete(1)
+    assert [entry.id for entry in world.coordinator().head().pending] == [2], "completing never touches newer ones"
+    with pytest.raises(CheckpointFailedError, match="checkpoint 1 completed after this one had started from 0"):
+        world.coordinator().complete(2)
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
+def test_the_newest_are_retained(world: World) -> None:  # semantics C3
+    for epoch in "abcde":
+        world.run_epoch(epoch)
+        assert world.standing() == world.referred()
+    assert [entry.epoch for entry in world.coordinator().head().completed] == ["d", "e"]
+    world.audit(*"abcde")
+
+
+def test_an_older_file_lives_as_long_as_a_retained_checkpoint_refers_to_it(world: World) -> None:  # semantics C3
+    for number in range(6):
+        world.run_epoch(f"e{number}")
+    (lookup,) = [key for key in world.referred() if "state.lookup" in key]
+    assert lookup.startswith("chk-0000000001/"), "written once, carried by reference ever since"
+    assert json.loads(world.files.get(lookup, max_bytes=100).data) == "written once"
+    world.audit(*(f"e{number}" for number in range(6)))
+
+
+@pytest.mark.parametrize("where", ["another's file", "another's folder", "the file of a checkpoint long gone"])
+def test_a_stage_may_refer_only_to_its_own_and_the_restored_files(world: World, where: str) -> None:  # semantics C3, W5
+    """Nothing else is kept from the cleaner while the checkpoint is pending."""
+    world.run_epoch("z")
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    ack = world.write(world.submit("a", "routes").handover)
+    mine, *others = ack.subtasks[0].handles
+    path = "chk-0000000001/state/routes/1-dead/x/state.totals/part-0"
+    if where == "another's file":
+        path = next(key for key in world.standing() if key.startswith("chk-0000000002/state/clean"))
+    if where == "another's folder":
+        folder = layout.folder(2) + "state/clean/"
+        broken = replace(ack, outputs=(replace(ack.outputs[0], folder=folder), *ack.outputs[1:]))
+    else:
+        broken = replace(
+            ack, subtasks=(replace(ack.subtasks[0], handles=(replace(mine, path=path), *others)), *ack.subtasks[1:])
+        )
+    world.coordinator().acknowledge(broken)
+    for stage in ("airports", "report"):
+        world.run_stage("a", stage)
+    with pytest.raises(CheckpointFailedError, match="neither its own nor the restored checkpoint's"):
+        world.coordinator().complete(2)
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_the_metadata_describes_itself(world: World) -> None:  # semantics C5
+    world.run_epoch("a")
+    world.run_epoch("b")
+    entry = world.coordinator().head().completed[-1]
+    header, *lines = metadata_file.read(world.files, entry.metadata)
+    assert header == MetadataHeader(
+        JOB, 2, "b", 1, world.request("b").slice, ("clean", "routes", "airports", "report"), restored_from=1
+    )
+    stages = [line for line in lines if isinstance(line, StageLine)]
+    assert [line.stage for line in stages] == ["clean", "routes", "airports", "report"]
+    assert [sorted(output.id for output in line.outputs) for line in stages] == [
+        ["state.totals"],
+        ["state.totals"],
+        ["state.lookup", "state.totals"],
+        ["state.totals", "table.league"],
+    ], "an exchange is dropped when its epoch completes"
+    handles = [line.handle for line in lines if isinstance(line, HandleLine)]
+    assert entry.size_bytes == sum(handle.size_bytes for handle in handles)
+    assert (entry.acks, len(entry.tables)) == (4, 1)
+    assert entry.tables["league"].endswith("/table.league/")
+    assert entry.table_files == {"league": 1}
+
+
+def test_other_metadata_under_its_name_fails_the_checkpoint(world: World) -> None:  # semantics C6
+    world.run_stages("a")
+    entry = world.coordinator().head().pending[0]
+    world.memory.put(f"{JOB}/{layout.metadata(1, entry.token)}", b"somebody else's")
+    with pytest.raises(CheckpointFailedError, match="FINALIZE_CHECKPOINT_FAILURE"):
+        world.coordinator().complete(1)
+    assert world.trigger("a").pending.executions["clean"].home == 1, "the acknowledgements were sound, and carry over"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_restored_checkpoint_that_can_no_longer_be_looked_up_fails_the_next(world: World) -> None:  # semantics C6, R1
+    world.config = CheckpointConfig(timeout=TIMEOUT, retained=3)
+    for epoch in ("y", "z"):
+        world.run_epoch(epoch)
+    world.run_stages("a")
+    metadata_of_z = world.coordinator().head().completed[-1].metadata.key
+    world.store.delete([f"{JOB}/{metadata_of_z}"])
+    with pytest.raises(
+        CheckpointFailedError, match="FINALIZE_CHECKPOINT_FAILURE: the checkpoint that this one started"
+    ):
+        world.coordinator().complete(3)
+    assert [each.epoch for each in world.trigger("a").pending.replay] == ["z"], "and the attempt after starts before it"
+    world.run_epoch("a")
+    assert world.folded()["clean"] == ["y", "z", "a"]
+
+
+def _half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _of_format_99(data: bytes) -> bytes:
+    return data.replace(b'"format":2', b'"format":99')
+
+
+def _of_another_job(data: bytes) -> bytes:
+    return data.replace(b'"job":"flights"', b'"job":"weather"')
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_half, "it may be truncated"),
+        (_of_format_99, "written by a newer Cairn"),
+        (_of_another_job, "belongs to another job"),
+        (lambda data: data.replace(b'"parallelism":2', b'"parallelism":3'), "does not hold all its subtasks"),
+        (lambda data: data.replace(b"chk-0000000001/state", b"/etc"), "cannot be used"),
+        (lambda data: data.replace(b"chk-0000000001/state", b"chk-0000000001/../other"), "cannot be used"),
+        (lambda data: data.replace(b"chk-0000000001/state", b"s3://bucket/x"), "cannot be used"),
+        (lambda data: data + b" " * 1024 * 1024, "larger than it may be"),
+    ],
+)
+def test_a_broken_marker_fails_the_checkpoint_and_is_not_carried(
+    world: World, damage: object, message: str
+) -> None:  # semantics W5, D1
+    world.run_stages("a")
+    marker = next(key for key in world.memory.all_keys() if "/acks/clean/" in key)
+    world.memory.put(marker, damage(world.memory.get(marker).data))  # type: ignore[operator]
+    with pytest.raises(CheckpointFailedError, match=message):
+        world.coordinator().complete(1)
+    failed = world.coordinator().progress("a")
+    assert isinstance(failed, Failed)
+    assert failed.reason is Reason.IO_EXCEPTION
+    assert world.trigger("a").pending.executions["clean"].home == 2, "it would fail every later attempt"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_stage_of_another_parallelism_than_declared_fails_the_checkpoint(world: World) -> None:  # semantics A1
+    world.trigger("a")
+    for stage in ("clean", "routes", "airports"):
+        world.run_stage("a", stage)
+    ack = world.write(world.submit("a", "report").handover)
+    world.coordinator().acknowledge(replace(ack, parallelism=1, subtasks=ack.subtasks[:1]))
+    with pytest.raises(CheckpointFailedError, match="it has parallelism 1, expected 2"):
+        world.coordinator().complete(1)
+
+
+def test_two_stages_cannot_publish_one_table(world: World) -> None:  # semantics C4
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    for stage in ("routes", "airports", "report"):
+        ack = world.write(world.submit("a", stage).handover)
+        world.coordinator().acknowledge(_publishing(ack))
+    with pytest.raises(CheckpointFailedError, match="publishes the table 'league', which routes publishes too"):
+        world.coordinator().complete(1)
+
+
+def _publishing(ack: AckDocument) -> AckDocument:
+    table = replace(ack.outputs[0], kind="table", name="league")
+    outputs = (*(output for output in ack.outputs if output.id != table.id), table)
+    return replace(ack, outputs=outputs)
+
+
+@pytest.fixture
+def short_history(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A head that remembers 10 ended checkpoints instead of 100, so that a test need not make as many."""
+    assert MAX_HISTORY == 100
+    for module in (history, invariants):
+        monkeypatch.setattr(module, "MAX_HISTORY", 10)
+    return 10
+
+
+def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World, short_history: int) -> None:  # semantics O1, T9
+    world.stages = world.stages[:1]
+    epochs = [f"e{number:03d}" for number in range(short_history + 5)]
+    for epoch in epochs:
+        world.run_epoch(epoch)
+    head = world.coordinator().head()
+    assert len(head.history) == short_history
+    assert [each.epoch for each in head.noted] == epochs[:5], "noted when the history forgets them, and not before"
+    assert not [key for key in world.memory.all_keys() if "/epochs/completed/" in key], "and without an object each"
+    for epoch in (epochs[0], epochs[4], epochs[5], epochs[-1]):
+        assert world.coordinator().trigger(world.request(epoch)) == EpochCompleted(epoch, epochs.index(epoch) + 1)
+        assert world.coordinator().progress(epoch) == EpochCompleted(epoch, epochs.index(epoch) + 1)
+    assert world.coordinator().head() == head
+    assert world.coordinator().complete(1) == EpochCompleted(epochs[0], 1), "the list in the head knows"
+
+
+def test_a_trigger_that_slept_while_its_epoch_was_forgotten_folds_nothing_in_twice(
+    world: World, short_history: int
+) -> None:  # semantics T9, W2
+    """Its answer was lost, and before it looks the epoch completes and falls out of the history."""
+    world.stages = world.stages[:1]
+    world.run_epoch("z")
+    epochs = [f"e{number:03d}" for number in range(short_history + 1)]
+
+    def a_year_goes_by() -> None:
+        world.run_epoch("a")
+        for epoch in epochs:
+            world.run_epoch(epoch)
+
+    store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
+    assert world.coordinator(store).trigger(world.request("a")) == EpochCompleted("a", 2)
+    assert world.folded()["clean"].count("a") == 1
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["expires", "completes"])
+def test_what_an_expiry_makes_the_head_forget_has_completed_all_the_same(
+    world: World, short_history: int, silent: bool
+) -> None:  # semantics T9, D2, F6
+    """Found by the simulation: who settles what has expired asks a head that is not written yet."""
+    world.config = replace(REGIONAL if silent else world.config, retained=1)
+    world.stages = world.stages[:2]
+    last = "last" if silent else f"e{short_history - 1:03d}"
+    epochs = ["a", *(f"e{number:03d}" for number in range(short_history - 1))]
+    if silent:  # only the store still remembers it, until the next one completes
+        world.run_epoch("a")
+        for _ in range(short_history):
+            world.trigger(last)
+            world.coordinator().abort(world.pending_id(last), Reason.JOB_FAILURE, "by hand")
+    else:
+        for epoch in epochs:
+            world.run_epoch(epoch)
+    world.trigger(last)
+    world.run_stage(last, "clean")
+    world.clock.advance(TIMEOUT)
+    assert world.coordinator().trigger(world.request("a")) == EpochCompleted("a", 1)
+    reason = None if silent else Reason.CHECKPOINT_EXPIRED
+    assert world.coordinator().head().history[-1].reason is reason
+
+
+def test_a_finisher_that_slept_as_long_learns_the_outcome_too(
+    world: World, short_history: int
+) -> None:  # semantics W2, D3
+    world.stages = world.stages[:1]
+    world.run_stages("a")
+
+    def a_year_goes_by() -> None:
+        world.run_epoch("a")
+        for number in range(short_history + 1):
+            world.run_epoch(f"e{number:03d}")
+
+    store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
+    assert world.coordinator(store).complete(1) == EpochCompleted("a", 1)
+
+
+def test_what_a_checkpoint_costs(world: World) -> None:
+    """Requests grow with stages, not with subtasks or files (design: O(S + N/1000))."""
+    world.run_epoch("z")
+    costs: dict[str, int] = {}
+
+    def cost(name: str, act: object) -> None:
+        recording = RecordingStore(world.store)
+        act(recording)  # type: ignore[operator]
+        costs[name] = recording.total
+
+    cost("trigger", lambda store: world.trigger("a", store))
+    cost("begin", lambda store: world.coordinator(store).begin("a", "clean", "try-1"))
+    ack = world.write(world.submit("a", "clean", "try-1").handover)
+    cost("acknowledge", lambda store: world.coordinator(store).acknowledge(ack))
+    cost("progress", lambda store: world.coordinator(store).progress("a"))
+    for stage in ("routes", "airports", "report"):
+        world.run_stage("a", stage)
+    twin = world.fork()
+    cost("complete", lambda store: world.coordinator(store).complete(2))
+    cost("clean", lambda store: world.coordinator(store).clean())
+    both = RecordingStore(twin.store)
+    finisher = twin.coordinator(both)
+    finisher.complete(2)
+    finisher.clean()
+    assert twin.standing() == world.standing(), "who has completed it cleans as well as who reads what it is"
+    print(costs)
+    stages = len(world.stages)
+    assert costs["begin"] <= 3
+    assert costs["acknowledge"] <= 2
+    assert costs["progress"] <= 3
+    assert costs["trigger"] <= 4 + stages
+    assert costs["complete"] <= 4 + stages
+    assert costs["clean"] <= 6
+    assert both.total <= costs["complete"] + costs["clean"] - 2, "it knows the head, and the metadata that it wrote"
+
+
+def test_every_status_of_the_history_is_final(world: World) -> None:  # semantics D3
+    answer = world.coordinator().trigger(world.request("a"))
+    assert isinstance(answer, Triggered)
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    world.run_epoch("a")
+    statuses = [entry.status for entry in world.coordinator().head().history]
+    assert statuses == [Status.FAILED, Status.COMPLETED]
+
+
+def test_complete_is_told_once_and_then_gone(world: World) -> None:  # semantics C4
+    complete_told(world, "a")
+    listener = Listener()
+    assert [world.coordinator().deliver([listener]) for _ in range(2)] == [1, 0]
+    assert listener.told == [(1, "complete", 1)]
+    world.audit("a")
+
+
+def test_the_swap_that_completes_leaves_the_notice(world: World) -> None:  # semantics C1, C4
+    """The finisher dies right after its swap: the notice is there for the next one."""
+    complete_told(world, "a", "warehouse", "mail")
+    (notice,) = world.coordinator().head().notices
+    assert (notice.checkpoint, notice.listeners) == (1, ("warehouse", "mail"))
+
+
+def test_a_notifier_that_is_killed_is_followed_by_another(world: World) -> None:  # semantics C4
+    complete_told(world, "a")
+    listener = Listener(kills=1)
+    with pytest.raises(Killed):
+        world.coordinator().deliver([listener])
+    assert world.coordinator().deliver([listener]) == 1
+    assert listener.told == [(1, "complete", 1)] * 2, "at least once"
+
+
+def test_an_abort_carries_the_latest_completed_id(world: World) -> None:  # semantics C4, D4
+    complete_told(world, "a")
+    trigger_told(world, "b")
+    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "bad row")
+    listener = Listener()
+    assert world.coordinator().deliver([listener]) == 2
+    assert listener.told == [(1, "complete", 1), (2, "CHECKPOINT_DECLINED", 1)]
+
+
+def test_every_listener_hears_of_it_though_one_fails(world: World) -> None:  # semantics C4
+    complete_told(world, "a", "warehouse", "mail")
+    broken, sound = Listener(failures=1), Listener("mail")
+    with pytest.raises(ListenerError):
+        world.coordinator().deliver([broken, sound])
+    assert (broken.told, sound.told) == ([], [(1, "complete", 1)])
+    world.coordinator().deliver([broken, sound])
+    assert (broken.told, sound.told) == ([(1, "complete", 1)], [(1, "complete", 1)])
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["metadata", "head"])
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+def test_a_crash_while_completing_is_finished_by_whoever_comes_next(
+    world: World, at: int, fault: Fault
+) -> None:  # semantics C1
+    world.run_stages("a")
+    with pytest.raises(Crashed):
+        world.coordinator(FaultyStore(world.store, at, fault)).complete(1)
+    assert world.coordinator().complete(1) == EpochCompleted("a", 1)
+    world.audit("a")
+
+
+def test_whoever_waits_hears_completed_only_once_store_and_history_have_it(world: World) -> None:  # semantics C3
+    world.run_stages("a")
+    heard = []
+
+    def ask() -> None:
+        heard.append(world.coordinator().progress("a"))
+
+    world.coordinator(InterleavingStore(world.store, "replace", 0, ask)).complete(1)
+    ask()
+    assert heard == [Ready(1), EpochCompleted("a", 1)]
+    head = world.coordinator().head()
+    assert [entry.id for entry in head.completed] == [entry.id for entry in head.history] == [1]
+
+
+def test_a_deletion_that_fails_does_not_fail_the_new_checkpoint(world: World) -> None:  # semantics C3
+    class Keeps(WrappedStore):
+        def delete(self, keys: Iterable[str]) -> DeleteFailures:
+            return [DeleteFailure(key, "AccessDenied") for key in keys]
+
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    world.run_stages("c")
+    keeper = world.coordinator(Keeps(world.store))
+    assert keeper.complete(3) == EpochCompleted("c", 3)
+    assert keeper.clean().failures
+    assert [entry.id for entry in world.coordinator().head().completed] == [2, 3]
+    world.coordinator().clean()
+    world.audit("a", "b", "c")
+
+
+def test_a_state_file_goes_once_no_retained_checkpoint_refers_to_it_and_not_before(
+    world: World,
+) -> None:  # semantics C3
+    world.run_epoch("a")
+    first = world.referred()
+    world.run_epoch("b")
+    assert first <= world.standing(), "retained is 2"
+    world.run_epoch("c")
+    assert first & world.standing() == {key for key in first if "state.lookup" in key}, "only what c refers to"
+
+
+def test_metadata_of_a_newer_format_is_refused_by_name(world: World) -> None:  # semantics C5
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    key = f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}"
+    world.memory.put(key, world.memory.get(key).data.replace(b'"format":2', b'"format":9', 1))
+    (damage,) = world.coordinator().verify(2)[0].damages
+    assert (damage.checkpoint, f"{JOB}/{damage.key}") == (2, key)
+    assert "written by a newer Cairn" in damage.problem
+
+
+def test_a_job_of_an_older_format_goes_on_and_is_written_in_the_current_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # semantics C5
+    world = World()  # without what the fixture remembers of documents, whatever the format
+    with monkeypatch.context() as older:
+        older.setattr(codec, "FORMAT", 1)
+        for epoch in ("a", "b"):
+            world.run_epoch(epoch)
+        assert _formats(world) == (1, 1)
+    formats = {_format(data) for key in world.memory.all_keys() if (data := world.memory.get(key).data)[:1] == b"{"}
+    assert formats - {None} == {1}, "no document is newer"
+    world.run_epoch("c")
+    assert _formats(world) == (codec.FORMAT, codec.FORMAT)
+    assert [each.checkpoint for each in world.coordinator().verify(deep=True) if each.whole] == [3, 2]
+    world.audit("a", "b", "c")
+    assert world.folded()["routes"] == ["a", "b", "c"], "what the older one has written is restored"
+    # The other direction: the older one reads nothing of it, and says which formats it is about.
+    monkeypatch.setattr(codec, "FORMAT", 1)
+    with pytest.raises(
+        NewerFormatError, match=r"written by a newer Cairn; upgrade this one.*reads_up_to=`1` found=`2`"
+    ):
+        world.coordinator().head()
+    with pytest.raises(NewerFormatError, match=r"reads_up_to=`1` found=`2`"):
+        world.trigger("d")
+
+
+def _formats(world: World) -> tuple[int, int]:
+    """The formats of the head and of the newest metadata."""
+    keys = (f"{JOB}/head.json", f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}")
+    head, metadata = (_format(world.memory.get(key).data) for key in keys)
+    assert head is not None
+    assert metadata is not None
+    return head, metadata
+
+
+def _format(data: bytes) -> int | None:
+    """The format that a document names, or its first line; None where it is no document of ours."""
+    found: int | None = json.loads(data.splitlines()[0]).get("format")
+    return found
+
+
+def test_a_job_survives_being_moved_to_another_bucket(world: World) -> None:  # semantics C5
+    """No document names the root: keys are relative to the job's prefix."""
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    moved = World(MemoryStore("elsewhere"))
+    for key in world.memory.all_keys():
+        moved.memory.put(key, world.memory.get(key).data)
+    assert all(found.whole for found in moved.coordinator().verify())
+    moved.run_epoch("c")
+    assert moved.folded()["clean"] == ["a", "b", "c"]
+
+
+def test_where_the_metadata_cannot_be_written_state_goes_and_the_stages_are_told(world: World) -> None:  # semantics C6
+    complete_told(world, "z")
+    trigger_told(world, "a")
+    for stage in world.stages:
+        world.run_stage("a", stage.uid)
+    entry = world.coordinator().head().pending[0]
+    world.memory.put(f"{JOB}/{layout.metadata(2, entry.token)}", b"somebody else's")
+    with pytest.raises(CheckpointFailedError, match="FINALIZE_CHECKPOINT_FAILURE"):
+        world.coordinator().complete(2)
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert listener.told == [(1, "complete", 1), (2, "FINALIZE_CHECKPOINT_FAILURE", 1)]
+    world.run_epoch("b")
+    assert world.standing() - world.lent() == world.referred(), "nothing can carry its state over any more"

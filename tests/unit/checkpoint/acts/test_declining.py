@@ -1,0 +1,392 @@
+"""Declining, expiring, aborting, and racing each other and a finisher (semantics D1 to D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, NothingToDo, Waiting
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
+from airflow_cairn.checkpoint.reasons import COUNTED, DECLINES, AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.rules import transitions
+from airflow_cairn.checkpoint.rules.partial_completion import Without
+from airflow_cairn.checkpoint.rules.restarts import FailureCount, count_failure
+from airflow_cairn.checkpoint.rules.transitions import Assembled, Ending
+from airflow_cairn.storage import CairnError
+from tests.support.world.failing import COUNTS, fail_once, tolerant
+from tests.support.world.listeners import Listener, trigger_told
+from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import InterleavingStore
+
+
+def test_the_first_decline_aborts_with_its_reason(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.decline(world.submit("a", "routes").handover, "ValueError: bad row")
+    expected = Failed(1, 1, Reason.CHECKPOINT_DECLINED, "routes: ValueError: bad row", job_failed=True)
+    assert [world.coordinator().progress("a") for _ in range(2)] == [expected, expected]
+    ended = world.coordinator().head().history[-1]
+    assert (ended.status, ended.acks, ended.stages) == (Status.FAILED, 1, 4)
+
+
+def test_a_decline_after_the_ack_is_noted_and_does_nothing(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    world.decline(handover)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_later_decline_changes_nothing(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.decline(handover, "the first")
+    world.decline(handover, "the second")
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Failed)
+    assert progress.detail == "clean: the first"
+    before = world.coordinator().head()
+    world.decline(world.submit("a", "clean").handover, "of the next attempt")
+    after = world.coordinator().head().history[:1]
+    assert before.history == tuple(replace(each, restarted=()) for each in after)
+
+
+def test_a_decline_of_a_dead_execution_does_nothing(world: World) -> None:  # semantics D1, W4
+    world.trigger("a")
+    zombie = world.submit("a", "clean").handover
+    world.submit("a", "clean")
+    world.decline(zombie)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_decline_for_another_job_is_an_error(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    before = world.memory.all_keys()
+    with pytest.raises(InvalidStateError, match="of another job"):
+        world.coordinator().decline(
+            DeclineDocument("weather", 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "boom")
+        )
+    assert world.memory.all_keys() == before
+
+
+def test_a_stage_gives_only_a_stage_s_reasons(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    for reason in (Reason.JOB_FAILOVER_REGION, Reason.CHECKPOINT_EXPIRED, Reason.CHECKPOINT_SUBSUMED):
+        with pytest.raises(InvalidStateError, match="cannot decline for this reason"):
+            world.coordinator().decline(DeclineDocument(JOB, 1, "a", "clean", handover.token, reason, "x"))
+
+
+def test_half_a_decline_has_declined(world: World) -> None:  # semantics D1, W5
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.memory.put(f"{JOB}/{layout.decline(1, 'clean', handover.token)}", b'{"kind":"cairn.dec')
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Failed)
+    assert "cannot be read" in progress.detail
+
+
+Touch = Callable[[World], object]
+TOUCHES: dict[str, Touch] = {
+    "progress": lambda world: world.coordinator().progress("a"),
+    "progress of another epoch": lambda world: world.coordinator().progress("b"),
+    "trigger of another epoch": lambda world: world.coordinator().trigger(world.request("b")),
+    "complete": lambda world: _quiet(lambda: world.coordinator().complete(1)),
+    "begin": lambda world: world.coordinator().begin("a", "clean", "try-9"),
+    "fail": lambda world: world.coordinator().fail("a", "clean", "try-1", "boom"),
+    "restore": lambda world: world.coordinator().restore_latest(),
+}
+
+
+def _quiet(act: Callable[[], object]) -> None:
+    with pytest.raises(CairnError):
+        act()
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_whoever_touches_the_job_next_settles_an_expiry(world: World, touch: str) -> None:  # semantics D2
+    world.trigger("a")
+    world.submit("a", "clean", "try-1")
+    world.clock.advance(TIMEOUT)
+    TOUCHES[touch](world)
+    first = world.coordinator().head().history[0]
+    assert (first.id, first.reason) == (1, Reason.CHECKPOINT_EXPIRED)
+    assert first.detail == "not complete after 600 s"
+
+
+def test_a_checkpoint_is_not_late_before_its_timeout(world: World) -> None:  # semantics D2
+    world.trigger("a")
+    world.clock.advance(TIMEOUT - timedelta(milliseconds=1))
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+
+
+def test_an_ack_settles_the_expiry_and_is_discarded(world: World) -> None:  # semantics D2, A2
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.clock.advance(TIMEOUT)
+    assert world.drive(handover) is AckAnswer.DISCARDED
+    assert world.coordinator().head().history[0].reason is Reason.CHECKPOINT_EXPIRED
+
+
+def _complete(world: World) -> object:
+    try:
+        return world.coordinator().complete(1)
+    except CheckpointFailedError as error:
+        return error.message
+
+
+def _abort(world: World) -> object:
+    return world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+
+
+def _expire(world: World) -> object:
+    world.clock.advance(TIMEOUT)
+    return world.coordinator().progress("a")
+
+
+PARTIES: dict[str, Touch] = {"finisher": _complete, "finisher too": _complete, "aborter": _abort, "expirer": _expire}
+
+
+@pytest.mark.parametrize("order", list(permutations(PARTIES, 2)), ids=" then ".join)
+@pytest.mark.parametrize("slips_in", [False, True], ids=["one after the other", "inside the other's swap"])
+def test_exactly_one_outcome_and_all_learn_which(order: tuple[str, str], slips_in: bool) -> None:  # semantics D3
+    world = World()
+    world.run_stages("a")
+    first, second = order
+    if slips_in:
+        inner = world.store
+        world.store = InterleavingStore(inner, "replace", 0, lambda: PARTIES[second](_behind(world, inner)))
+        PARTIES[first](world)
+        world.store = inner
+    else:
+        PARTIES[first](world)
+        PARTIES[second](world)
+    (ended,) = world.coordinator().head().history
+    answers = [_complete(world), _complete(world)]
+    if ended.status is Status.COMPLETED:
+        assert answers == [EpochCompleted("a", 1)] * 2
+        assert world.coordinator().progress("a") == EpochCompleted("a", 1)
+    else:
+        assert answers == [f"checkpoint 1 did not complete: {ended.reason}: {ended.detail}"] * 2
+        expected = Failed(1, 1, ended.reason or Reason.JOB_FAILURE, ended.detail, job_failed=ended.job_failed)
+        assert world.coordinator().progress("a") == expected
+    assert not _abort(world), "it has its outcome"
+    assert world.coordinator().head().history == (ended,)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def _behind(world: World, inner: object) -> World:
+    twin = World(inner)  # type: ignore[arg-type]
+    twin.clock = world.clock
+    twin._tokens = world._tokens
+    return twin
+
+
+def test_state_of_what_never_completed_is_deleted(world: World) -> None:  # semantics D4
+    world.run_epoch("z")
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.coordinator().restore_latest()  # a wish to start over: nothing of the attempt is carried
+    world.coordinator().clean()
+    assert world.standing() == world.referred()
+
+
+def test_state_that_a_next_attempt_may_carry_is_kept(world: World) -> None:  # semantics D4, F2
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.coordinator().acknowledge(ack)
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    world.coordinator().clean()
+    assert world.trigger("a").pending.executions["clean"].token == ack.token
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_details_are_one_short_line(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    world.decline(world.submit("a", "clean").handover, "first\nsecond\t" + "x" * 9000)
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Failed)
+    assert progress.detail.startswith("clean: first second xxx")
+    assert len(progress.detail) == 500
+
+
+def test_a_detail_that_is_no_utf8_is_kept_as_far_as_it_is(world: World) -> None:  # semantics W5
+    checkpoint = world.trigger("a").pending.checkpoint
+    assert world.coordinator().abort(checkpoint, Reason.JOB_FAILURE, "caf\udce9")
+    assert world.coordinator().head().history[-1].detail == "caf?"
+
+
+def test_a_failover_tells_of_the_old_attempt_and_the_next_has_the_same_listeners(
+    world: World,
+) -> None:  # semantics F2, D4
+    trigger_told(world, "a")
+    world.submit("a", "clean", "first")
+    answer = world.coordinator().fail("a", "clean", "first", "killed")
+    assert not isinstance(answer, NothingToDo)
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert listener.told == [(1, "JOB_FAILOVER_REGION", None)]
+    entry = world.coordinator().head().pending_of_epoch("a")
+    assert entry is not None
+    assert (entry.id, entry.listeners) == (2, ("warehouse",))
+
+
+@pytest.mark.parametrize("reason", sorted(DECLINES))
+def test_a_decline_names_its_reason_and_the_checkpoint_ends_with_it(
+    world: World, reason: Reason
+) -> None:  # semantics D1
+    world.trigger("a")
+    token = world.submit("a", "clean").handover.token
+    world.coordinator().decline(DeclineDocument(JOB, 1, "a", "clean", token, reason, "boom"))
+    assert world.coordinator().progress("a") == Failed(1, 1, reason, "clean: boom", job_failed=reason in COUNTED)
+
+
+def test_aborting_notifies_the_stages(world: World) -> None:  # semantics D4
+    trigger_told(world, "a")
+    world.decline(world.submit("a", "clean").handover)
+    world.coordinator().progress("a")
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert listener.told == [(1, "CHECKPOINT_DECLINED", None)]
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_which_reasons_count(reason: Reason) -> None:  # semantics D5
+    """Every reason there is stands in the table, so that a new one is decided about."""
+    expected = FailureCount(1, job_fails=False) if COUNTS[reason] else FailureCount(0, job_fails=False)
+    assert count_failure(0, reason, 9, checkpoint=7, newest_success=None) == expected
+    assert count_failure(0, reason, 0, checkpoint=7, newest_success=None) == FailureCount(0, job_fails=COUNTS[reason])
+
+
+def test_an_id_is_counted_once(world: World) -> None:  # semantics D5, D1
+    """Two stages decline, three parties look, and later it would have expired too."""
+    world = tolerant(5)
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    handovers = [world.submit("a", stage).handover for stage in ("routes", "airports")]
+    for handover in handovers:
+        world.decline(handover)
+    for _ in range(3):
+        world.coordinator().progress("a")
+    world.coordinator().abort(1, Reason.CHECKPOINT_DECLINED, "again")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("a")
+    assert world.coordinator().head().failures == 1
+
+
+def test_each_attempt_counts_and_a_success_resets() -> None:  # semantics D5
+    world = tolerant(2)
+    world.trigger("a")
+    fail_once(world)
+    fail_once(world)
+    assert world.coordinator().head().failures == 2
+    world.run_epoch("a")
+    assert world.coordinator().head().failures == 0
+    world.trigger("b")
+    fail_once(world, "b")
+    assert world.coordinator().head().failures == 1
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
+def test_an_older_failure_does_not_count_after_a_newer_success() -> None:  # semantics D5, C2
+    world = tolerant(2)
+    world.trigger("a")
+    head = world.coordinator().head()
+    newer = replace(head.pending[0], id=2, epoch="b", token="f" * 16)
+    completed = transitions.complete(
+        replace(head, pending=(newer,), next_id=3),
+        newer,
+        Assembled(DocumentRef(layout.metadata(2, "f" * 16), 1, "ab" * 32)),
+        Without(),
+        world.clock.now_ms,
+    )
+    declined = Ending(Reason.CHECKPOINT_DECLINED, "")
+    after = transitions.abort(replace(completed, pending=head.pending), head.pending[0], declined, world.clock.now_ms)
+    assert after.failures == 0
+
+
+def test_above_the_limit_the_job_fails_and_the_count_starts_anew() -> None:  # semantics D5
+    world = tolerant(1, concurrent=2)
+    world.trigger("a")
+    world.trigger("b")
+    fail_once(world, "a", "a first time")
+    assert world.coordinator().head().pending_of_epoch("b") is not None
+    fail_once(world, "a", "a second time")
+    head = world.coordinator().head()
+    assert (head.pending, head.failures) == ((), 0)
+    why = "2 checkpoints in a row failed and tolerable_failed_checkpoints is 1: checkpoint 3: CHECKPOINT_DECLINED: "
+    assert [(entry.id, entry.reason, entry.detail, entry.job_failed) for entry in head.history] == [
+        (1, Reason.CHECKPOINT_DECLINED, "clean: a first time", False),
+        (3, Reason.CHECKPOINT_DECLINED, "clean: a second time", True),
+        (2, Reason.JOB_FAILURE, f"{why}clean: a second time", False),
+    ]
+    # Nothing takes it up by itself; a retry of a stage starts it again, from where it was.
+    expected = Failed(3, 2, Reason.CHECKPOINT_DECLINED, "clean: a second time", tolerated=False, job_failed=True)
+    assert world.coordinator().go_on("a") == expected
+    assert world.coordinator().go_on("b") == Failed(2, 1, Reason.JOB_FAILURE, f"{why}clean: a second time")
+    world.run_epoch("a")
+    world.run_epoch("b")
+    assert world.folded() == {stage.uid: ["a", "b"] for stage in world.stages}
+
+
+def test_by_default_the_first_failure_fails_the_job(world: World) -> None:  # semantics D5
+    world.trigger("a")
+    fail_once(world)
+    head = world.coordinator().head()
+    assert (head.history[-1].job_failed, head.failures) == (True, 0)
+
+
+def test_a_failed_task_does_not_count() -> None:  # semantics D5, F2
+    """A retry of the stage, or its callback, comes before anybody looks: that is a failover, and the job goes on."""
+    world = tolerant(0)
+    world.trigger("a")
+    world.decline(world.submit("a", "clean", "first try").handover)
+    world.coordinator().fail("a", "clean", "first try", "exit status 1")
+    head = world.coordinator().head()
+    assert (head.history[-1].reason, head.failures) == (Reason.JOB_FAILOVER_REGION, 0)
+    assert isinstance(world.coordinator().go_on("a"), Waiting)
+
+
+def test_a_decline_after_the_ack_costs_the_stage_nothing_at_the_next_failover(world: World) -> None:  # semantics D1, F2
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    world.decline(handover)
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    entry = world.coordinator().head().pending[0]
+    document = world.coordinator().pending_document(entry)
+    assert document is not None
+    assert (document.attempt, document.executions["clean"].token) == (2, handover.token), "carried over"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_of_two_that_expire_at_once_each_ends_once() -> None:  # semantics D2, D3, D5
+    """The first is one too many, so the job fails, and that ends the second."""
+    world = tolerant(0, concurrent=2)
+    world.trigger("a")
+    world.trigger("b")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("a")
+    head = world.coordinator().head()
+    assert [(entry.id, entry.reason) for entry in head.history] == [
+        (1, Reason.CHECKPOINT_EXPIRED),
+        (2, Reason.JOB_FAILURE),
+    ]
+    assert (head.pending, head.counters.failed) == ((), 2)

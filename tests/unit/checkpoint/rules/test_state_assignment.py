@@ -1,0 +1,170 @@
+"""Who gets which state when a stage is restored, and at which parallelism it may be (R4)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint.documents.acknowledgement import ListMode
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
+from airflow_cairn.checkpoint.rules.state_assignment import (
+    RestoredStage,
+    assign,
+    derived_max_parallelism,
+    key_groups_of,
+    match,
+)
+from airflow_cairn.checkpoint.stage_graph import check_parallelism
+
+
+@pytest.mark.parametrize("mode", list(ListMode))
+def test_state_of_no_items_gives_nobody_anything(mode: ListMode) -> None:
+    assert assign(mode, [], 3) == assign(mode, [[], []], 3) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "expected"),
+    [(1, 128), (85, 128), (86, 256), (128, 256), (171, 256), (172, 512), (20_000, 32_768), (32_768, 32_768)],
+)
+def test_a_derived_maximum_leaves_room(parallelism: int, expected: int) -> None:  # semantics R4
+    assert derived_max_parallelism(parallelism) == expected
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "maximum", "text"),
+    [
+        (0, None, "parallelism must be a whole number of at least 1 [stage=`s` parallelism=`0`]"),
+        (True, None, "parallelism must be a whole number of at least 1 [stage=`s` parallelism=`True`]"),
+        (2.0, None, "parallelism must be a whole number of at least 1 [stage=`s` parallelism=`2.0`]"),
+        (32_769, None, "parallelism must be at most 32768"),
+        (1, -1, "max_parallelism must be a whole number of at least 1 [stage=`s` max_parallelism=`-1`]"),
+        (1, 32_769, "max_parallelism must be at most 32768"),
+        (None, 4, "max_parallelism bounds parallelism, and the stage names none"),
+        (5, 4, "parallelism must not be above max_parallelism [stage=`s` parallelism=`5` max_parallelism=`4`]"),
+    ],
+)
+def test_numbers_that_do_not_go_together_are_refused(parallelism: object, maximum: object, text: str) -> None:
+    with pytest.raises(InvalidConfigError) as refused:
+        check_parallelism(parallelism, maximum, stage="s")
+    assert text in str(refused.value)
+
+
+@pytest.mark.parametrize(("parallelism", "maximum"), [(None, None), (1, 1), (32_768, 32_768), (1, None)])
+def test_numbers_at_their_bounds_are_taken(parallelism: int | None, maximum: int | None) -> None:
+    check_parallelism(parallelism, maximum, stage="s")
+
+
+def _restored(
+    *state: str, parallelism: int = 4, maximum: int | None = 128, key_groups: int | None = None
+) -> list[RestoredStage]:
+    return [RestoredStage("s", parallelism, maximum, state, () if key_groups is None else (key_groups,))]
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_each_key_group_belongs_to_one_subtask(parallelism: int, key_groups: int) -> None:  # semantics R4
+    ranges = [key_groups_of(subtask, parallelism, key_groups) for subtask in range(parallelism)]
+    assert [group for each in ranges for group in each] == list(range(key_groups)), "contiguous, in order"
+    assert {len(each) for each in ranges} <= {key_groups // parallelism, -(-key_groups // parallelism)}, "evenly"
+    owners = [group * parallelism // key_groups for group in range(key_groups)]
+    assert all(group in ranges[owner] for group, owner in enumerate(owners)), "as rows are distributed"
+
+
+@pytest.mark.parametrize(
+    ("restored", "stage", "expected"),
+    [
+        ([], StageSpec("s", (), 4), {"s": 128}),
+        ([], StageSpec("s", (), 4, 8), {"s": 8}),
+        ([], StageSpec("s"), {}),
+        (_restored("state.totals", maximum=8), StageSpec("s", (), 4), {"s": 8}),
+        (_restored("state.totals", maximum=8), StageSpec("s", (), 8, 8), {"s": 8}),
+        (_restored("state.totals"), StageSpec("s"), {}),
+        (_restored("state.totals", maximum=None), StageSpec("s", (), 4, 8), {"s": 8}),
+        (_restored(maximum=8), StageSpec("s", (), 9, 16), {"s": 16}),
+        (_restored("files.model"), StageSpec("s", (), 4), {"s": 128}),
+        (_restored("files.model", maximum=None), StageSpec("s", (), 9), {"s": 128}),
+        (_restored("list.offsets"), StageSpec("s", (), 100), {"s": 128}),
+        (_restored("files.model"), StageSpec("t", (), 9), {"t": 128}),
+        (_restored("state.totals", maximum=None, key_groups=8), StageSpec("s", (), 4), {"s": 8}),
+        (_restored("state.totals", maximum=None, key_groups=8), StageSpec("s"), {}),
+        (_restored("files.model", maximum=None, key_groups=8), StageSpec("s", (), 5), {"s": 8}),
+    ],
+    ids=[
+        "derived",
+        "explicit",
+        "none named",
+        "the derived one adopts the stored one",
+        "the same explicit one",
+        "none named any more",
+        "none named before",
+        "a stage without state starts anew",
+        "raw files at the same parallelism",
+        "raw files of a stage that named none",
+        "list state at another parallelism",
+        "another stage",
+        "keyed state of a stage that named none",
+        "keyed state, and none named still",
+        "keyed state and raw files of a stage that named none",
+    ],
+)
+def test_the_maximum_of_a_stage(
+    restored: list[RestoredStage], stage: StageSpec, expected: dict[str, int]
+) -> None:  # semantics R4
+    assert match(restored, [stage]) == expected
+
+
+@pytest.mark.parametrize(
+    ("restored", "stage", "text"),
+    [
+        (
+            _restored("state.totals", maximum=8),
+            StageSpec("s", (), 4, 16),
+            "[stage=`s` max_parallelism=`16` restored_max_parallelism=`8`",
+        ),
+        (
+            _restored("value.seen", maximum=8),
+            StageSpec("s", (), 9),
+            "[stage=`s` parallelism=`9` restored_max_parallelism=`8`",
+        ),
+        (
+            _restored("files.model", "state.totals"),
+            StageSpec("s", (), 5),
+            "[stage=`s` parallelism=`5` restored_parallelism=`4` state=`files.model`",
+        ),
+        (
+            _restored("state.totals", maximum=None, key_groups=8),
+            StageSpec("s", (), 9),
+            "[stage=`s` parallelism=`9` restored_max_parallelism=`8`",
+        ),
+        (
+            _restored("state.totals", maximum=None, key_groups=8),
+            StageSpec("s", (), 4, 16),
+            "[stage=`s` max_parallelism=`16` restored_max_parallelism=`8`",
+        ),
+        (_restored("state.totals", maximum=8, key_groups=16), StageSpec("s", (), 4), "[stage=`s` recorded=`8 and 16`"),
+        (_restored("state.totals", maximum=8, key_groups=16), StageSpec("s"), "[stage=`s` recorded=`8 and 16`"),
+        (
+            [*_restored("state.totals", maximum=8), *_restored("value.seen", maximum=16)],
+            StageSpec("s", (), 4, 16),
+            "[stage=`s` recorded=`8 and 16`",
+        ),
+    ],
+    ids=[
+        "another maximum",
+        "above the maximum",
+        "raw files at another parallelism",
+        "above the key groups",
+        "other key groups",
+        "two maxima, by the stage and by its state",
+        "two maxima, and none named any more",
+        "two maxima, in two lines",
+    ],
+)
+def test_what_cannot_be_restored_is_refused(
+    restored: list[RestoredStage], stage: StageSpec, text: str
+) -> None:  # semantics R4
+    with pytest.raises(InvalidStateError) as refused:
+        match(restored, [stage], job="flights", checkpoint=7)
+    assert text in str(refused.value)
+    assert str(refused.value).endswith("job=`flights` checkpoint=`7`]")
