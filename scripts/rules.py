@@ -1,6 +1,6 @@
-"""The table in docs/semantics.md of which test modules cite which rule: generated from `semantics X9` in the tests.
+"""Which test modules cite which rule of docs/semantics.md, as `semantics X9`.
 
-`--write` refreshes the table; without it a table that is out of date is an error.
+Checks that a fast test cites each rule, and that each citation is a rule; `python -m scripts.rules T4` lists the tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from .setup.base import ROOT
 
 _PAGE = ROOT / "docs" / "semantics.md"
-_HEADING = "## Which tests hold which rule"
 _RULE = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
 _CITATION = re.compile(r"semantics:? ((?:[A-Z]\d+(?:, | and )?)+)")
 _FAST = ("unit/", "protocol/")
@@ -22,7 +21,7 @@ _NUMBER = re.compile(r"[A-Z]\d+")
 
 def rules(page: str) -> list[str]:
     """Give the numbers of the rules that a page defines, in its order."""
-    return list(dict.fromkeys(_RULE.findall(page.partition(_HEADING)[0])))
+    return list(dict.fromkeys(_RULE.findall(page)))
 
 
 def citations(folder: Path) -> dict[str, set[str]]:
@@ -40,51 +39,25 @@ def homeless(page: str, cited: dict[str, set[str]]) -> list[str]:
     return [rule for rule in rules(page) if not any(name.startswith(_FAST) for name in cited.get(rule, ()))]
 
 
-def _by_folder(modules: set[str]) -> str:
-    folders: dict[str, list[str]] = {}
-    for name in sorted(modules):
-        folder, _, module = name.removeprefix("unit/").rpartition("/")
-        folders.setdefault(folder, []).append(module.removeprefix("test_").removesuffix(".py"))
-    return "; ".join(f"{folder}: {', '.join(names)}" for folder, names in folders.items()) or "none"
-
-
-def section(page: str, cited: dict[str, set[str]]) -> str:
-    """Write the page's last section."""
-    rows = [f"| {rule} | {_by_folder(cited.get(rule, set()))} |" for rule in rules(page)]
-    lines = [
-        _HEADING,
-        "",
-        "Generated from what the tests cite (`python -m scripts.rules --write`), by their folder below `tests/` or",
-        "`tests/unit/`: `cli: show` is `tests/unit/cli/test_show.py`.",
-        "",
-        "| rule | cited in |",
-        "|---|---|",
-        *rows,
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def main(arguments: list[str]) -> int:
-    """Check or write the table.
+    """Check all rules, or list the tests of some.
 
     Args:
-        arguments: `--write`, or nothing.
+        arguments: the rules whose tests to list, or nothing.
 
     Returns:
         The exit status.
     """
     page, cited = _PAGE.read_text(), citations(ROOT / "tests")
-    unknown = sorted(cited.keys() - set(rules(page)))
-    wanted = f"{page.partition(_HEADING)[0].rstrip()}\n\n{section(page, cited)}"
-    problems = [f"{', '.join(sorted(cited[rule]))} cites {rule}, which is no rule" for rule in unknown]
+    known = rules(page)
+    unknown = sorted({*cited, *arguments} - set(known))
+    problems = [f"{rule} is no rule; {', '.join(sorted(cited.get(rule, ()))) or 'you'} cites it" for rule in unknown]
+    for rule in arguments:
+        print(*sorted(cited.get(rule, ())), sep="\n")
     problems += [f"no test below tests/unit or tests/protocol cites {rule}" for rule in homeless(page, cited)]
-    if "--write" in arguments:
-        _PAGE.write_text(wanted)
-    elif page != wanted:
-        problems.append("docs/semantics.md is out of date. Type: .venv/bin/python -m scripts.rules --write")
     for problem in problems:
         print(problem)
-    print(f"rules: {len(problems)} problems, cited by no test: {', '.join(r for r in rules(page) if r not in cited)}")
+    print(f"rules: {len(problems)} problems in {len(known)} rules")
     return 1 if problems else 0
 
 

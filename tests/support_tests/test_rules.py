@@ -1,4 +1,4 @@
-"""The table from rules to tests notices a rule that no fast test cites."""
+"""The check of rules notices a rule that no fast test cites."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ PAGE = """
 | T1 | one |
 | A1 | two |
 | A2 | three |
-
-## Which tests hold which rule
-
-| T9 | of the table |
 """
 
 
