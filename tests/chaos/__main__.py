@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.harness.s3_server import S3Server
+from tests.chaos.protocol.plan import job_plan
 from tests.chaos.protocol.play import RUNS
 from tests.chaos.protocol.play import play as play_protocol
 from tests.chaos.report import Figures
@@ -45,7 +46,8 @@ def main(words: list[str]) -> int:
 def _protocol(seed: int, runs: int) -> Iterator[tuple[int, Figures]]:
     if runs:
         with S3Server() as server:
-            yield from play_protocol(server, server.create_bucket("chaos"), range(seed, seed + -(-runs // RUNS)))
+            plans = [job_plan(each, RUNS) for each in range(seed, seed + -(-runs // RUNS))]
+            yield from play_protocol(server, server.create_bucket("chaos"), plans)
 
 
 def _rounds(seed: int, first: int, rounds: int) -> Iterator[tuple[int, Figures]]:

@@ -117,7 +117,7 @@ class Conductor:
     def _begin_runs(self) -> None:
         while self.due and sum(not run.ended for run in self.runs) < self.plan.overlap and not self.people.holds():
             if self._plant == "forgetful" and len(self.runs) == FORGETS_AFTER:
-                self._wait_for("compactor", forgets=True)
+                self.wait_for("compactor", forgets=True)
             epoch, faults, by_hand = self.due.pop(0)
             tasks = [Task(TRIGGER, ())]
             tasks += [Task(uid, (TRIGGER, *upstream), by_hand=by_hand) for uid, upstream, _ in self.plan.stages]
@@ -146,7 +146,7 @@ class Conductor:
         away = next((each for each in process.faults if each.kind in ("store away", "store refuses")), None)
         if away is not None:
             process.outage = outage(**away.told)
-            self._proxy.rules[:] = [process.outage]
+            self._proxy.rules.append(process.outage)
             mine = {"by_proxy": True}
         for each in process.faults:
             if each.kind in ("clock ahead", "clock behind", "decline"):
@@ -272,8 +272,10 @@ class Conductor:
 
     def _over(self, process: Process) -> None:
         """Let the storage be well again, once nothing of a process asks it any more."""
-        if process.outage is not None and process.outage.met:
-            self.struck(process.run, next(kind for kind in ("store away", "store refuses") if process.has(kind)))
+        if process.outage is not None:
+            self._proxy.rules.remove(process.outage)
+            if process.outage.met:
+                self.struck(process.run, next(kind for kind in ("store away", "store refuses") if process.has(kind)))
         process.outage = None
         if process.has("disk full") and self._disk is not None:
             self._disk.free()
@@ -498,10 +500,10 @@ class Conductor:
                 self._let_go_on(process)
             self._hear()
         for _ in range(2):
-            self._wait_for("cleaner")
+            self.wait_for("cleaner")
 
-    def _wait_for(self, role: str, **told: Any) -> None:
-        """Let a process come to its end."""
+    def wait_for(self, role: str, **told: Any) -> None:
+        """Let a process come to its end, before anything else begins."""
         process = self.spawn(role, **told)
         while not process.over:
             self._hear()

@@ -19,6 +19,7 @@ import psutil
 
 from scripts.harness import priority
 from scripts.harness.s3_server import S3Server
+from scripts.harness.wait import wait_until
 from tests.chaos.protocol.outage import Disk
 
 REPOSITORY = Path(__file__).parents[3]
@@ -91,8 +92,10 @@ def nursery_on_disk(folder: Path, lake: str) -> Iterator[tuple[Nursery, Disk]]:
     alone = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
     mounted = f'mount -t tmpfs -o size={DISK_BYTES} none "$0" && exec "$@"'
     parent = _popen([*alone, "sh", "-c", mounted, str(folder), *_zygote(f"file://{folder / lake}", "")], {})
+    seen = Path(f"/proc/{parent.pid}/root{folder}")
     try:
-        yield Nursery(parent, parent), Disk(Path(f"/proc/{parent.pid}/root{folder}"))
+        wait_until(seen.is_mount, 120, "the small disk")  # before that, who fills it fills the machine's own
+        yield Nursery(parent, parent), Disk(seen)
     finally:
         _end(parent)
 

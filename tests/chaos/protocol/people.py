@@ -130,7 +130,7 @@ class People:
 
     def _lose_handover(self, run: Run, task: Task, fault: Fault) -> None:
         """Somebody deletes what was handed to a stage, before one that reads from it dies."""
-        self._conductor.spawn("vandal", epoch=run.epoch, stage=task.name)
+        self._conductor.wait_for("vandal", epoch=run.epoch, stage=task.name)
         reads = next((each for each in run.tasks.values() if task.name in each.upstream and each.name != SENSOR), None)
         if reads is not None:
             run.faults.append(Fault("kill driver", reads.name, fault.told, "soon"))

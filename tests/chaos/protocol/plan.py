@@ -7,7 +7,7 @@ clock decides, so a seed names the same faults on any machine, however the proce
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.chaos.protocol.outage import AWAY, REFUSES
@@ -101,6 +101,12 @@ def job_plan(seed: int, runs: int) -> JobPlan:
     return JobPlan(seed, f"job-{seed}", shape, config, overlap, on_disk, source, planned)
 
 
+def calm_plan(seed: int, runs: int) -> JobPlan:
+    """Draw a job that nothing strikes."""
+    plan = job_plan(seed, runs)
+    return replace(plan, runs=tuple(RunPlan(run.epoch, ()) for run in plan.runs))
+
+
 def _fault(dice: random.Random, kinds: dict[str, int], stages: list[str]) -> Fault:
     kind = dice.choices(list(kinds), list(kinds.values()))[0]
     stage = dice.choice(stages)
@@ -172,3 +178,22 @@ KINDS: tuple[tuple[str, int], ...] = (
     ("rewind", 2),
 )
 """Every kind of fault, and how often it is drawn."""
+
+
+def _one_by_one(seed: int, *faults: Fault) -> JobPlan:
+    runs = tuple(RunPlan(f"e{number:04d}", (fault,)) for number, fault in enumerate(faults, 1))
+    return replace(job_plan(seed, 0), runs=runs)
+
+
+ALONE = (
+    _one_by_one(
+        123,
+        Fault("store refuses", "src", {"how": "403", "request": 1, "times": 1}),
+        Fault("clock ahead", SENSOR, {"skew_ms": DAY_MS}),
+        Fault("handover deleted", "src", {"driver_strike": {"how": "kill", "request": 1, "after": False}}),
+        Fault("compaction", "left"),
+        Fault("prune", "src"),
+    ),
+    _one_by_one(110, Fault("disk full", TRIGGER)),
+)
+"""Jobs whose runs do not overlap. Each run has one fault, which waits for what surely comes: any machine feels it."""

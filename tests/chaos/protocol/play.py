@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from tests.chaos.auditor import Audit
 from tests.chaos.protocol.conductor import Conductor
 from tests.chaos.protocol.nursery import Nursery, nursery, nursery_on_disk
 from tests.chaos.protocol.outage import Disk
-from tests.chaos.protocol.plan import RunPlan, job_plan
+from tests.chaos.protocol.plan import JobPlan
 from tests.chaos.report import Figures
 from tests.chaos.stored import Folder, FolderOnDisk
 from tests.support.s3_proxy import S3Proxy
@@ -38,21 +38,16 @@ class Stage:
     on_disk: tuple[Nursery, Disk] | None
     """The same for jobs on a disk, where any is to be played."""
 
-    def play(self, seed: int, runs: int = RUNS, plant: str = "", *, calm: bool = False) -> Figures:
+    def play(self, plan: JobPlan, plant: str = "") -> Figures:
         """Play one job to its end and audit it.
 
         Args:
-            seed: what decides it.
-            runs: how many it has.
+            plan: of the job.
             plant: a bug to plant (`Conductor`).
-            calm: let nothing strike.
         """
-        plan = job_plan(seed, runs)
-        if calm:
-            plan = replace(plan, runs=tuple(RunPlan(run.epoch, ()) for run in plan.runs))
         nursery, disk = self.nursery, None
         if plan.on_disk:
-            assert self.on_disk is not None, f"the job of seed {seed} wants a disk"
+            assert self.on_disk is not None, f"the job of seed {plan.seed} wants a disk"
             nursery, disk = self.on_disk
         conductor = Conductor(plan, nursery, self.proxy, disk, plant)
         conductor.play()
@@ -88,20 +83,19 @@ def stage(server: S3Server, bucket: str, *, disk: bool = False) -> Iterator[Stag
         yield Stage(server, bucket, ready, proxy, on_disk)
 
 
-def play(server: S3Server, bucket: str, seeds: Iterable[int], runs: int = RUNS) -> Iterator[tuple[int, Figures]]:
-    """Play one job a seed, some beside each other; gives what each came to.
+def play(server: S3Server, bucket: str, plans: Iterable[JobPlan]) -> Iterator[tuple[int, Figures]]:
+    """Play jobs, some beside each other; gives what each came to, by its seed.
 
     Args:
         server: that runs.
         bucket: an empty one.
-        seeds: of the jobs.
-        runs: of each job.
+        plans: of the jobs.
     """
-    left = list(seeds)
+    left = list(plans)
     per_lane = [left[at::LANES] for at in range(LANES)]
     with ThreadPoolExecutor(LANES) as pool:
         found: SimpleQueue[tuple[int, Figures] | None] = SimpleQueue()
-        lanes = [pool.submit(_lane, server, bucket, mine, runs, found) for mine in per_lane]
+        lanes = [pool.submit(_lane, server, bucket, mine, found) for mine in per_lane]
         for lane in lanes:
             lane.add_done_callback(lambda _: found.put(None))
         ended = 0
@@ -119,15 +113,13 @@ def play(server: S3Server, bucket: str, seeds: Iterable[int], runs: int = RUNS) 
                 mine.clear()  # who is interrupted waits for the jobs that are being played, and for no other
 
 
-def _lane(
-    server: S3Server, bucket: str, seeds: list[int], runs: int, found: SimpleQueue[tuple[int, Figures] | None]
-) -> None:
+def _lane(server: S3Server, bucket: str, plans: list[JobPlan], found: SimpleQueue[tuple[int, Figures] | None]) -> None:
     """Play jobs one after the other; the processes of one that got stuck are ended before the next."""
-    while seeds:
-        with stage(server, bucket, disk=any(job_plan(seed, runs).on_disk for seed in seeds)) as ready:
-            while seeds:
-                seed = seeds.pop(0)
-                figures = ready.play(seed, runs)
-                found.put((seed, figures))
+    while plans:
+        with stage(server, bucket, disk=any(plan.on_disk for plan in plans)) as ready:
+            while plans:
+                plan = plans.pop(0)
+                figures = ready.play(plan)
+                found.put((plan.seed, figures))
                 if any(each.rule == "stuck" for each in figures.violations):
                     break
