@@ -29,6 +29,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 _NEEDS_JAVA = ("spark", "e2e")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer what `make soak` asks for."""
+    parser.addoption("--soak", action="store_true", help="run the tests marked soak too, which make test leaves out")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests away from the user's own Airflow and AWS set-up, before anything imports them."""
     pass_no_ignored_signals_on()
@@ -66,8 +71,12 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to `make soak` what is its own, and put what takes longest first."""
+    if not config.getoption("soak"):
+        left_out = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     lanes.put_in_order(items)
 
 

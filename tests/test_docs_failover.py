@@ -22,6 +22,9 @@ NAMES = {
 }
 
 
+ON_BOTH = {"ON_SUBMIT", "ON_CONNECT"}
+
+
 def table() -> dict[int, tuple[str, str, str]]:
     """Give what each row has seen, the file of its test, and the transports that it runs on."""
     lines = (ROOT / "docs" / "failover.md").read_text().splitlines()
@@ -42,7 +45,8 @@ def on_both_in(file: str) -> set[int]:
     decorated = [
         each.name
         for each in ast.parse((E2E / file).read_text()).body
-        if isinstance(each, ast.FunctionDef) and any(ast.unparse(mark) == "ON_BOTH" for mark in each.decorator_list)
+        if isinstance(each, ast.FunctionDef)
+        and any(ast.unparse(mark) in {"ON_SUBMIT", "ON_CONNECT"} for mark in each.decorator_list)
     ]
     return {int(found[1]) for name in decorated if (found := re.search(r"_(\d+)(_in_spark)?$", name))}
 

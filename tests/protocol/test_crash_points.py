@@ -14,6 +14,7 @@ import pytest
 from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointNotReadyError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import UnavailableError
+from tests.support.covering import covering
 from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
 from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases
@@ -99,7 +100,7 @@ OTHERS: dict[str, Callable[[World], None]] = {
 CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", covering(CASES, CrashCase.shows), ids=str)
 def test_whoever_comes_next_settles_it(case: CrashCase) -> None:  # semantics C1, D3, T7, W2
     with case.operation.limited():
         _strike_and_settle(case)

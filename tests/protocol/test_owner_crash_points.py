@@ -6,7 +6,7 @@ says. No epoch is lost or folded in twice, and nothing is left over (semantics P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,8 +22,9 @@ from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.covering import covering
 from tests.support.parsed_once import parsed_once
-from tests.support.world.operation import EPOCH, Operation, Run, forked, prepared, writes_of
+from tests.support.world.operation import EPOCH, Operation, Run, forked, kind_of, prepared, writes_of
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import CONFIG, World
@@ -241,6 +242,12 @@ class Case:
         met = f"{self.fault}" if self.fault else f"after {self.other}"
         return f"{self.operation.name}, write {self.at} ({name}): {met}, {self.then}"
 
+    def shows(self) -> Iterator[Hashable]:
+        """Yield what has to be seen once: each write struck, each operation and kind of write with all that comes."""
+        yield self.operation.name, self.at
+        yield self.operation.name, self.fault, self.other
+        yield kind_of(self.write), self.fault, self.other, self.then
+
 
 def _stops() -> Iterator[Case]:
     for operation in STOPPING:
@@ -275,7 +282,7 @@ def _struck(case: Case, others: dict[str, Callable[[World], object]]) -> World:
     return world
 
 
-@pytest.mark.parametrize("case", list(_stops()), ids=str)
+@pytest.mark.parametrize("case", covering(_stops(), Case.shows), ids=str)
 def test_a_job_has_stopped_or_goes_on(case: Case) -> None:  # semantics P2, S1, D3, T6, W2
     world = _struck(case, AT_A_STOP)
     THEN[case.then](world)
@@ -401,7 +408,7 @@ def _throws() -> Iterator[Case]:
             yield from (Case(operation, at, write, None, other) for other in AT_A_DISPOSAL)
 
 
-@pytest.mark.parametrize("case", list(_throws()), ids=str)
+@pytest.mark.parametrize("case", covering(_throws(), Case.shows), ids=str)
 def test_what_is_thrown_away_is_gone_or_still_said(case: Case) -> None:  # semantics P3, R1, R6, D3, W2
     newest = prepared(case.operation)[0].coordinator().head().savepoints[-1]
     world = _struck(case, AT_A_DISPOSAL)

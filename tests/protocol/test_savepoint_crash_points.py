@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.savepoints.integrity import load
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.covering import covering
 from tests.support.parsed_once import parsed_once
 from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases
 from tests.support.world.operation import EPOCH, Operation, Run, forked
@@ -139,7 +140,7 @@ OTHERS: dict[str, Callable[[World], None]] = {
 CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", covering(CASES, CrashCase.shows), ids=str)
 def test_none_or_one(case: CrashCase) -> None:  # semantics P1, D3, W2, C3
     world, run = forked(case.operation)
     store = case.faulty(world, OTHERS)

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,12 @@ from tests.protocol.simulation.kinds import Kind, kind_of
 from tests.protocol.simulation.planted import NEEDS, PLANTED
 from tests.protocol.simulation.planted_runs import RUNS
 from tests.protocol.simulation.simulate import run, shrink
+from tests.support.covering import covering
 
 pytestmark = pytest.mark.simulation
 
-BATCH = 10
 SEEDS = 50
-"""That are run here; `make soak` runs all of them, and more."""
+"""That are run here, most of them in `make soak`, which runs others too."""
 DRAWN = 200
 """Seeds that have all kinds of jobs among them."""
 STEPS = 10_000
@@ -36,7 +37,7 @@ GROWN = (74, 309, 759)
 """Seeds of jobs with states that grow, which show all that can become of their runs."""
 
 FOUND_AT = {
-    "an acknowledgement counts whatever its token": 40,
+    "an acknowledgement counts whatever its token": 124,
     "state is deleted when the outcome is unknown": 35,
     "what a savepoint does not hold counts still": 32,
     "the checkpoint that a savepoint is made from is not kept": 22,
@@ -65,16 +66,21 @@ def _chosen() -> list[int]:
 CHOSEN = _chosen()
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
-def test_nothing_is_lost_doubled_or_left_over(first: int) -> None:
+def _shows(seed: int) -> Iterator[tuple[str, object]]:
+    """Yield what a job of a run has to have: each property, alone and beside one and beside two checkpoints at once."""
+    kind = kind_of(seed)
+    yield from ((f"{name}, {kind.concurrent}", value) for name, value in asdict(kind).items())
+
+
+@pytest.mark.parametrize("seed", covering(CHOSEN, _shows))
+def test_nothing_is_lost_doubled_or_left_over(seed: int) -> None:
     # semantics A2, B1, B2, B3, C1, C2, C3, C4, D3, D4, D5, F2, F5, F6, R1, S1, T2, T3, T4, T5, T7, T8, T9, W2, W4
     # semantics P1, P2, P3, R5, R6, K1, K2, K3, K7
-    for seed in CHOSEN[first : first + BATCH]:
-        job, found = run(plan(seed, STEPS))
-        assert found is None, str(found)
-        assert job.hub.step >= STEPS
-        # An owner who keeps restoring, stopping and rewinding by hand may leave a job little time.
-        assert len(job.auditor.ever_folded) >= (1 if job.plan.kind.owned else 2), "the job gets on"
+    job, found = run(plan(seed, STEPS))
+    assert found is None, str(found)
+    assert job.hub.step >= STEPS
+    # An owner who keeps restoring, stopping and rewinding by hand may leave a job little time.
+    assert len(job.auditor.ever_folded) >= (1 if job.plan.kind.owned else 2), "the job gets on"
 
 
 def test_the_kinds_of_jobs_differ() -> None:

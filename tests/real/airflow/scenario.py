@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 COMPLETED, FAILOVER = "COMPLETED", "JOB_FAILOVER_REGION"
 ROWS = 100
 SUBMIT, CONNECT = "submit", "connect"
-ON_BOTH = pytest.mark.parametrize("scenario", [SUBMIT, CONNECT], indirect=True)
-"""A test whose scenario runs twice: with drivers by spark-submit, and with clients of a Spark Connect server."""
+ON_SUBMIT, ON_CONNECT = (
+    pytest.mark.parametrize("scenario", [first, pytest.param(other, marks=pytest.mark.soak)], indirect=True)
+    for first, other in ((SUBMIT, CONNECT), (CONNECT, SUBMIT))
+)
+"""Drivers by spark-submit, or clients of a Spark Connect server; `make soak` runs the test the other way too."""
 WAIT = "epoch.wait_for_checkpoint"
 
 

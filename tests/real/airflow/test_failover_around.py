@@ -16,7 +16,7 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import Gates
-from tests.real.airflow.scenario import COMPLETED, FAILOVER, ON_BOTH, Scenario, kill_driver, kill_task
+from tests.real.airflow.scenario import COMPLETED, FAILOVER, ON_CONNECT, ON_SUBMIT, Scenario, kill_driver, kill_task
 from tests.real.airflow.store import JobStore
 from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
 
@@ -30,7 +30,7 @@ POINTS = ("started", "writing", "written", "acknowledged")
 
 
 @pytest.mark.side_by_side
-@ON_BOTH
+@ON_SUBMIT
 def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     """semantics A2, F3, F5: b's task process is killed, its driver lives on: told DISCARDED, its files deleted."""
     scenario.hold("e1", 2, "b.written")
@@ -78,7 +78,7 @@ def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str)
 
 
 @pytest.mark.side_by_side
-@ON_BOTH
+@ON_CONNECT
 def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
     """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
     scenario.killed_at("e1", "b")
@@ -92,7 +92,7 @@ def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
     assert log.count("attempt 2 is open already") + log.count("the failure is settled already") == 4, log
 
 
-@ON_BOTH
+@ON_SUBMIT
 def test_no_callback_comes_12(scenario: Scenario) -> None:
     """semantics F5: task and driver die while there is no dag processor: b's next try settles it.
 
@@ -198,7 +198,7 @@ def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: st
 
 
 @pytest.mark.side_by_side
-@ON_BOTH
+@ON_CONNECT
 def test_three_runs_at_once_17(scenario: Scenario) -> None:
     """semantics T2, B1: the first run fails and retries while two others wait; the epochs keep their order."""
     api, name = scenario.airflow.api, scenario.name
@@ -261,7 +261,7 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
 
 
 @pytest.mark.side_by_side
-@ON_BOTH
+@ON_SUBMIT
 def test_a_driver_dies_at_each_point_21_in_spark(scenario: Scenario) -> None:
     """semantics A2, A5, F1: what row 21 says, in Spark: half of what is written goes, what is acknowledged stays."""
     # Each point costs two JVMs by spark-submit, and there the twelve runs show the other two.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.support.world.operation import Operation, forked, writes_of
+from tests.support.world.operation import Operation, forked, kind_of, writes_of
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore
 
@@ -29,6 +29,12 @@ class CrashCase:
         return f"{self.operation.name}, write {self.at} ({name}): {self.fault}" + (
             f", then {self.other}" if self.other else ""
         )
+
+    def shows(self) -> Iterator[Hashable]:
+        """Yield what has to be seen once: each write struck, each operation and each kind of write with each fault."""
+        yield self.operation.name, self.at
+        yield self.operation.name, self.fault
+        yield kind_of(self.write), self.fault, self.other
 
     def faulty(self, world: World, others: Others) -> FaultyStore:
         """Give the world's store with the fault in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -60,3 +61,9 @@ def writes_of(operation: Operation) -> list[str]:
         recording = RecordingStore(world.store)
         run(world, recording)
     return [str(write) for write in recording.writes]
+
+
+def kind_of(write: str) -> str:
+    """Give a write without what only its own epoch, stage or moment has: `replace head.json`, `create _metadata`."""
+    verb, _, key = write.partition(" ")
+    return f"{verb} {re.sub(r'[0-9a-f]{6,}|[0-9]+', '', key.rpartition('/')[2])}"

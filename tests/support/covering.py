@@ -1,0 +1,33 @@
+"""Of many cases those that show something new, for `make test`; `make soak` runs all of them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+import pytest
+from _pytest.mark import ParameterSet
+
+Case = TypeVar("Case")
+Shows = Callable[[Case], Iterable[Hashable]]
+"""Gives what has to be seen at least once, such as each pair of a write and a fault."""
+
+
+def told_apart(cases: Iterable[Case], shows: Shows[Case]) -> Iterator[tuple[Case, bool]]:
+    """Yield each case, and whether it shows what none before it has shown.
+
+    Args:
+        cases: with texts that differ; by these they are mixed, so that those that show something new are of all kinds.
+        shows: of one case.
+    """
+    seen = set[Hashable]()
+    for case in sorted(cases, key=lambda case: zlib.crc32(str(case).encode())):
+        new = set(shows(case)) - seen
+        yield case, bool(new)
+        seen |= new
+
+
+def covering(cases: Iterable[Case], shows: Shows[Case]) -> list[ParameterSet]:
+    """Give every case as a parameter; one that shows nothing new is marked `soak`."""
+    return [pytest.param(case, marks=() if new else pytest.mark.soak) for case, new in told_apart(cases, shows)]
