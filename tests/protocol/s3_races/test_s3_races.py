@@ -26,7 +26,7 @@ from tests.support.world.world import JOB, TIMEOUT, World
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 
-CHECKPOINTS = int(os.environ.get("CAIRN_CHECKPOINTS", "100"))
+CHECKPOINTS = int(os.environ.get("CAIRN_CHECKPOINTS", "40"))
 """How many are raced for; `make soak` races for 500."""
 AT_MOST = 500
 """How many, where one outcome has hardly come up among these."""

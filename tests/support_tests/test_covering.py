@@ -1,0 +1,21 @@
+"""What `make test` leaves to `make soak` shows nothing that it does not show itself."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from tests.support.covering import covering
+
+
+def test_each_thing_is_shown_by_a_case_that_stays_and_no_case_is_lost() -> None:
+    cases = [*product("abcd", (1, 2, 3), (True, False))]
+
+    def shows(case: tuple[str, int, bool]) -> list[tuple[object, object]]:
+        letter, number, flag = case
+        return [(letter, number), (number, flag)]
+
+    found = covering(cases, shows)
+    left = [param.values[0] for param in found if not param.marks]
+    assert sorted(str(param.values[0]) for param in found) == sorted(map(str, cases))
+    assert {pair for case in left for pair in shows(case)} == {pair for case in cases for pair in shows(case)}
+    assert len(left) == len("abcd") * 3
