@@ -19,6 +19,7 @@ def test_the_exponent_is_the_power_of_the_growth() -> None:
 
 
 @pytest.mark.s3
+@pytest.mark.soak
 def test_requests_memory_and_the_picture_of_a_small_run(tmp_path: Path) -> None:  # semantics A6
     picture = tmp_path / "coordinator.png"
     command = [

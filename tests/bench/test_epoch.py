@@ -80,6 +80,7 @@ def test_an_epoch_in_airflow_is_airflows_where_no_stage_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_a_small_run_prints_what_is_documented() -> None:
     options = ["--json", "--pairs", "1", "--before", "0", "--transport", "warm"]
     command = [sys.executable, "-m", "bench.epoch", *options]

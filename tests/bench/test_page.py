@@ -10,6 +10,7 @@ from bench import page
 
 
 @pytest.mark.large
+@pytest.mark.soak
 def test_a_small_run_prints_what_is_documented(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

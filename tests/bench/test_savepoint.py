@@ -9,6 +9,7 @@ from bench.savepoint import measure
 
 
 @pytest.mark.large
+@pytest.mark.soak
 def test_a_small_run() -> None:  # semantics P1
     from moto.server import ThreadedMotoServer
 

@@ -13,6 +13,7 @@ from scripts.setup.base import ROOT
 
 
 @pytest.mark.s3
+@pytest.mark.soak
 def test_a_small_run_prints_what_is_documented() -> None:
     command = [sys.executable, "-m", "bench.sensors", "--json", "--sensors", "3", "--waited", "0", "--window", "1"]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)

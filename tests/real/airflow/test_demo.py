@@ -153,6 +153,7 @@ def test_ctrl_c_before_the_end(tmp_path: Path, demo: Callable[..., RealProcess])
     assert "storage: file://" in printed
 
 
+@pytest.mark.soak
 def test_each_stage_is_a_spark_submit_of_its_own(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:
     """With SESSION=submit no server is started: a stage acknowledges, and Ctrl-C ends the driver of the next one."""
     process = demo("--epochs", "1", "--kill", "none", "--session", "submit")

@@ -25,7 +25,7 @@ from scripts.harness.wait import wait_until
 from tests.real.airflow.scenario import kill_driver
 from tests.real.airflow.store import JobStore
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 HERE = Path(__file__).parent
 DAG = "on_yarn"

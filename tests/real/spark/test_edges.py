@@ -115,7 +115,7 @@ READERS: dict[str, Callable[[Pipeline, str], Any]] = {
 }
 
 
-@pytest.fixture(params=[False, True], ids=["waited for", "in the background"])
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.soak)], ids=["waited for", "in the background"])
 def background(request: pytest.FixtureRequest) -> bool:
     """Whether the block goes on while a snapshot or a table is written."""
     return bool(request.param)
