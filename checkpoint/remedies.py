@@ -1,4 +1,4 @@
-"""Meaning and remedy of each reason: one table, for messages and for docs/operations.md."""
+"""Meaning and remedy of each reason: one table, for messages; docs/operations.md shows the meanings."""
 
 from __future__ import annotations
 
@@ -126,6 +126,6 @@ REMEDIES: Mapping[Reason, Remedy] = {
 """One row for each reason."""
 
 
-def rows(job: str = "JOB", storage: str = "ROOT") -> list[tuple[str, str, str]]:
-    """Give the table for the documentation: reason, meaning, remedy."""
-    return [(f"`{reason}`", way.meaning, way.action_for(job, storage)) for reason, way in REMEDIES.items()]
+def rows() -> list[tuple[str, str]]:
+    """Give the table for the documentation: reason and meaning. The remedy is in each message."""
+    return [(f"`{reason}`", way.meaning) for reason, way in REMEDIES.items()]
