@@ -29,5 +29,10 @@ def told_apart(cases: Iterable[Case], shows: Shows[Case]) -> Iterator[tuple[Case
 
 
 def covering(cases: Iterable[Case], shows: Shows[Case]) -> list[ParameterSet]:
-    """Give every case as a parameter; one that shows nothing new is marked `soak`."""
-    return [pytest.param(case, marks=() if new else pytest.mark.soak) for case, new in told_apart(cases, shows)]
+    """Give every case as a parameter, a tuple as several; one that shows nothing new is marked `soak`."""
+    return [_as_parameter(case, new) for case, new in told_apart(cases, shows)]
+
+
+def _as_parameter(case: object, new: bool) -> ParameterSet:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=() if new else pytest.mark.soak)

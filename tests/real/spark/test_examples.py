@@ -39,9 +39,10 @@ def spark() -> Iterator[SparkSession]:
 class Example:
     """An example whose `s3a://lake` is a folder, and the epochs of its job."""
 
-    def __init__(self, name: str, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, name: str, spark: SparkSession, folder: Path, killed: bool) -> None:
         from airflow.dag_processing.dagbag import DagBag
 
+        self.killed = killed
         self.spark, self.lake, self.folder = spark, folder / "lake", folder / "job"
         file = folder / f"{name}.py"
         file.write_text((EXAMPLES / file.name).read_text().replace("s3a://lake", f"file://{self.lake}"))
@@ -57,10 +58,11 @@ class Example:
     def run(self, days: int, *, kill: str | None = None, drained: bool = False) -> None:
         """Run an epoch for each day from 1 January on.
 
-        With `kill` the first two come before that, once for each write of this stage, whose driver dies after it.
+        With `kill` the first two come before that, once for each write of this stage, whose driver dies after it: in
+        `make soak`, because it takes a minute or three.
         """
         windows = [(day(number), day(number + 1)) for number in range(1, days + 1)]
-        if kill is not None:
+        if kill is not None and self.killed:
             assert assert_exactly_once(self.dag, kill=[kill], windows=windows[:2], spark=self.spark) > 1
         plan = plan_of(self.dag, windows, self.spark)
         self.job = job = LocalJob(self.folder, config=plan.config)
@@ -103,9 +105,9 @@ def shown(frame: DataFrame, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
     return rows(frame.selectExpr(*(f"date_format({each}, 'd HH:mm')" if each in times else each for each in columns)))
 
 
-@pytest.fixture
-def example(spark: SparkSession, tmp_path: Path) -> Callable[[str], Example]:
-    return lambda name: Example(name, spark, tmp_path)
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.soak)], ids=["calm", "killed"])
+def example(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], Example]:
+    return lambda name: Example(name, spark, tmp_path, request.param)
 
 
 def at(text: str) -> str:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from airflow_cairn.spark.stored import once, runs
 from airflow_cairn.spark.stored.outputs import frame
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
+from tests.support.covering import covering
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,8 +103,7 @@ HISTORIES: Mapping[str, list[Body]] = {
 }
 
 
-@pytest.mark.parametrize("small", [False, True], ids=["large", "small"])
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize(("history", "small"), covering(product(HISTORIES, (False, True)), iter))
 def test_the_next_epoch_restores_what_was_given_back(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, history: str, small: bool
 ) -> None:  # semantics K1, K2, K3, K6, K8
