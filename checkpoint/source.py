@@ -9,11 +9,14 @@ between.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from ..storage.errors import InvalidKeyError, UnsupportedStorageError
 from ..storage.port import ObjectStore
+from ..storage.uris import StorageUri, parse_storage_uri
 from .documents.list_reference import SideList
 from .documents.strict_json import Json
 from .errors import InvalidConfigError
@@ -139,6 +142,15 @@ class Source(Protocol):
 
         Must be deterministic. Lists that are too long for a document are read from `shelf` and put there.
         """
+
+
+def folders_of(sources: Iterable[Source]) -> dict[str, StorageUri]:
+    """Give the folder of each source that has one as its `uri`, by the source's name: its files lie below it."""
+    found: dict[str, StorageUri] = {}
+    for source in sources:
+        with suppress(UnsupportedStorageError, InvalidKeyError):  # an author's own source may mean anything by `uri`
+            found[source.name] = parse_storage_uri(getattr(source, "uri", None))
+    return found
 
 
 def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:

@@ -7,7 +7,7 @@ are no locks: a driver may die anywhere, and the next process settles what it le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -27,6 +27,7 @@ from ..checkpoint.store.open_job import OpenJob
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
+from ..storage.uris import StorageUri
 from . import acknowledging, application
 from .acknowledging import Committables
 from .data_checks import DataChecks
@@ -69,6 +70,8 @@ class Epoch(EpochState):
         handover: what the operator handed over.
         runtime: clock and ids; the system's by default.
         local: copies of state beside the Spark server (semantics V3); None: no copies.
+        sources: the folder of each of the DAG's sources that has one, by name; files elsewhere are not read. None: the
+            caller has made the lists of files itself.
 
     Raises:
         InvalidNameError: the handover's job name does not match the grammar (semantics W1).
@@ -81,12 +84,13 @@ class Epoch(EpochState):
         handover: Handover,
         runtime: Runtime | None = None,
         local: LocalState | None = None,
+        sources: Mapping[str, StorageUri] | None = None,
     ) -> None:
         runtime = runtime or system_runtime()
         self.spark = spark
         self._reports = ExecutionReports(OpenJob(store, handover.job, runtime))
         files = self._reports.files
-        super().__init__(handover, files, SourceFiles(handover, files, partial(places.look, spark)))
+        super().__init__(handover, files, SourceFiles(handover, files, partial(places.look, spark), sources))
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms, local)
@@ -142,7 +146,7 @@ class Epoch(EpochState):
             ) from error
         owner = f"{handed.storage}/{handed.job}/{handover.stage}"
         local = LocalState.beside(handed.local_state, handed.local_state_bytes, owner)
-        return cls(spark, store, handover, local=local)
+        return cls(spark, store, handover, local=local, sources=handed.sources)
 
     @property
     def was_entered(self) -> bool:

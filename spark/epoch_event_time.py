@@ -86,7 +86,11 @@ class EpochFacts:
         """The input to read, oldest first, the epoch's own last (semantics T8).
 
         Several after damage (R1), or if this stage was left out of older checkpoints (B3, F6).
+
+        Raises:
+            InvalidStateError: a slice names a file outside of the folder that the DAG gives its source.
         """
+        self._source_files.check_places()
         return slices.slices_of(self._handover)
 
     @property
@@ -94,8 +98,10 @@ class EpochFacts:
         """The input to read, as one window (semantics T8).
 
         Raises:
-            InvalidStateError: older epochs have to be read too, and all windows together are not one window.
+            InvalidStateError: older epochs have to be read too, and all windows together are not one window; or a slice
+                names a file outside of the folder that the DAG gives its source.
         """
+        self._source_files.check_places()
         return slices.hull_of(self._handover)
 
     def files(self, source: str = "files") -> list[str]:
@@ -108,7 +114,8 @@ class EpochFacts:
             source: the name of the job's `FileSource`.
 
         Raises:
-            InvalidStateError: the epoch has no files of such a source, or a file has changed since it was fixed.
+            InvalidStateError: the epoch has no files of such a source; a file lies outside of the folder that the DAG
+                gives the source; or a file has changed since it was fixed.
             GoneError: the long list of files, which is kept outside of the handover, is gone.
             DocumentError: that list is broken.
         """

@@ -7,7 +7,7 @@ differently are refused when the DAG is parsed. Messages never repeat a possible
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .errors import InvalidKeyError, UnsupportedStorageError
@@ -37,6 +37,32 @@ class StorageUri:
         if self.scheme == "file":
             return f"file://{self.path}"
         return f"s3://{self.bucket}/{self.path}" if self.path else f"s3://{self.bucket}"
+
+    def below(self, name: str) -> StorageUri:
+        """Return the folder of a name below this place."""
+        return replace(self, path=f"{self.path}/{name}" if self.path else name)
+
+    def has(self, other: StorageUri) -> bool:
+        """Tell whether another place is this one, or lies below it."""
+        if (self.scheme, self.bucket) != (other.scheme, other.bucket):
+            return False
+        return not self.path or f"{other.path}/".startswith(f"{self.path}/")
+
+    def holds(self, url: str) -> bool:
+        """Tell whether a URL of Spark names a file below this place: literally, so one with a part `..` never does.
+
+        Args:
+            url: `file:///…`, `s3a://…` or `s3://…`; it may have characters that no storage URI may have.
+        """
+        scheme, _, rest = url.partition("://")
+        above = self.path if self.scheme == "file" else "/".join(filter(None, (self.bucket, self.path)))
+        if scheme.replace("s3a", "s3") != self.scheme or not rest.startswith(f"{above}/"):
+            return False
+        try:
+            check_key(rest.removeprefix(f"{above}/"))
+        except InvalidKeyError:
+            return False
+        return True
 
 
 def parse_storage_uri(uri: object) -> StorageUri:
@@ -71,6 +97,18 @@ def parse_storage_uri(uri: object) -> StorageUri:
     if "?" in rest or "#" in rest:
         raise _invalid(uri, "it has a query or a fragment")
     return _file(uri, authority, path) if scheme == "file" else _s3(uri, rest, authority, path)
+
+
+def same_place(one: str, other: str | None) -> bool:
+    """Tell whether two URIs name one place, however they are spelled; a text that is none names only itself."""
+    return one == other or (other is not None and _place(one) == _place(other))
+
+
+def _place(uri: str) -> StorageUri | str:
+    try:
+        return parse_storage_uri(uri)
+    except (InvalidKeyError, UnsupportedStorageError):
+        return uri
 
 
 def check_storage_uri(uri: object) -> str:

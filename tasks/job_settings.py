@@ -20,7 +20,7 @@ from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, ForbiddenError
 from ..storage.names import MAX_KEY_BYTES, shorten
 from ..storage.port import ObjectStore
-from ..storage.uris import StorageUri, parse_storage_uri
+from ..storage.uris import StorageUri, check_storage_uri, parse_storage_uri
 from . import metrics
 from .connect_session import ConnectSession
 from .messages import then_clear
@@ -226,9 +226,9 @@ def check_savepoint_target(target: object, storage: object, job: object, **where
     if target is None or is_rendered_later(target):
         return
     with naming(**where, target=shorten(target)):
-        folder = parse_storage_uri(target)
+        folder = check_storage_uri(target)
     if not is_rendered_later(storage) and not is_rendered_later(job):
-        check_target(str(folder), str(parse_storage_uri(storage)), str(job), **where)
+        check_target(folder, check_storage_uri(storage), str(job), **where)
 
 
 def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:

@@ -186,7 +186,7 @@ def _gauges(head: Head) -> None:
         SIZE.send(head.job, latest.size_bytes)
         # After a rewind the job is at an older checkpoint, but it has completed the newer one all the same.
         ends = (entry.ended_at_ms for entry in head.history if entry.status is Status.COMPLETED)
-        COMPLETED_AT.send(head.job, max(latest.completed_at_ms, *ends) // 1000)
+        COMPLETED_AT.send(head.job, max([latest.completed_at_ms, *ends]) // 1000)
     PENDING.send(head.job, len(head.pending))
     FAILURES_IN_A_ROW.send(head.job, head.failures)
     WAITING.send(head.job, len(head.waiting))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...storage.uris import same_place
 from ..documents.attempt import RestorePointer
 from ..documents.entries import CompletedEntry, SavepointEntry, Stopped
 from ..documents.head import MAX_SAVEPOINTS, Head
@@ -55,7 +56,7 @@ def forgotten(head: Head, uri: str) -> Head:
     A deletion in its folder may land late, so a folder is never used again: the next savepoint of the same request gets
     another name, by the count that grows here.
     """
-    left = tuple(each for each in head.savepoints if each.uri != uri or not each.ended)
+    left = tuple(each for each in head.savepoints if not same_place(each.uri, uri) or not each.ended)
     if left == head.savepoints:
         return head
     return replace(head, savepoints=left, forgotten=head.forgotten + 1)

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from ...storage.errors import CairnError, ErrorKind, InvalidKeyError, UnsupportedStorageError
 from ...storage.port import DeleteFailure, ObjectStore
+from ...storage.uris import same_place
 from ..documents.entries import InterventionKind, SavepointEntry
 from ..documents.head import Head
 from ..errors import DocumentError, NoSavepointError, SavepointRefusedError
@@ -139,7 +140,7 @@ def dispose(
             savepoint=found.uri,
         )
     heads = open_heads(JobFiles(store, found.job), runtime, after_swap)
-    if any(each.uri == found.uri and not each.ended for each in heads.load().savepoints):
+    if any(same_place(each.uri, found.uri) and not each.ended for each in heads.load().savepoints):
         raise SavepointRefusedError(
             "the savepoint is being made; wait for its end, or until its time has run out",
             job=found.job,
@@ -155,7 +156,7 @@ def dispose(
 
 def _forget(heads: HeadStore, uri: str, actor: str) -> None:
     def decide(head: Head, now_ms: int) -> Decision[None]:
-        known = next((entry.id for entry in head.savepoints if entry.uri == uri), None)
+        known = next((entry.id for entry in head.savepoints if same_place(entry.uri, uri)), None)
         after = savepoint_entries.forgotten(head, uri)
         return Decision(None, changed(head, done_by(actor, InterventionKind.DISPOSE, head, after, now_ms, known)))
 
@@ -268,12 +269,13 @@ def _against(store: ObjectStore, uri: str, job: str, open_folder: OpenFolder | N
                 continue  # what can be no job's name is none's folder
             yield f"the job {name} cannot be asked whether it needs it: {head}"
             continue
-        if head.importing is not None and head.importing.origin.uri == uri:
+        if head.importing is not None and same_place(head.importing.origin.uri, uri):
             yield f"the job {name} is being started from it"
-        if any(each.claimed and each.origin.uri == uri for each in head.imports):
+        if any(each.claimed and same_place(each.origin.uri, uri) for each in head.imports):
             yield f"the job {name} owns it (--claim), and deletes it itself when it is next started from it"
         leads_back = name == job and _known(head, uri)
-        if (leads_back or uri in _origins(head)) and not _other_way_back(store, name, head, uri, open_folder):
+        leads_back |= any(same_place(each, uri) for each in _origins(head))
+        if leads_back and not _other_way_back(store, name, head, uri, open_folder):
             yield (
                 f"the job {name} has no other way back: none of its retained checkpoints is whole, and no other "
                 "savepoint of it exists"
@@ -289,8 +291,8 @@ def _other_way_back(store: ObjectStore, job: str, head: Head, uri: str, open_fol
     # The head knows what was made, and the owner may have deleted it since (semantics P1). Only where the caller has
     # named one: what lies elsewhere, by the record alone, is not opened.
     made = (each.uri for each in reversed(head.savepoints) if each.status is Status.COMPLETED)
-    target, _, _ = uri.rpartition("/")
-    beside = (each for each in (*made, *_origins(head)) if each != uri and each.rpartition("/")[0] == target)
+    others = (each for each in (*made, *_origins(head)) if not same_place(each, uri))
+    beside = (each for each in others if same_place(each.rpartition("/")[0], uri.rpartition("/")[0]))
     return any(_stands(open_folder, each) for each in beside)
 
 
@@ -311,8 +313,8 @@ def _knowing(store: ObjectStore, uri: str) -> Iterator[Recorded]:
     """Yield the jobs whose record has a savepoint in a folder, each with what it says of that."""
     for name, head in heads_of(store):
         if isinstance(head, Head):
-            yield from ((name, each) for each in head.savepoints if each.uri == uri)
+            yield from ((name, each) for each in head.savepoints if same_place(each.uri, uri))
 
 
 def _known(head: Head, uri: str) -> bool:
-    return any(entry.uri == uri for entry in head.savepoints)
+    return any(same_place(entry.uri, uri) for entry in head.savepoints)

@@ -22,7 +22,7 @@ from typing import Annotated
 
 from ...storage.errors import CairnError, GoneError
 from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
-from ...storage.uris import check_storage_uri, parse_storage_uri
+from ...storage.uris import check_storage_uri, parse_storage_uri, same_place
 from ..documents import codec, list_reference, metadata
 from ..documents.attempt import Slice
 from ..documents.entries import SavepointEntry
@@ -447,7 +447,7 @@ def open_entry(entry: SavepointEntry, target: str | None, open_folder: OpenFolde
     Raises:
         SavepointRefusedError: the record has it elsewhere; nothing was opened.
     """
-    if entry.target != target:
+    if target is None or not same_place(entry.target, target):
         raise SavepointRefusedError(
             "by the job's record this savepoint lies in a target that is not named here, and Cairn opens no place "
             "because a record says so. Name the target where the savepoint was asked for: in its task, or by "

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...storage.port import DeleteFailure, ObjectStore
+from ...storage.uris import same_place
 from ..acts import settle
 from ..answers import FilesProgress
 from ..documents import layout, run_window
@@ -141,7 +142,7 @@ class Importing(UseCase):
             return Started(claimed.checkpoint, created=False, origin=claimed.origin)
         latest = head.latest_completed()
         if options.only_if_new and latest is not None:
-            record = next((each for each in head.imports if each.origin.uri == folder.uri), None)
+            record = next((each for each in head.imports if same_place(each.origin.uri, folder.uri)), None)
             return Started(latest.id, created=False, origin=record.origin if record else None)
         return None
 
@@ -150,7 +151,9 @@ class Importing(UseCase):
         try:
             return self._found(folder)
         except NoSavepointError:
-            record = self._heads.observe(lambda head, _now_ms: _standing(head, lambda each: each.uri == folder.uri))
+            record = self._heads.observe(
+                lambda head, _now_ms: _standing(head, lambda each: same_place(each.uri, folder.uri))
+            )
             if record is None or next(iter(folder.list("")), None) is not None:
                 raise
             return record
@@ -383,7 +386,7 @@ def _started(record: ImportRecord, copied: Copied, gave_up: Superseded, *, creat
 
 def record_to_delete(head: Head, folder: ObjectStore) -> ImportRecord | None:
     """Give the record of the job's start from the savepoint in this folder, if the job has still to delete it."""
-    return next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
+    return next((each for each in head.imports if each.claimed and same_place(each.origin.uri, folder.uri)), None)
 
 
 def delete_claimed(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> None:
@@ -410,7 +413,7 @@ def delete_claimed(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> No
 
     def decide(head: Head, _now_ms: int) -> Decision[None]:
         imports = tuple(
-            replace(each, claimed=False) if each.origin.uri == folder.uri else each for each in head.imports
+            replace(each, claimed=False) if same_place(each.origin.uri, folder.uri) else each for each in head.imports
         )
         # If this job has taken the savepoint itself, its own record of it goes, too.
         left = savepoint_entries.forgotten(head, folder.uri)

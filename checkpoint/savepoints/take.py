@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ...storage.errors import CairnError, GoneError, InvalidRequestError
+from ...storage.uris import parse_storage_uri, same_place
 from ..acts import settle
 from ..documents import layout
 from ..documents.attempt import RestorePointer
@@ -75,7 +76,7 @@ class Savepoints(UseCase):
         source = self._ready(entry)
         if source is None:
             return entry
-        folder = self._folder(entry, entry.target, open_folder)
+        folder = self._folder(entry, request.target, open_folder)
         return self._go_on(entry, source, request.parallel, folder, on_progress)
 
     def open(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
@@ -111,7 +112,7 @@ class Savepoints(UseCase):
         entry = self.look(request)
         if entry is None:
             return None
-        if entry.status is Status.FAILED and entry.target == target:
+        if entry.status is Status.FAILED and same_place(entry.target, target):
             self._folder(entry, target, open_folder).empty()
         source = self._ready(entry)
         if source is None:
@@ -320,8 +321,9 @@ class Savepoints(UseCase):
         """Refuse the job's own folder, that of another job, and the storage's root."""
         root = self._files.store.uri
         check_target(target, root, self._files.job)
-        folder = target.removeprefix(f"{root}/").partition("/")[0] if target.startswith(f"{root}/") else None
-        if folder and self._is_job(folder):
+        where, storage = parse_storage_uri(target), parse_storage_uri(root)
+        name = where.path.removeprefix(storage.path).strip("/").partition("/")[0]
+        if storage.has(where) and self._is_job(name):
             raise among_jobs(target, root)
 
     def _is_job(self, folder: str) -> bool:
@@ -349,7 +351,7 @@ class Savepoints(UseCase):
                 request=request.request,
                 savepoint=entry.uri,
             )
-        if entry.target != target:
+        if not same_place(entry.target, target):
             raise SavepointRefusedError(
                 "a savepoint was asked for with this request id already, in another target. Name that one, or choose "
                 "another request id",

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from ...storage.uris import parse_storage_uri, same_place
 from ..errors import SavepointRefusedError
 
 
 def is_in_job(folder: str, storage: str, job: str) -> bool:
-    """Tell whether a folder is a job's own, or lies in it; all URIs in the form that a store gives.
+    """Tell whether a folder is a job's own, or lies in it.
 
     Args:
         folder: URI of the folder.
         storage: URI of the job's storage.
         job: the job's name.
     """
-    return f"{folder}/".startswith(f"{storage}/{job}/")
+    return parse_storage_uri(storage).below(job).has(parse_storage_uri(folder))
 
 
 def check_target(target: str, storage: str, job: str, **where: str | None) -> None:
     """Refuse what lies in the job's own folder, and the storage's root, where every folder is taken for a job.
 
     Args:
-        target: URI below which the savepoint would get its own folder, in the form that a store gives.
-        storage: URI of the job's storage, in that form.
+        target: URI below which the savepoint would get its own folder.
+        storage: URI of the job's storage.
         job: the job's name.
         **where: the task or group that names it, for the error text.
 
@@ -36,7 +37,7 @@ def check_target(target: str, storage: str, job: str, **where: str | None) -> No
             job=job,
             folder=f"{storage}/{job}",
         )
-    if target == storage:
+    if same_place(target, storage):
         raise among_jobs(target, storage, **where)
 
 

@@ -23,6 +23,11 @@ _UNDERSCORED = re.compile(r"_[^=]*\Z", re.DOTALL)
 _HIDDEN = re.compile(r"\.|\[\.+\]|(?:_|\[_+\])[^=*?\[]*\Z", re.DOTALL)
 """Parts of a pattern, by their beginning or in whole, that match only names which are not read."""
 _TEMPLATE = re.compile(r"\{\{[^{},]*\}\}|\{%")
+_HOME = re.compile(r"~[^/]*(?:/|\Z)")
+_VARIABLE = re.compile(r"\$[A-Za-z_{(]\w*")
+_RANGE = re.compile(r"(?<=[{,])(\w+)\.\.(\w+)(?:\.\.\w+)?(?=[,}])")
+_NUMBERS = 20
+"""Most numbers of a range that the advice lists."""
 
 
 def is_hidden(key: str) -> bool:
@@ -61,10 +66,33 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise _refused(pattern, "it has a template, and a source is not rendered; each epoch reads the new files")
     if re.search(r"[\x00-\x1f\x7f]", pattern):
         raise _refused(pattern, "it has a control character, and no name that is read has one")
+    _check_expansions(pattern)
     alternatives = _alternatives(pattern)
     for each in alternatives:
         _check_path(pattern, each)
     return re.compile("(?s:" + "|".join(_expression(pattern, each) for each in alternatives) + ")")
+
+
+def _check_expansions(pattern: str) -> None:
+    """Refuse what a shell would replace before it looks for files, outside of classes."""
+    bare = re.sub(_CLASS, "\0", pattern)
+    if _HOME.match(bare):
+        raise _refused(
+            pattern,
+            "~ is no home folder here, and names begin below the source's uri; give the folder as its uri, or write "
+            "[~] to mean the character itself",
+        )
+    if found := _VARIABLE.search(bare):
+        raise _refused(
+            pattern,
+            f"{found[0]} is no variable here; put its value in where the DAG file is parsed, by os.environ, or write "
+            "[$] to mean the character itself",
+        )
+    if found := _RANGE.search(bare):
+        first, last = found[1], found[2]
+        numbers = first.isdecimal() and last.isdecimal() and 0 <= int(last) - int(first) < _NUMBERS
+        each = ",".join(str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)) if numbers else "a,b,c"
+        raise _refused(pattern, f"{found[0]} is no range here; write {{{each}}}, or [.] to mean the character itself")
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -72,7 +100,7 @@ def _alternatives(pattern: str) -> list[str]:
     open_braces: list[tuple[list[str], list[str]]] = []
     done: list[str] = []
     """The alternatives of the innermost brace that are complete."""
-    now = [""]
+    now, is_list = [""], False
     for token in _TOKEN.findall(pattern):
         if token == "{":
             open_braces.append((done, now))
@@ -86,11 +114,14 @@ def _alternatives(pattern: str) -> list[str]:
         elif token in ("[", "]", "}"):
             raise _refused(pattern, f"{token} has no counterpart; to mean the character itself write [{token}]")
         else:
+            is_list |= token == ","
             now = [each + token for each in now]
         if len(done) + len(now) > _MAX_ALTERNATIVES:
             raise _refused(pattern, f"its braces make more than {_MAX_ALTERNATIVES} patterns; use * or several sources")
     if open_braces:
         raise _refused(pattern, "{ has no counterpart; to mean the character itself write [{]")
+    if is_list:
+        raise _refused(pattern, f"it is a list; write {shorten(f'{{{pattern}}}')}, or [,] to mean the character itself")
     return now
 
 

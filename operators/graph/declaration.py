@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.source import Source
 from ...checkpoint.views.drawn_stages import DrawnStage, config_json
 from ...storage.names import shorten
 from .exchange import Exchange
@@ -48,6 +49,7 @@ class TriggerOperator(BaseOperator):
     job: str | None
     aws_conn_id: str | None
     config: CheckpointConfig
+    sources: tuple[Source, ...]
 
     @property
     def cairn_job(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...checkpoint.source import folders_of
 from ...hooks.clear_body import TaskRef
 from ...tasks.clearing import Where
 from ...tasks.job_settings import is_same_job, scope_of
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...checkpoint.config import CheckpointConfig
+    from ...storage.uris import StorageUri
     from .declaration import StageOperator
 
 
@@ -57,17 +59,31 @@ def config_of(task: StageOperator) -> CheckpointConfig | None:
     return found.config if found is not None else None
 
 
+def source_folders(task: StageOperator) -> dict[str, StorageUri]:
+    """Return the folders of the sources of a stage's job, as the DAG file has them now, by the sources' names.
+
+    Args:
+        task: the stage's task.
+    """
+    triggers = _operators_that_trigger(task) if task.has_dag() else []
+    return folders_of(source for trigger in triggers for source in trigger.sources)
+
+
 def _operator_that_triggers(task: StageOperator) -> TriggerOperator | None:
+    found = _operators_that_trigger(task)
+    return found[0] if len(found) == 1 else None
+
+
+def _operators_that_trigger(task: StageOperator) -> list[TriggerOperator]:
     scope = scope_of(task.task_group)
     own = _stages_of_job(task)[0].operator
-    found = [
+    return [
         each
         for each in task.dag.tasks
         if isinstance(each, TriggerOperator)
         and scope_of(each.task_group) is scope
         and (scope is not None or is_same_job(each, own))
     ]
-    return found[0] if len(found) == 1 else None
 
 
 def upstreams_to_look_at(task: StageOperator) -> dict[str, TaskRef]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice
 from ...checkpoint.documents.run_window import run_of_slice
 from ...spark.handover.conf import handover_conf
+from ...storage.uris import StorageUri
 from ...tasks.job_settings import JobSettings
 
 if TYPE_CHECKING:
@@ -34,12 +36,13 @@ class Extras:
     """The zip of Cairn for the driver; empty if the driver runs beside the task."""
 
 
-def extras_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Extras:
+def extras_of(settings: JobSettings, answer: Submit, sources: Mapping[str, StorageUri], runtime: str = "") -> Extras:
     """Return the extras of one execution.
 
     Args:
         settings: the stage's rendered settings.
         answer: the coordinator's answer: the execution, and the location of its handover.
+        sources: the folders of the DAG's sources, by name.
         runtime: path of the zip of Cairn.
     """
     storage = settings.hook()
@@ -48,6 +51,7 @@ def extras_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Extra
         answer.handover_key,
         storage=settings.storage,
         s3=storage.s3_options,
+        sources=sources,
     )
     return Extras(storage.driver_conf(), handed, storage.driver_environment(), runtime)
 

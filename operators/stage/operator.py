@@ -321,16 +321,18 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
         from ...tasks.shared_server import SharedServer
+        from ..graph.run_tasks import source_folders
         from .over_connect import client_of, run_client, run_on_shared
 
+        sources = source_folders(self)
         if self.session is not None:
             self._check_application_is_here(run)
             shared = SharedServer(self.session, self._conn_id, settings, run.coordinator, answer.handover.epoch)
-            run_on_shared(self, shared, extras_of(settings, answer), run, self._keep_client)
+            run_on_shared(self, shared, extras_of(settings, answer, sources), run, self._keep_client)
             return
         server = connect_server(self._conn_id)
         if server is not None:
-            client = client_of(self, server, extras_of(settings, answer), run)
+            client = client_of(self, server, extras_of(settings, answer, sources), run)
             self._check_application_is_here(run)
             self._keep_client(client)
             run_client(client, run)
@@ -339,7 +341,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         # try reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
-            self._extras = extras_of(settings, answer, str(runtime_zip(Path(folder))))
+            self._extras = extras_of(settings, answer, sources, str(runtime_zip(Path(folder))))
             try:
                 super().execute(context)
             except (AirflowSkipException, AirflowFailException):

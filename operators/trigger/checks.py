@@ -15,7 +15,8 @@ from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook
 from ...checkpoint.source import Source
 from ...checkpoint.stage_graph import check_stages
 from ...storage.names import shorten
-from ...tasks.job_settings import is_rendered_later, naming
+from ...tasks.job_settings import is_rendered_later, is_same_job, naming
+from ..graph.declaration import TriggerOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -32,6 +33,22 @@ def check_specs(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None
         if not isinstance(stage, StageSpec):
             raise InvalidConfigError("a stage must be a StageSpec: write StageSpec('routes')", stage=shorten(stage))
     check_stages(stages, config)
+
+
+def check_only_one(trigger: TriggerOperator, **where: str | None) -> None:
+    """Check that no other task of the DAG triggers checkpoints of the same job: a run is one epoch of it.
+
+    Raises:
+        InvalidConfigError: another task does, a group's own or one that stands alone.
+    """
+    for other in trigger.dag.tasks:
+        if other is not trigger and isinstance(other, TriggerOperator) and is_same_job(other, trigger):
+            raise InvalidConfigError(
+                f"{other.task_id} and {trigger.task_id} trigger the checkpoints of one job: their epochs would "
+                "complete each other. Take one of them out, or give each its own job (job='…')",
+                **where,
+                job=trigger.job,
+            )
 
 
 def check_config(config: object, **where: str | None) -> CheckpointConfig:

@@ -49,7 +49,7 @@ from ..graph.declaration import Push, TriggerOperator
 from ..graph.stages import StageTask
 from ..graph.topology import first_stages_of, stages_of
 from ..stage.outcome import FAIL_FAST
-from .checks import check_config, check_slice_detail, check_specs, fit_schedule, name_schedule
+from .checks import check_config, check_only_one, check_slice_detail, check_specs, fit_schedule, name_schedule
 from .last_run import make_room
 from .run_facts import check_intervals, kind_of, run_facts, slice_of
 from .start_from_savepoint import RunOptions, check_options, options_of, start_if_asked
@@ -180,6 +180,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         self.kind = kind
         self.config = check_config(config, **where)
         if self.has_dag():
+            check_only_one(self, **where)
             name_schedule(self.dag)
             if kind is not RequestKind.MANUAL:
                 self.config = fit_schedule(self.dag, self.config, **where)

@@ -16,7 +16,7 @@ from ...checkpoint.savepoints.start_plan import ImportOptions, JobShape, Started
 from ...checkpoint.savepoints.target import is_in_job
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
-from ...storage.uris import parse_storage_uri
+from ...storage.uris import parse_storage_uri, same_place
 from ...tasks.job_settings import JobSettings, is_rendered_later, naming
 
 if TYPE_CHECKING:
@@ -173,4 +173,4 @@ def _concerns(head: Head, restore_from: str) -> bool:
     if not head.completed:
         return True
     newest = head.import_of(head.completed[-1].id)
-    return newest is not None and newest.claimed and newest.origin.uri == savepoint_folder(restore_from)
+    return newest is not None and newest.claimed and same_place(newest.origin.uri, savepoint_folder(restore_from))

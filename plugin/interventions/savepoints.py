@@ -18,6 +18,7 @@ from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_format import open_entry
 from ...checkpoint.savepoints.savepoint_request import SavepointRequest
 from ...checkpoint.views import wording
+from ...storage.uris import same_place
 from ...tasks import metrics
 from . import last_run
 from .plan import InterventionRefusedError, Means, Plan, changed
@@ -162,7 +163,7 @@ def dispose(coordinator: Coordinator, agreed: Plan, actor: str, means: Means) ->
 
 
 def _check_named(entry: SavepointEntry, target: str | None) -> None:
-    if entry.target != target:
+    if not same_place(entry.target, target):
         raise InterventionRefusedError(
             f"By the job's record the savepoint lies in {entry.target}. That is not the `savepoint_target` of the DAG, "
             f"and this page opens no other place. To delete it, type `cairn dispose {entry.uri}`."

@@ -1,15 +1,15 @@
 """The Spark conf by which the operator hands over, and its reading in the application.
 
-The conf names two things: the storage, and the key of one document in it, the handover, which holds everything else.
-The conf never holds a credential: Spark's web UI, logs and command lines show it. Only people who look at that UI read
-the keys under `FOR_PEOPLE`.
+The conf names the storage, the key of one document in it, the handover, which holds everything else, and the folders
+of the DAG's sources, because no stored value names a place. The conf never holds a credential: Spark's web UI, logs and
+command lines show it. Only people who look at that UI read the keys under `FOR_PEOPLE`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
@@ -24,6 +24,8 @@ PREFIX = "spark.cairn."
 STORAGE = f"{PREFIX}storage"
 JOB = f"{PREFIX}job"
 HANDOVER = f"{PREFIX}handover"
+SOURCES = f"{PREFIX}sources"
+"""The folders of the DAG's sources: files that a stored list names elsewhere are not read (semantics W10)."""
 S3_ENDPOINT = f"{PREFIX}s3.endpoint"
 S3_REGION = f"{PREFIX}s3.region"
 _S3 = {
@@ -62,6 +64,8 @@ class Handed:
     local_state: str | None = None
     """Folder of the Spark server's copies of state (semantics V3); None: the server has none."""
     local_state_bytes: int = 0
+    sources: Mapping[str, StorageUri] = field(default_factory=dict)
+    """The folder of each source of the DAG that has one, by the source's name."""
 
     def open_store(self) -> ObjectStore:
         """Open the storage with the credentials that this process finds by itself (environment, instance role).
@@ -78,6 +82,7 @@ def handover_conf(
     *,
     storage: StorageUri,
     s3: S3Options | None = None,
+    sources: Mapping[str, StorageUri] | None = None,
 ) -> dict[str, str]:
     """Build the Spark conf that names an application's epoch.
 
@@ -86,12 +91,14 @@ def handover_conf(
         handover_key: the key of the handover document, relative to the job's prefix.
         storage: the storage's URI.
         s3: access to S3; credentials are left out.
+        sources: the folder of each source that has one, by name.
     """
     window = {"start": handover.slice.start, "end": handover.slice.end}
     conf = {
         STORAGE: str(storage),
         JOB: handover.job,
         HANDOVER: handover_key,
+        SOURCES: json.dumps({name: str(folder) for name, folder in (sources or {}).items()}),
         CHECKPOINT: str(handover.checkpoint),
         EPOCH: handover.epoch,
         ATTEMPT: str(handover.attempt),
@@ -103,7 +110,7 @@ def handover_conf(
     return conf | s3_conf(s3)
 
 
-READ = (STORAGE, JOB, HANDOVER, *_S3.values(), LOCAL_STATE, LOCAL_STATE_BYTES)
+READ = (STORAGE, JOB, HANDOVER, SOURCES, *_S3.values(), LOCAL_STATE, LOCAL_STATE_BYTES)
 """The keys that `parse` looks up."""
 
 
@@ -115,7 +122,7 @@ def parse(get: Callable[[str], str | None]) -> Handed:
 
     Raises:
         InvalidConfigError: the application was not submitted by a SparkEpochOperator.
-        InvalidKeyError: the storage URI is invalid (semantics W5).
+        InvalidKeyError: the URI of the storage or of a source is invalid (semantics W5).
         DocumentError: the handover key leads out of the job's checkpoints (semantics W5).
     """
     found = {key: get(key) for key in (HANDOVER, STORAGE, JOB)}
@@ -134,6 +141,7 @@ def parse(get: Callable[[str], str | None]) -> Handed:
         s3=s3_options(get),
         local_state=get(LOCAL_STATE) or None,
         local_state_bytes=int(get(LOCAL_STATE_BYTES) or 0),
+        sources={name: parse_storage_uri(uri) for name, uri in json.loads(get(SOURCES) or "{}").items()},
     )
 
 

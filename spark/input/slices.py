@@ -17,6 +17,8 @@ from ...checkpoint.sources.files import files_in
 from ...checkpoint.store import source_lists
 from ...checkpoint.store.job_files import JobFiles
 from ...storage import iso8601
+from ...storage.names import shorten
+from ...storage.uris import StorageUri
 from ..kinds.places import FileStatus
 
 _NAMED = 10
@@ -102,28 +104,61 @@ class SourceFiles:
         handover: what the operator handed over.
         files: the job's files; they hold the list of input files if it is long.
         look: returns Spark's view of the files at some URLs; None for a missing file.
+        places: the folder of each of the DAG's sources that has one, by name; None: the files may lie anywhere, since
+            the caller has made the lists itself. Others may write the stored ones (semantics W10).
     """
 
     def __init__(
-        self, handover: Handover, files: JobFiles, look: Callable[[Sequence[str]], Sequence[FileStatus | None]]
+        self,
+        handover: Handover,
+        files: JobFiles,
+        look: Callable[[Sequence[str]], Sequence[FileStatus | None]],
+        places: Mapping[str, StorageUri] | None = None,
     ) -> None:
         self._handover = handover
         self._files = files
         self._look = look
+        self._places = places
         self._given: dict[str, list[FixedFile]] = {}
 
     def urls(self, source: str) -> list[str]:
         """Return the files that a source fixed for all slices, oldest slice first, escaped for Spark.
 
         Raises:
-            InvalidStateError: the epoch's own slice has no files of that source, or a file has changed since it was
-                fixed.
+            InvalidStateError: the epoch's own slice has no files of that source; a file lies outside of the source's
+                folder; or a file has changed since it was fixed.
             GoneError: a long list is gone.
             DocumentError: a long list is broken.
         """
         if source not in self._given:
             self._given[source] = self._compared(source, list(self._fixed(source)), "since they were fixed to be read")
         return [file_names.literal(file.url) for file in self._given[source]]
+
+    def check_places(self) -> None:
+        """Check the files that the slices themselves name: an application may open them without asking for them.
+
+        Raises:
+            InvalidStateError: a file lies outside of its source's folder.
+        """
+        for name, part in (item for each in slices_of(self._handover) for item in (each.sources or {}).items()):
+            files = part.get("files") if isinstance(part, dict) else None
+            if self._places is not None and name in self._places and isinstance(files, list):
+                for file in files:
+                    self._check_place(name, file.get("url") if isinstance(file, dict) else None)
+
+    def _check_place(self, source: str, url: object) -> None:
+        if self._places is None or not isinstance(url, str):
+            return
+        place = self._places.get(source)
+        if place is None or not place.holds(url):
+            raise InvalidStateError(
+                f"the stored list of the source {source!r} names a file that does not lie below the folder that the "
+                "DAG gives this source, and it was not read. If the DAG has another uri now, put it back. Else "
+                "somebody has changed the list: see who may write to the storage, and mark this run as failed",
+                source=source,
+                url=shorten(url),
+                uri=str(place) if place else "none",
+            )
 
     def check_unchanged(self) -> None:
         """Compare all returned files with their current status.
@@ -147,8 +182,10 @@ class SourceFiles:
                 sources=", ".join(sorted(self._handover.slice.sources or {})) or "none",
             ) from error
         older = (file for part in parts[:-1] if part is not None for file in files_in(part, self._read))
-        yield from (_fixed_file(file, is_older=True) for file in older)
-        yield from (_fixed_file(file, is_older=False) for file in own)
+        for is_older, files in ((True, older), (False, own)):
+            for file in files:
+                self._check_place(source, file["url"])
+                yield _fixed_file(file, is_older=is_older)
 
     def _read(self, listed: SideList) -> Iterator[Json]:
         return source_lists.read(self._files, listed)

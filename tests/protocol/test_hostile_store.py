@@ -1,5 +1,7 @@
 """Somebody who may write the store edits each field of each document and cuts each; all roles are watched (W10).
 
+So may somebody who writes where a savepoint lies that the DAG or a person names.
+
 A machine is a folder: `lake` is the storage, with the jobs `flights` and `other`, and `kept` the target that the DAG,
 the commands and the person name. `victim` belongs to others: it is a copy of `kept`, so that every name in it fits. In
 `kept` lies a savepoint of a job of the same name in another storage, and a symlink that leads to `victim`. Whatever a
@@ -17,7 +19,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -38,6 +41,9 @@ from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
 from airflow_cairn.checkpoint.errors import SourceError
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, REQUEST
+from airflow_cairn.checkpoint.source import folders_of
 from airflow_cairn.checkpoint.sources.files import FileSource
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles
@@ -51,7 +57,9 @@ from airflow_cairn.spark.kinds.places import FileStatus
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage import CairnError, UnavailableError, ensure_probed, open_store
 from airflow_cairn.storage.port import ObjectStore
+from airflow_cairn.storage.probe import RECORD
 from airflow_cairn.storage.s3.store import S3Store
+from airflow_cairn.tasks import entry_points
 from airflow_cairn.triggers.checkpoint import CheckpointTrigger
 from airflow_cairn.triggers.savepoint import SavepointTrigger
 from tests.protocol.advice.scene import Facts
@@ -67,14 +75,15 @@ from tests.unit.plugin.page.test_operations import form_of
 from tests.unit.plugin.page.test_pages import ONE
 
 HEAD = "head.json"
+OF_JOB = "lake/flights"
 HOUR = timedelta(hours=1)
 MINE = "savepoint-mine"
 """A savepoint that its owner keeps and that the job may be started from."""
 THEIRS = "savepoint-theirs"
 """One of a job of the same name in another storage, with the request id of one of ours."""
 LINK = "savepoint-link"
-OF_SAVEPOINTS = ("savepoints", "imports", "importing", "savepoint_target")
-"""Fields of the head that say where something lies outside of the job."""
+OF_SAVEPOINTS = ("savepoints", "imports", "importing", "savepoint_target", "storage")
+"""Fields that say where something lies outside of the job."""
 IN_MEMORY = Path("/dev/shm")
 PARTS = 4
 SERIES = "nightly/"
@@ -138,9 +147,10 @@ class Machine:
             found |= {path: path.read_bytes() for path in paths if not path.is_symlink()}
         return found
 
-    def harm(self) -> list[str]:
+    def harm(self, edited: Collection[Path] = ()) -> list[str]:
         """Say what has changed of that since it was made; a new savepoint's folder may have come."""
-        before, now, made = self.before, self.others(), self.root / "kept"
+        now, made = self.others(), self.root / "kept"
+        before = {path: now.get(path, data) if path in edited else data for path, data in self.before.items()}
         changed = [f"changed: {path}" for path, data in before.items() if now.get(path) != data]
         new = (path for path in now.keys() - before.keys() if made not in path.parents)
         beside = {path.relative_to(made).parts[0] for path in before if made in path.parents}
@@ -233,8 +243,10 @@ class Watch:
                 self._changed(event, path if fd == -1 else os.path.join(os.readlink(f"/proc/self/fd/{fd}"), path))
 
     def _opened(self, path: str) -> None:
-        above = any(f"{each}/".startswith(f"{path}/") for each in self.named)
-        if path.startswith(f"{self.root}/") and not above:
+        # A store opens its root and nothing else by its path; a driver each file of the source's folder.
+        theirs = f"{path}/".startswith(f"{self.root}/input/")
+        theirs |= any(f"{each}/".startswith(f"{path}/") for each in self.named)
+        if path.startswith(f"{self.root}/") and not theirs:
             self.found.append(f"open {path}")
 
     def _changed(self, event: str, path: str) -> None:
@@ -284,12 +296,31 @@ Deed = Callable[[], object]
 
 def _worker(machine: Machine) -> list[Deed]:
     """Tasks of the job's DAG, and of those that take its savepoints and throw the old ones away."""
+    wait = CheckpointSensor(task_id="wait", savepoint_target=machine.target, deferrable=False, **machine.job)
+    return [
+        lambda: _late_driver(machine),
+        lambda: machine.coordinator().begin("e3", "clean", "another try"),
+        lambda: wait.poke(context(Ti(run_id="e3", task_id="wait"))),
+        *_savepoint_tasks(machine),
+        *_next_epoch(machine),
+    ]
+
+
+def _savepoint_tasks(machine: Machine) -> list[Deed]:
     of_run = context(Ti(run_id="e3", task_id="wait"))
+    take = SavepointOperator(task_id="again", target=machine.target, request_id=f"{SERIES}2", parallel=1, **machine.job)
+    old = DisposeSavepointOperator(task_id="old", keep=1, series=SERIES, target=machine.target, **machine.job)
+    return [
+        lambda: take.execute(of_run),
+        lambda: machine.coordinator().go_on_with_savepoint("page-failed", machine.target, open_store),
+        lambda: old.execute(of_run),
+    ]
+
+
+def _next_epoch(machine: Machine) -> list[Deed]:
+    """The next run of the DAG, which names a savepoint to start from, and what it leaves."""
     next_run = context(Ti(run_id="e4", task_id="trigger"), dag_run=Facts(run_id="e4"))
     specs = [StageSpec(each.uid, each.upstream) for each in STAGES]
-    take = SavepointOperator(task_id="again", target=machine.target, request_id=f"{SERIES}2", parallel=1, **machine.job)
-    wait = CheckpointSensor(task_id="wait", savepoint_target=machine.target, deferrable=False, **machine.job)
-    old = DisposeSavepointOperator(task_id="old", keep=1, series=SERIES, target=machine.target, **machine.job)
     trigger = TriggerCheckpointOperator(
         task_id="trigger",
         stages=specs,
@@ -300,12 +331,6 @@ def _worker(machine: Machine) -> list[Deed]:
         **machine.job,
     )
     return [
-        lambda: _late_driver(machine),
-        lambda: take.execute(of_run),
-        lambda: machine.coordinator().begin("e3", "clean", "another try"),
-        lambda: wait.poke(of_run),
-        lambda: machine.coordinator().go_on_with_savepoint("page-failed", machine.target, open_store),
-        lambda: old.execute(of_run),
         lambda: trigger.execute(next_run),
         *_drivers(machine),
         lambda: machine.coordinator().begin("e4", "routes", "a try"),
@@ -316,15 +341,21 @@ def _worker(machine: Machine) -> list[Deed]:
 
 
 def _looked(_spark: object, urls: Sequence[str]) -> list[FileStatus | None]:
-    """Look at files as Spark would, by what their names say alone."""
-    paths = (Path(url.removeprefix("file://")) for url in urls)
-    return [FileStatus(0, None, None) if path.exists() else None for path in paths]
+    """Open files as Spark does."""
+    return [_status(Path(url.removeprefix("file://"))) for url in urls]
+
+
+def _status(path: Path) -> FileStatus | None:
+    try:
+        return FileStatus(len(path.read_bytes()), None, None)
+    except OSError:
+        return None
 
 
 def _epoch(machine: Machine, handover: Handover) -> Epoch:
     """An epoch as a driver has it; there is no Spark, so it reads and writes no rows."""
     no_spark: Any = object()
-    return Epoch(no_spark, open_store(machine.storage), handover)
+    return Epoch(no_spark, open_store(machine.storage), handover, sources=folders_of([FileSource(machine.input)]))
 
 
 def _late_driver(machine: Machine) -> None:
@@ -335,6 +366,7 @@ def _late_driver(machine: Machine) -> None:
         patched.setattr("airflow_cairn.spark.kinds.places.look", _looked)
         epoch = _epoch(machine, handover)
         epoch.hook("ids")
+        _looked(None, [file["url"] for file in (epoch.slice.sources or {})["files"].get("files", ())])
         epoch.files()
 
 
@@ -375,6 +407,12 @@ def _page_of(machine: Machine) -> Page:
 def _api_server(machine: Machine) -> list[Deed]:
     """People who look at everything, press *Go on* and have savepoints thrown away."""
     page = machine.page = machine.page or _page_of(machine)
+    looks = [partial(page.get, f"{ONE}{look}") for look in ("", "/savepoints", "/operations/x", "/doctor")]
+    return [*looks, *_presses(machine)]
+
+
+def _presses(machine: Machine) -> list[Deed]:
+    page = machine.page = machine.page or _page_of(machine)
 
     def confirm(path: str) -> None:
         answer = page.get(path)
@@ -382,14 +420,12 @@ def _api_server(machine: Machine) -> list[Deed]:
             page.post(path, form_of(answer))
 
     operations = [partial(page.post, f"{ONE}/operations/{each}", "") for each in ("x", "failed")]
-    looks = [partial(page.get, f"{ONE}{look}") for look in ("", "/savepoints", "/operations/x", "/doctor")]
     disposals = [partial(confirm, f"{ONE}/interventions/dispose?checkpoint={number}") for number in range(1, 6)]
-    return [*looks, *operations, *disposals]
+    return [*operations, *disposals]
 
 
 def _person(machine: Machine) -> list[Deed]:
     """Commands of a person who names the storage, the target, or a savepoint in it."""
-    mine = f"{machine.target}/{MINE}"
     commands = (
         ["jobs"],
         ["checkpoints", "flights"],
@@ -399,6 +435,13 @@ def _person(machine: Machine) -> list[Deed]:
         ["verify", "flights", "--deep"],
         ["doctor", "flights", "--read-only"],
         ["state", "flights", "routes", "totals"],
+    )
+    return [*_commands(machine, commands), *_savepoint_commands(machine)]
+
+
+def _savepoint_commands(machine: Machine) -> list[Deed]:
+    mine = f"{machine.target}/{MINE}"
+    commands = (
         ["savepoint", "flights", machine.target, "--request-id", "page-failed"],
         ["dispose", f"{machine.target}/{machine.ours[-1]}", "--yes"],
         ["dispose", f"{machine.target}/{LINK}", "--yes", "--force"],
@@ -406,6 +449,10 @@ def _person(machine: Machine) -> list[Deed]:
         ["resume", "flights", "--from", mine, "--yes"],
         ["resume", "flights", "--from", mine, "--yes", "--again"],
     )
+    return _commands(machine, commands)
+
+
+def _commands(machine: Machine, commands: Iterable[list[str]]) -> list[Deed]:
     return [partial(_typed, [*words, "--storage", machine.storage]) for words in commands]
 
 
@@ -418,17 +465,30 @@ def _typed(words: list[str]) -> None:
         main(words)
 
 
+def _with_savepoints(machine: Machine) -> list[Deed]:
+    """Whoever takes savepoints, throws them away and starts the job from one."""
+    return [*_savepoint_tasks(machine), *_presses(machine), *_savepoint_commands(machine)]
+
+
 Role = Callable[[Machine], list[Deed]]
 ROLES: tuple[Role, ...] = (_worker, _triggerer, _api_server, _person)
 
+_entry_points = cache(entry_points.entry_points)
 
-def act(machine: Machine, roles: Sequence[Role] = ROLES) -> list[str]:
+
+def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path] = ()) -> list[str]:
     """Let everybody act, one after the other, and give what went wrong.
 
     That is what they have touched that is not theirs, and each error that is no refusal in words of Cairn's own.
     """
     unclear = []
-    with watched(machine) as watch, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+    with (
+        watched(machine) as watch,
+        redirect_stdout(StringIO()),
+        redirect_stderr(StringIO()),
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(entry_points, "entry_points", _entry_points)  # each call reads every installed package
         for role in roles:
             for deed in role(machine):
                 try:
@@ -438,7 +498,9 @@ def act(machine: Machine, roles: Sequence[Role] = ROLES) -> list[str]:
                     unclear += [f"failed: {error}"] if isinstance(error, SourceError) else []
                 except Exception as error:  # noqa: BLE001  (it is told below)
                     unclear.append(f"raised {error!r}")
-    return [*unclear, *watch.found, *machine.harm()]
+                for copying in (each for each in threading.enumerate() if each.name == "cairn-savepoint"):
+                    copying.join()  # the page's request does not wait for it
+    return [*unclear, *watch.found, *machine.harm(edited)]
 
 
 # What is edited.
@@ -452,21 +514,26 @@ class Edit:
     line: int
     path: tuple[str | int, ...]
     value: Any
+    folders: tuple[str, ...] = (OF_JOB,)
+    """Where the document is: the same savepoint may lie in several."""
 
     def __str__(self) -> str:
         return f"{self.key}:{self.line} {'.'.join(map(str, self.path))} = {json.dumps(self.value)}"
 
     def write(self, machine: Machine) -> None:
         """Write it, and have the head name the document as it is now: checksums find damage, not malice."""
-        file = machine.root / "lake/flights" / self.key
-        lines = [json.loads(line) for line in file.read_bytes().splitlines()]
-        place = lines[self.line]
-        for step in self.path[:-1]:
-            place = place.setdefault(step, {}) if isinstance(place, dict) else place[step]
-        place[self.path[-1]] = self.value
-        data = b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
-        file.write_bytes(data)
-        _seal(machine.root / "lake/flights", self.key)
+        for file in (machine.root / folder / self.key for folder in self.folders):
+            lines = _lines(file.read_bytes())
+            place = lines[self.line]
+            for step in self.path[:-1]:
+                place = place.setdefault(step, {}) if isinstance(place, dict) else place[step]
+            place[self.path[-1]] = self.value
+            if lines[-1].get("kind") == savepoint_format.END and self.line < len(lines) - 1:
+                sizes = {file: size for file, size in _sizes(lines[:-1]) if isinstance(size, int)}
+                sealed = {"sha256": hashlib.sha256(_joined(lines[:-1])).hexdigest(), "files": len(sizes)}
+                lines[-1] |= {**sealed, "size_bytes": sum(sizes.values())}
+            file.write_bytes(_joined(lines))
+            _seal(file.parents[self.key.count("/")], self.key)
 
 
 @dataclass(frozen=True)
@@ -475,16 +542,28 @@ class Cut:
 
     key: str
     size_bytes: int
+    folders: tuple[str, ...] = (OF_JOB,)
 
     def __str__(self) -> str:
         return f"{self.key} cut to {self.size_bytes} bytes"
 
     def write(self, machine: Machine) -> None:
         """Write it, and have the head name what is left."""
-        file = machine.root / "lake/flights" / self.key
-        file.write_bytes(file.read_bytes()[: self.size_bytes])
-        if self.key != HEAD:
-            _seal(machine.root / "lake/flights", self.key)
+        for file in (machine.root / folder / self.key for folder in self.folders):
+            file.write_bytes(file.read_bytes()[: self.size_bytes])
+            if self.key != HEAD and self.folders == (OF_JOB,):
+                _seal(file.parents[self.key.count("/")], self.key)
+
+
+def _lines(data: bytes) -> list[Any]:
+    try:
+        return [json.loads(data)]
+    except ValueError:
+        return [json.loads(line) for line in data.splitlines()]
+
+
+def _joined(lines: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
 
 
 def _seal(folder: Path, key: str) -> None:
@@ -519,6 +598,14 @@ def _refs(value: Any, key: str) -> Iterator[dict[str, Any]]:
     elif isinstance(value, list):
         for each in value:
             yield from _refs(each, key)
+
+
+def _sizes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each file that a savepoint's metadata names, with its size."""
+    if isinstance(value, dict) and "size_bytes" in value and isinstance(value.get("path", value.get("key")), str):
+        yield value.get("path") or value["key"], value["size_bytes"]
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _sizes(each)
 
 
 def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -560,12 +647,12 @@ def _nodes(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
         yield from _nodes(each, (*path, name))
 
 
-def _odd(key: str, line: int, value: Any) -> Iterator[Edit]:
+def _odd(key: str, line: int, value: Any, folders: tuple[str, ...] = (OF_JOB,)) -> Iterator[Edit]:
     """Give edits of what may be anything, each time by the next of what is odd."""
     odd, own = itertools.cycle(ODD), key.endswith((".jsonl", small_state.FILE))
     for path in _nodes(value):
         if own or not set(FREE).isdisjoint(path):
-            yield from (Edit(key, line, path, each) for each in itertools.islice(odd, 4 if own else 1))
+            yield from (Edit(key, line, path, each, folders) for each in itertools.islice(odd, 4 if own else 1))
 
 
 def _values(machine: Machine, path: tuple[str | int, ...], value: Any) -> list[Any]:
@@ -578,6 +665,8 @@ def _values(machine: Machine, path: tuple[str | int, ...], value: Any) -> list[A
         return [value + 1]
     if isinstance(value, str) and path[-1] == "status":
         return [each for each in Status if each != value]
+    if path[-1] == "url":
+        return places
     if isinstance(value, str) and path[0] in OF_SAVEPOINTS:
         return [places[0], places[2], THEIRS, LINK]
     if isinstance(value, str):
@@ -601,20 +690,24 @@ def edits(machine: Machine) -> list[Edit | Cut]:
     """Give every edit: of each field of the head, and of each kind of line in the documents; and each of them cut."""
     folder = machine.template / "lake/flights"
     head = _whole(JobFiles(open_store(f"file://{folder.parent}"), "flights").read(Head, HEAD)[0])
-    found = [(HEAD, 0, path, value) for path, value in _leaves(head)]
+    found = [(HEAD, 0, path, value, (OF_JOB,)) for path, value in _leaves(head)]
     more: list[Edit | Cut] = list(_odd(HEAD, 0, head))
-    for key in documents(machine):
-        raw = (folder / key).read_bytes().splitlines(keepends=True)
-        lines = [json.loads(line) for line in raw]
+    places = [(key, (OF_JOB,)) for key in documents(machine)]
+    kept = tuple(f"kept/{name}" for name in (*machine.ours, MINE))
+    whole = tuple(each for each in kept if (machine.template / each / METADATA).exists())
+    places += [(METADATA, whole), (REQUEST, kept), (RECORD, ("lake",))]
+    for key, folders in places:
+        data = (machine.template / folders[0] / key).read_bytes()
+        lines = _lines(data)
         for number in {line.get("kind"): number for number, line in enumerate(lines)}.values():
-            found += [(key, number, path, value) for path, value in _leaves(lines[number])]
-            more += _odd(key, number, lines[number])
-        size = sum(map(len, raw))
-        more += [Cut(key, each) for each in sorted({0, size // 2, size - 2, size - len(raw[-1])})]
+            found += [(key, number, path, value, folders) for path, value in _leaves(lines[number])]
+            more += _odd(key, number, lines[number], folders)
+        size, last = len(data), len(data.splitlines(keepends=True)[-1])
+        more += [Cut(key, each, folders) for each in sorted({0, size // 2, size - 2, size - last})]
     more += [Cut(HEAD, each) for each in (0, 1000)]
     return more + [
-        Edit(key, line, path, each)
-        for key, line, path, value in found
+        Edit(key, line, path, each, folders)
+        for key, line, path, value, folders in found
         if path[-1] not in ("kind", "format")
         for each in _values(machine, path, value)
     ]
@@ -637,21 +730,30 @@ def test_no_value_of_a_document_leads_out_of_the_job(  # semantics W5, W10, P1, 
     for number, edit in enumerate(mine):
         machine.renew()
         edit.write(machine)
-        first = number % len(ROLES)
-        # Whose turn comes first changes what the others find.
-        if touched := act(machine, (*ROLES[first:], *ROLES[:first])):
+        if edit.folders == (OF_JOB,):
+            first = number % len(ROLES)
+            # Whose turn comes first changes what the others find.
+            touched = act(machine, (*ROLES[first:], *ROLES[:first]))
+        else:
+            edited = {machine.root / folder / edit.key for folder in edit.folders}
+            touched = act(machine, (_with_savepoints,), edited)
+            shutil.rmtree(machine.root / OF_JOB)  # so that the DAG starts the job from a savepoint
+            touched += act(machine, (_next_epoch,), edited)
+        if touched:
             led[str(edit)] = touched
-            shutil.rmtree(machine.root)  # others have been harmed, and are made anew
+        if touched or edit.folders != (OF_JOB,):
+            shutil.rmtree(machine.root)  # what belongs to others is made anew
     assert led == {}
     assert len(mine) >= 40
 
 
 def test_each_kind_of_document_is_edited(machine: Machine) -> None:
     for kind in (Edit, Cut):
-        kinds = {KINDS[Head]}
-        for key in {edit.key for edit in edits(machine) if isinstance(edit, kind)} - {HEAD}:
-            kinds.add(json.loads((machine.template / "lake/flights" / key).read_bytes().splitlines()[0])["kind"])
-        assert kinds >= {*KINDS.values(), list_reference.KIND, small_state.KIND}
+        kinds = set()
+        for key, (folder, *_) in {(edit.key, edit.folders) for edit in edits(machine) if isinstance(edit, kind)}:
+            kinds.add(_lines((machine.template / folder / key).read_bytes())[0]["kind"])
+        of_savepoints = {savepoint_format.KIND, savepoint_format.REQUEST_KIND}
+        assert kinds >= {*KINDS.values(), list_reference.KIND, small_state.KIND, *of_savepoints, "cairn-probe"}
 
 
 def test_all_that_they_do_is_theirs_and_done(machine: Machine) -> None:
@@ -664,3 +766,11 @@ def test_all_that_they_do_is_theirs_and_done(machine: Machine) -> None:
         ("page-failed", Status.COMPLETED),
     ]
     assert head.completed[-1].epoch.startswith("savepoint.import-")
+    machine.renew()
+    assert act(machine, (_with_savepoints,)) == []
+    assert machine.coordinator().head().completed[-1].epoch.startswith("savepoint.import-")
+    shutil.rmtree(machine.root / OF_JOB)
+    assert act(machine, (_next_epoch,)) == []
+    head = machine.coordinator().head()
+    assert [each.claimed for each in head.imports] == [False], "the DAG has started the job anew from a savepoint"
+    assert {each.epoch for each in head.history} == {"e4"}

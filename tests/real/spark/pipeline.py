@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, MasterHook, 
 from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.source import folders_of
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
@@ -63,6 +64,7 @@ class Pipeline:
         self.job = job
         self.coordinator = Coordinator(self.store, job)
         self.config = CheckpointConfig(timeout=timedelta(hours=1), retained=retained)
+        self.sources: tuple[Source, ...] = ()
         self._claims = 0
 
     def trigger(
@@ -75,6 +77,7 @@ class Pipeline:
         listeners: tuple[str, ...] = (),
     ) -> Triggered:
         """Do what the first task does."""
+        self.sources = sources or self.sources
         request = TriggerRequest(
             epoch_name(run_id),
             window or Slice(),
@@ -105,6 +108,7 @@ class Pipeline:
             submit.handover_key,
             storage=parse_storage_uri(self.storage),
             s3=self.s3,
+            sources=folders_of(self.sources),
         )
 
     def epoch(self, run_id: str, stage: str = "routes") -> Epoch:

@@ -64,11 +64,13 @@ def test_conf_goes_to_the_application_and_back() -> None:
         KEY,
         storage=LAKE,
         s3=S3Options(**WAY, access_key="AKIACANARY", secret_key="canary"),
+        sources={"files": LAKE},
     )
     assert given_conf == {
         "spark.cairn.storage": "s3://lake/cairn",
         "spark.cairn.job": "flights",
         "spark.cairn.handover": KEY,
+        "spark.cairn.sources": '{"files": "s3://lake/cairn"}',
         "spark.cairn.s3.endpoint": "http://127.0.0.1:7070",
         "spark.cairn.s3.region": "eu-west-1",
         "spark.cairn.s3.requestPayer": "requester",
@@ -84,7 +86,7 @@ def test_conf_goes_to_the_application_and_back() -> None:
     }
     assert all(key.startswith(conf.PREFIX) for key in given_conf)
     handed = conf.parse(given_conf.get)
-    assert handed == conf.Handed(parse_storage_uri("s3://lake/cairn"), "flights", KEY, S3Options(**WAY))
+    assert handed == conf.Handed(LAKE, "flights", KEY, S3Options(**WAY), sources={"files": LAKE})
     believed = {key: value for key, value in given_conf.items() if key not in conf.FOR_PEOPLE}
     assert conf.parse(believed.get) == handed
 
@@ -232,6 +234,41 @@ def test_files_of_all_slices_from_the_documents_and_from_a_long_list() -> None: 
     for source in ("other", "events"):
         with pytest.raises(InvalidStateError, match=r"no files of this source.*events, files"):
             urls(source)
+
+
+BELOW = [
+    ("s3://lake/raw", "s3a://lake/raw/day 1/a[1].csv"),
+    ("s3://lake", "s3a://lake/a"),
+    ("file:///in/raw", "file:///in/raw/a"),
+]
+ELSEWHERE = [
+    *(("s3://lake/raw", f"s3a://lake/{path}") for path in ("rawer/a", "raw", "raw/", "raw/../a", "raw//../../a")),
+    *(("s3://lake/raw", f"{other}/raw/a") for other in ("s3a://other", "file:///lake", "hdfs://lake", "s3a://lake/x")),
+    *(("file:///in/raw", url) for url in ("/in/raw/a", "file:/in/raw/a", "file:///in/raw/./../../etc/x", "../etc/x")),
+    (None, "s3a://lake/raw/a"),
+]
+
+
+@pytest.mark.parametrize(("uri", "url"), [*BELOW, *ELSEWHERE])
+def test_a_file_outside_of_its_source_s_folder_is_not_read(uri: str | None, url: str) -> None:  # semantics W10
+    """Others may write the stored lists: the DAG's own `uri` bounds them."""
+    files = JobFiles(MemoryStore(), "flights")
+    listed, _ = SideLists(files, "e", 1, str).fix("files", [{"key": "a", "url": url}], lambda: None)
+    short, long = {"uri": "/", "files": [{"key": "a", "url": url}]}, {"uri": "/", "list": listed.to_reference()}
+    places = {} if uri is None else {"files": parse_storage_uri(uri)}
+    for own, older in ((short, long), (long, short), (long, None)):
+        before = [] if older is None else [Slice(sources={"files": older})]
+        at = handover(Slice(sources={"files": own}), *before)
+        given = slices.SourceFiles(at, files, lambda _: [], places)
+        if (uri, url) in BELOW:
+            assert len(given.urls("files")) == 1 + len(before)
+            assert EpochFacts(at, files, given).slices
+            continue
+        with pytest.raises(InvalidStateError, match="'files' names a file that does not lie below the folder"):
+            given.urls("files")
+        if uri is not None and short in (own, older):
+            with pytest.raises(InvalidStateError, match="below the folder"):
+                EpochFacts(at, files, given).slices  # noqa: B018 - an application may open the files by itself
 
 
 FIXED = {"key": "a", "url": "s3a://in/a", "size_bytes": 3, "etag": '"x"', "modified_ms": 5_000}

@@ -17,7 +17,7 @@ from airflow_cairn.storage import (
     open_store,
 )
 from airflow_cairn.storage.names import NAME_GRAMMAR, check_key, check_name, check_prefix
-from airflow_cairn.storage.uris import check_storage_uri, parse_storage_uri
+from airflow_cairn.storage.uris import check_storage_uri, parse_storage_uri, same_place
 from tests.unit.storage.hostile import HOSTILE_KEYS, HOSTILE_NAMES
 
 
@@ -104,6 +104,13 @@ def test_a_key_that_passes_stays_below_the_root(key: str):
 def test_storage_uris_are_normalised(uri: str, normal: str):
     assert check_storage_uri(uri) == normal
     assert check_storage_uri(normal) == normal
+    assert same_place(uri, normal)
+    where = parse_storage_uri(uri)
+    assert where.has(where)
+    assert where.has(where.below("job"))
+    assert not where.below("job").has(where)
+    assert not where.below("job").has(where.below("job2"))
+    assert not same_place(uri, f"{normal}/job")
 
 
 def test_a_uri_that_was_taken_apart_is_handed_on_as_it_is():

@@ -111,6 +111,9 @@ def test_a_rewind_makes_no_checkpoint_late(told: Reported, statsd: StatsdReceive
     metrics.report(head, replace(head, history=(*head.history, undone)))
     wanted = f"cairn.checkpoint.completed_at,job_name=flights:{undone.ended_at_ms // 1000}|g"
     assert wanted in statsd.packets()
+    # A job that has started from a savepoint has ended no attempt of its own.
+    metrics.report(head, replace(head, history=()))
+    assert f"cairn.checkpoint.completed_at,job_name=flights:{undone.ended_at_ms // 1000 - 5}|g" in statsd.packets()
 
 
 def test_of_two_that_complete_it_one_counts(told: Reported, statsd: StatsdReceiver) -> None:  # semantics D3

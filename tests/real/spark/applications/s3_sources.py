@@ -41,8 +41,9 @@ def put(folder: str, name: str, number: int) -> None:
 def ask(pipeline: Pipeline, run: str, uri: str) -> Triggered | InputRefused:
     """Trigger."""
     facts = RunFacts(run, open_store=lambda uri, _: S3Store(uri, s3))
+    pipeline.sources = (FileSource(uri, on_change="read"),)
     request = TriggerRequest(epoch_name(run), Slice(), pipeline.stages, pipeline.config)
-    answer = pipeline.coordinator.trigger(replace(request, sources=(FileSource(uri, on_change="read"),), run=facts))
+    answer = pipeline.coordinator.trigger(replace(request, sources=pipeline.sources, run=facts))
     assert isinstance(answer, Triggered | InputRefused), answer
     return answer
 

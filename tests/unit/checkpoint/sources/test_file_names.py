@@ -65,6 +65,18 @@ def test_what_a_pattern_takes(pattern: str, taken: list[str]) -> None:  # semant
         (r"a\*", "such as [*]"),
         ("a\n", "control character"),
         ("{a,b}" * 10, "more than 1000 patterns"),
+        ("~/in/*.csv", "give the folder as its uri, or write [~]"),
+        ("~", "write [~]"),
+        ("~ada/*.csv", "write [~]"),
+        ("$HOME/in/*.csv", "$HOME is no variable here"),
+        ("in/${DAY}.csv", "write [$]"),
+        ("$(date)/*", "write [$]"),
+        ("day-{1..3}.csv", "write {1,2,3}"),
+        ("day-{08..10}.csv", "write {08,09,10}"),
+        ("{a..c}.csv", "a..c is no range here; write {a,b,c}"),
+        ("{x,1..900..2}", "1..900..2 is no range here"),
+        ("*.csv,*.json", "write '{*.csv,*.json}', or [,]"),
+        ("{a,b},c", "write '{{a,b},c}'"),
     ],
 )
 def test_a_pattern_that_would_match_nothing_is_refused_where_the_dag_is_parsed(pattern: str, advice: str) -> None:

@@ -273,8 +273,23 @@ def test_two_groups_of_one_job_however_its_storage_is_spelt(one: str, other: str
             stage("a")
         with pytest.raises(InvalidConfigError, match="epoch and again are of one job"):
             CheckpointedTaskGroup("again", reads_window=False, storage=other)
+        with pytest.raises(InvalidConfigError, match="trigger_checkpoint and own trigger the checkpoints of one job"):
+            _own_trigger(other)
         with CheckpointedTaskGroup("elsewhere", reads_window=False, storage=f"{one.rstrip('/')}2"):
             stage("b")
+
+
+def _own_trigger(storage: str) -> None:
+    specs = [StageSpec("a")]
+    TriggerCheckpointOperator(task_id="own", storage=storage, reads_window=False, stages=specs)
+
+
+def test_a_group_beside_a_trigger_of_its_job() -> None:
+    with DAG("flights", schedule=None):
+        _own_trigger("s3://lake/cairn")
+        group = CheckpointedTaskGroup("epoch", reads_window=False, storage="s3a://lake/cairn/")
+        with pytest.raises(InvalidConfigError, match=r"own and epoch\.trigger_checkpoint trigger.*of one job"), group:
+            stage("a")
 
 
 @pytest.mark.parametrize(("one", "other"), SPELLINGS)

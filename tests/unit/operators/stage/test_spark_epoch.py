@@ -19,7 +19,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
-from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint import CheckpointConfig, FileSource, Offsets, TriggerRequest
 from airflow_cairn.checkpoint.acts.progress import CheckpointProgress
 from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
@@ -27,7 +27,7 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.store import acks
-from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators import SparkEpochOperator, TriggerCheckpointOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.plugin.cairn_plugin import CairnPlugin
 from airflow_cairn.storage.errors import InvalidNameError, UnavailableError
@@ -78,7 +78,11 @@ def stage(of: Job, do: str = "acknowledge", **options: Any) -> SparkEpochOperato
 def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, said: Said) -> None:
     job.complete("r0")
     job.trigger(RUN)
-    operator = stage(job, py_files="mine.zip")
+    where: dict[str, Any] = {"storage": job.storage, "job": job.name}
+    with DAG("flights", schedule=None):
+        operator = stage(job, py_files="mine.zip")
+        sources = [FileSource("s3a://lake/in/"), Offsets(lambda *_: (1, 1))]
+        TriggerCheckpointOperator(task_id="trigger", stages=[StageSpec("routes")], source=sources, **where)
     result = operator.execute(context(Ti(run_id=RUN)))
     assert result == {"checkpoint": 2, "epoch": epoch_name(RUN), "attempt": 1, "stage": "routes"}
     conf = submitted["conf"]
@@ -86,6 +90,7 @@ def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, s
     assert conf["spark.cairn.job"] == "flights"
     assert conf["spark.cairn.handover"].startswith("chk-0000000002/handover/routes/")
     assert conf["spark.cairn.restore"] == "1"
+    assert conf["spark.cairn.sources"] == '{"files": "s3://lake/in"}', "what is stored names no place"
     title = f"checkpoint 2 · epoch {RUN} · attempt 1 · stage routes"
     assert f"{title}: submitting" in said.text
     assert f"{title}: acknowledged" in said.text
