@@ -85,13 +85,13 @@ class EpochFacts:
     def slices(self) -> list[Slice]:
         """The input to read, oldest first, the epoch's own last (semantics T8).
 
-        Several after damage (R1), or if this stage was left out of older checkpoints (B3, F6).
+        Several after damage (R1), or if this stage was left out of older checkpoints (B3, F6). The files of a part that
+        the application takes out (`sources[name]`) are compared as those of `files()` are (semantics T11).
 
         Raises:
             InvalidStateError: a slice names a file outside of the folder that the DAG gives its source.
         """
-        self._source_files.check_places()
-        return slices.slices_of(self._handover)
+        return [self._source_files.watched(each) for each in slices.slices_of(self._handover)]
 
     @property
     def slice(self) -> Slice:
@@ -101,8 +101,7 @@ class EpochFacts:
             InvalidStateError: older epochs have to be read too, and all windows together are not one window; or a slice
                 names a file outside of the folder that the DAG gives its source.
         """
-        self._source_files.check_places()
-        return slices.hull_of(self._handover)
+        return self._source_files.watched(slices.hull_of(self._handover))
 
     def files(self, source: str = "files") -> list[str]:
         """Return the files to read, in the order of `slices` (semantics T8), for `spark.read`.

@@ -180,7 +180,6 @@ class TriggerCheckpointOperator(TriggerOperator):
         self.kind = kind
         self.config = check_config(config, **where)
         if self.has_dag():
-            check_only_one(self, **where)
             name_schedule(self.dag)
             if kind is not RequestKind.MANUAL:
                 self.config = fit_schedule(self.dag, self.config, **where)
@@ -207,6 +206,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         self.reads_window = reads_window
         if self.has_dag():
             check_intervals(self.dag, reads_window, has_source=bool(self.sources), on_gap=self.config.on_gap, **where)
+            check_only_one(self, **where)
 
     def _start(self) -> RunOptions:
         return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)

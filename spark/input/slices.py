@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -97,6 +98,40 @@ class FixedFile:
     """True if the file belongs to an older epoch, which the job counts as read."""
 
 
+class _Parts(dict[str, Json]):
+    """A slice's `sources`, which says when a part is taken out: then an application may read the files in it.
+
+    Pickled, or copied by `{**parts}`, it is a plain dict.
+    """
+
+    def __init__(self, parts: Mapping[str, Json], taken: Callable[[str], None]) -> None:
+        super().__init__(parts)
+        self._taken = taken
+
+    def __getitem__(self, name: str) -> Json:
+        if name in self:
+            self._taken(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in self:
+            self._taken(name)
+        return super().get(name, default)
+
+    def items(self) -> Any:
+        for name in self:
+            self._taken(name)
+        return super().items()
+
+    def values(self) -> Any:
+        for name in self:
+            self._taken(name)
+        return super().values()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (list(super().items()),)
+
+
 class SourceFiles:
     """The files that the epoch's sources have fixed, compared before and after they are read.
 
@@ -120,6 +155,8 @@ class SourceFiles:
         self._look = look
         self._places = places
         self._given: dict[str, list[FixedFile]] = {}
+        self._named: dict[tuple[str, int], list[FixedFile]] = {}
+        """Files that the application has from the slices themselves."""
 
     def urls(self, source: str) -> list[str]:
         """Return the files that a source fixed for all slices, oldest slice first, escaped for Spark.
@@ -134,17 +171,34 @@ class SourceFiles:
             self._given[source] = self._compared(source, list(self._fixed(source)), "since they were fixed to be read")
         return [file_names.literal(file.url) for file in self._given[source]]
 
-    def check_places(self) -> None:
-        """Check the files that the slices themselves name: an application may open them without asking for them.
+    def watched(self, given: Slice) -> Slice:
+        """Return a slice for the application, which may read the files that the slice itself names.
+
+        The files of a part are compared when the application takes the part out.
 
         Raises:
             InvalidStateError: a file lies outside of its source's folder.
         """
-        for name, part in (item for each in slices_of(self._handover) for item in (each.sources or {}).items()):
-            files = part.get("files") if isinstance(part, dict) else None
-            if self._places is not None and name in self._places and isinstance(files, list):
-                for file in files:
-                    self._check_place(name, file.get("url") if isinstance(file, dict) else None)
+        for name in given.sources or {}:
+            for file in self._files_of(given, name):
+                if self._places is not None and name in self._places:
+                    self._check_place(name, file.get("url"))
+        if not given.sources:
+            return given
+        return replace(given, sources=_Parts(given.sources, partial(self._take, given)))
+
+    def _files_of(self, given: Slice, source: str) -> list[dict[str, Any]]:
+        part = (given.sources or {})[source]
+        files = part.get("files") if isinstance(part, dict) else None
+        return [each for each in files if isinstance(each, dict)] if isinstance(files, list) else []
+
+    def _take(self, given: Slice, source: str) -> None:
+        if source in self._given or (source, id(given)) in self._named:
+            return
+        is_older = given is not self._handover.slice
+        files = [each for each in self._files_of(given, source) if {"key", "url"} <= each.keys()]
+        fixed = [_fixed_file(each, is_older=is_older) for each in files]
+        self._named[source, id(given)] = self._compared(source, fixed, "since they were fixed to be read")
 
     def _check_place(self, source: str, url: object) -> None:
         if self._places is None or not isinstance(url, str):
@@ -166,7 +220,8 @@ class SourceFiles:
         Raises:
             InvalidStateError: a file has changed since it was returned.
         """
-        for source, given in self._given.items():
+        named = [(source, files) for (source, _), files in self._named.items() if source not in self._given]
+        for source, given in (*self._given.items(), *named):
             self._compared(source, given, "while this stage read them")
 
     def _fixed(self, source: str) -> Iterator[FixedFile]:

@@ -5,10 +5,10 @@ the job commits, and the magic committer of s3a, which uploads in place and make
 commits. Version 2 publishes task by task: a task that dies while publishing leaves files that a listing shows. It is
 refused.
 
-Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The commit protocol
-is a session setting, set during the write; the committers are options of the write. So a user's own writes keep their
-settings, and the user's settings do not reach Cairn's writes. The same holds for the settings by which Spark writes
-timestamps and dates.
+Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The committers are
+options of the write. Spark takes the commit protocol, and how it writes timestamps and dates, from the session alone,
+so these are set during the write. A user's own writes keep their settings, but for those that run in the same session
+at the same time. A DataFrame cannot be written in another session than its own.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
+from importlib import metadata
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -473,7 +474,7 @@ def _with_savepoints(machine: Machine) -> list[Deed]:
 Role = Callable[[Machine], list[Deed]]
 ROLES: tuple[Role, ...] = (_worker, _triggerer, _api_server, _person)
 
-_entry_points = cache(entry_points.entry_points)
+_installed = cache(metadata.entry_points)
 
 
 def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path] = ()) -> list[str]:
@@ -488,7 +489,7 @@ def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path
         redirect_stderr(StringIO()),
         pytest.MonkeyPatch.context() as patched,
     ):
-        patched.setattr(entry_points, "entry_points", _entry_points)  # each call reads every installed package
+        patched.setattr(entry_points, "entry_points", _installed)  # each call reads every installed package
         for role in roles:
             for deed in role(machine):
                 try:
@@ -692,7 +693,7 @@ def edits(machine: Machine) -> list[Edit | Cut]:
     head = _whole(JobFiles(open_store(f"file://{folder.parent}"), "flights").read(Head, HEAD)[0])
     found = [(HEAD, 0, path, value, (OF_JOB,)) for path, value in _leaves(head)]
     more: list[Edit | Cut] = list(_odd(HEAD, 0, head))
-    places = [(key, (OF_JOB,)) for key in documents(machine)]
+    places: list[tuple[str, tuple[str, ...]]] = [(key, (OF_JOB,)) for key in documents(machine)]
     kept = tuple(f"kept/{name}" for name in (*machine.ours, MINE))
     whole = tuple(each for each in kept if (machine.template / each / METADATA).exists())
     places += [(METADATA, whole), (REQUEST, kept), (RECORD, ("lake",))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from dataclasses import replace
 from typing import Any
@@ -290,8 +291,9 @@ FIXED = {"key": "a", "url": "s3a://in/a", "size_bytes": 3, "etag": '"x"', "modif
         ({"key": "a", "url": "s3a://in/a"}, None, None),  # a test's own, of which nothing is known
     ],
 )
-def test_a_file_is_read_as_it_was_fixed_or_named(fixed: Any, now: FileStatus | None, said: str | None) -> None:
-    """semantics T11: before it is read, and after"""
+@pytest.mark.parametrize("by", ["files", "slice", "slices"])
+def test_a_file_is_read_as_it_was_fixed_or_named(fixed: Any, now: FileStatus | None, said: str | None, by: str) -> None:
+    """semantics T11: before it is read, and after; whoever asks for it, also an author who reads the slice's URLs"""
     files = JobFiles(MemoryStore(), "flights")
     part = {"uri": "s3://in", "files": [fixed, {**fixed, "key": "b", "url": "s3a://in/b"}]}
     own, whole = Slice(sources={"files": part}), FileStatus(3, "x", 5_000)
@@ -299,8 +301,18 @@ def test_a_file_is_read_as_it_was_fixed_or_named(fixed: Any, now: FileStatus | N
     if "size_bytes" in fixed and not fixed["etag"]:
         seen["s3a://in/b"] = FileStatus(3, None, fixed.get("modified_ms"))
     given = slices.SourceFiles(handover(own), files, lambda urls: [seen[url] for url in urls])
+
+    def urls() -> list[str]:
+        facts = EpochFacts(handover(own), files, given)
+        if by == "files":
+            return facts.files()
+        slice_ = facts.slice if by == "slice" else facts.slices[-1]
+        parts: Any = slice_.sources
+        assert type(pickle.loads(pickle.dumps(slice_)).sources) is dict
+        return [each["url"] for each in parts["files"]["files"]]
+
     if said is None:
-        assert given.urls("files") == ["s3a://in/a", "s3a://in/b"]
+        assert urls() == ["s3a://in/a", "s3a://in/b"]
         given.check_unchanged()
         seen["s3a://in/b"] = FileStatus(99, "y", 9_000)
         if "size_bytes" in fixed:
@@ -308,7 +320,7 @@ def test_a_file_is_read_as_it_was_fixed_or_named(fixed: Any, now: FileStatus | N
                 given.check_unchanged()
         return
     with pytest.raises(InvalidStateError, match="'files' have changed since they were fixed to be read") as raised:
-        given.urls("files")
+        urls()
     assert f": {said}. " in str(raised.value)
     assert "Mark this run as failed: the next one reads them" in str(raised.value)
 

@@ -19,7 +19,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
-from airflow_cairn.checkpoint import CheckpointConfig, FileSource, Offsets, TriggerRequest
+from airflow_cairn.checkpoint import CheckpointConfig, FileSource, Offsets, Source, TriggerRequest
 from airflow_cairn.checkpoint.acts.progress import CheckpointProgress
 from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
@@ -81,7 +81,7 @@ def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, s
     where: dict[str, Any] = {"storage": job.storage, "job": job.name}
     with DAG("flights", schedule=None):
         operator = stage(job, py_files="mine.zip")
-        sources = [FileSource("s3a://lake/in/"), Offsets(lambda *_: (1, 1))]
+        sources: list[Source] = [FileSource("s3a://lake/in/"), Offsets(lambda *_: (1, 1))]
         TriggerCheckpointOperator(task_id="trigger", stages=[StageSpec("routes")], source=sources, **where)
     result = operator.execute(context(Ti(run_id=RUN)))
     assert result == {"checkpoint": 2, "epoch": epoch_name(RUN), "attempt": 1, "stage": "routes"}
