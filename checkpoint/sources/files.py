@@ -16,10 +16,10 @@ from operator import itemgetter
 from types import NoneType
 from typing import Any, ClassVar
 
-from ...storage.errors import GoneError, InvalidKeyError, StorageError
+from ...storage.errors import GoneError, InvalidKeyError
 from ...storage.names import check_name, order, shorten
 from ...storage.port import ObjectStat, ObjectStore
-from ...storage.uris import parse_storage_uri
+from ...storage.uris import parse_storage_uri, same_place
 from ..documents import codec
 from ..documents.list_reference import SideList, from_reference
 from ..documents.strict_json import Json
@@ -89,7 +89,7 @@ class FileSource:
             SourceError: there is no such folder or bucket, or a name in it is not valid.
         """
         seen = SeenFiles.of(position, self.uri)
-        if not _is_same_place(seen.uri, self.uri):
+        if not same_place(seen.uri, self.uri):
             return Refusal(
                 f"the source {self.name!r} has read from {seen.uri} and is now at {self.uri}: give it a new name to "
                 "start anew there"
@@ -109,7 +109,7 @@ class FileSource:
         listed = _list_of(part)
         seen = SeenFiles.of(position, self.uri)
         for uri in (part["uri"], seen.uri):
-            if not _is_same_place(uri, self.uri):
+            if not same_place(str(uri), self.uri):
                 return Refusal(
                     f"the source {self.name!r} was at {uri} when that was fixed, and is now at {self.uri}: put the "
                     "uri back, or give the source a new name to start anew and mark this run as done"
@@ -344,13 +344,6 @@ def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> Refusal | N
         f"{since} {read} of the {read + left} files that it was to read; the first is {first_read}. Of the others the "
         f"first is {first_left}; the next run reads them. Mark this run as done instead of clearing it"
     )
-
-
-def _is_same_place(stored: object, uri: str) -> bool:
-    try:
-        return parse_storage_uri(str(stored)) == parse_storage_uri(uri)
-    except StorageError:  # what is stored is no place at all
-        return False
 
 
 def _digest(position: Json) -> str:
