@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cairn.checkpoint.savepoints.savepoint_format import savepoint_folder
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.errors import SavepointRefusedError
+from airflow_cairn.checkpoint.savepoints.savepoint_format import open_entry, savepoint_folder
 from airflow_cairn.storage import InvalidKeyError
+from airflow_cairn.storage.port import ObjectStore
 
 
 @pytest.mark.parametrize(
@@ -26,3 +29,22 @@ def test_the_folder(uri: str, folder: str) -> None:  # semantics P1
 def test_no_folder_is_left() -> None:
     with pytest.raises(InvalidKeyError, match="the folder is not absolute"):
         savepoint_folder("file:///_metadata")
+
+
+class _OpenedError(Exception):
+    """The place that was opened."""
+
+
+def _open(uri: str) -> ObjectStore:
+    raise _OpenedError(uri)
+
+
+@pytest.mark.parametrize("named", ["s3://lake/kept", "s3a://lake/kept/", "S3://lake/kept//"])
+def test_a_target_is_the_recorded_one_however_it_is_spelt(named: str) -> None:  # semantics W10
+    entry = SavepointEntry(3, "nightly", "s3://lake/kept", "savepoint-a", 1, 2, "e")
+    with pytest.raises(_OpenedError) as opened:
+        open_entry(entry, named, _open)
+    assert str(opened.value) == named, "what the caller names, never what is stored"
+    for other in (None, "s3://lake/kept2", "s3://lake", "file:///lake/kept"):
+        with pytest.raises(SavepointRefusedError, match="a target that is not named here"):
+            open_entry(entry, other, _open)
