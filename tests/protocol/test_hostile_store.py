@@ -691,7 +691,8 @@ def edits(machine: Machine) -> list[Edit | Cut]:
     """Give every edit: of each field of the head, and of each kind of line in the documents; and each of them cut."""
     folder = machine.template / "lake/flights"
     head = _whole(JobFiles(open_store(f"file://{folder.parent}"), "flights").read(Head, HEAD)[0])
-    found = [(HEAD, 0, path, value, (OF_JOB,)) for path, value in _leaves(head)]
+    found: list[tuple[str, int, tuple[str | int, ...], Any, tuple[str, ...]]] = []
+    found += [(HEAD, 0, path, value, (OF_JOB,)) for path, value in _leaves(head)]
     more: list[Edit | Cut] = list(_odd(HEAD, 0, head))
     places: list[tuple[str, tuple[str, ...]]] = [(key, (OF_JOB,)) for key in documents(machine)]
     kept = tuple(f"kept/{name}" for name in (*machine.ours, MINE))

@@ -185,7 +185,7 @@ def test_an_older_savepoint_of_the_job_is_known_by_the_note_of_its_epoch(
 
 def test_one_of_a_checkpoint_that_was_made_from_a_savepoint_is_known_too(old: World) -> None:  # semantics T9
     made = old.coordinator().start_from(saved(old)).checkpoint
-    folder = saved(old, "before the upgrade")
+    folder = saved(old, "before-the-upgrade")
     for epoch in ("e3", "e4", "e5", "e6"):
         old.run_epoch(epoch)
     assert old.coordinator().head().completed_by_id(made) is None, "no longer retained"
