@@ -42,9 +42,10 @@ def test_each_epoch_reads_its_files_and_those_to_be_read_again(
     def run(run_id: str, *names: str) -> list[list[str]]:
         for name in names:
             (incoming / f"{name}.txt").write_text(name)
+        pipeline.sources = (source,)
         facts = RunFacts(run_id, open_store=lambda uri, _: open_store(uri))
         request = TriggerRequest(epoch_name(run_id), Slice(), pipeline.stages, pipeline.config)
-        answer = pipeline.coordinator.trigger(replace(request, sources=(source,), run=facts))
+        answer = pipeline.coordinator.trigger(replace(request, sources=pipeline.sources, run=facts))
         assert isinstance(answer, Triggered), answer
         with pipeline.epoch(run_id) as epoch:
             kept = [*epoch.get("read", []), read(epoch)]
