@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ...checkpoint.reasons import Status
 from ...checkpoint.views import wording
+from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails, StageRow
 
 WIDTH = 1_000
@@ -113,12 +114,13 @@ def _bar(each: StageProgress, longest: int) -> StageBar:
 
 def _progress(found: CheckpointDetails, stage: StageRow, tries: Sequence[TaskTry], now_ms: int) -> StageProgress:
     logged = _logged(found, stage, tries)
+    kind, text = _said(found, stage, next((each for each in tries if each.newest), None), logged, now_ms)
+    ran_here = (stage.begun or (kind == "failed" and found.row.ended_at_ms is not None)) and not stage.carried
     times: tuple[int | None, int, int] = (None, 0, 0)
     if stage.metrics is not None and not stage.carried:
         times = _measured(stage)
-    elif stage.begun and not stage.carried and logged is not None and logged.started_at_ms is not None:
+    elif ran_here and logged is not None and logged.started_at_ms is not None:
         times = _seen(found, logged, logged.started_at_ms, now_ms)
-    kind, text = _said(found, stage, next((each for each in tries if each.newest), None), now_ms)
     ran = times[1] if stage.metrics is None and times[0] is not None else None
     if kind == "failed" and text == "failed" and ran is not None:
         text = f"failed after {wording.duration(ran)}"
@@ -142,19 +144,42 @@ def _seen(found: CheckpointDetails, it: TaskTry, started_at_ms: int, now_ms: int
 
 
 def _logged(found: CheckpointDetails, stage: StageRow, tries: Sequence[TaskTry]) -> TaskTry | None:
-    """Return the newest try that has started; for an ended checkpoint, the newest that started before its end."""
-    end = found.row.ended_at_ms
-    if end is not None and not stage.begun:
-        return None
+    """Return the newest try that has started; for an ended checkpoint, the newest of its own.
+
+    That is the newest that started before its end. Where no try has claimed the stage, it started after the trigger, or
+    in an epoch's first attempt, where the first stage's own task triggers, ended after it.
+    """
+    row, end = found.row, found.row.ended_at_ms
     started = [
         (each.started_at_ms, each.number, each.newest, each)
         for each in tries
-        if each.started_at_ms is not None and (end is None or each.started_at_ms < end)
+        if each.started_at_ms is not None
+        and (end is None or each.started_at_ms < end)
+        and (end is None or stage.begun or _is_of_attempt(row, each, each.started_at_ms))
     ]
     return max(started, key=lambda each: each[:3])[3] if started else None
 
 
-def _said(found: CheckpointDetails, stage: StageRow, present: TaskTry | None, now_ms: int) -> tuple[str, str]:
+def _is_of_attempt(row: CheckpointRow, it: TaskTry, started_at_ms: int) -> bool:
+    """Return whether a try that has claimed nothing is of an ended attempt, and not of the one before."""
+    if started_at_ms >= row.triggered_at_ms:
+        return True
+    return row.attempt == 1 and it.ended_at_ms is not None and it.ended_at_ms >= row.triggered_at_ms
+
+
+def _failed_before_claim(row: CheckpointRow, logged: TaskTry | None) -> bool:
+    return (
+        logged is not None
+        and logged.state in ("failed", "up_for_retry")
+        and logged.ended_at_ms is not None
+        and row.ended_at_ms is not None
+        and logged.ended_at_ms <= row.ended_at_ms
+    )
+
+
+def _said(
+    found: CheckpointDetails, stage: StageRow, present: TaskTry | None, logged: TaskTry | None, now_ms: int
+) -> tuple[str, str]:
     """Return the kind and the text of a stage."""
     if stage.problem or stage.declined or stage.stage in found.failed_stages:
         return "failed", found.how_far(stage)
@@ -167,6 +192,8 @@ def _said(found: CheckpointDetails, stage: StageRow, present: TaskTry | None, no
     if found.row.status is Status.FAILED:
         if stage.late:
             return "", "acknowledged late"
+        if not stage.begun and _failed_before_claim(found.row, logged):
+            return "failed", "failed before it began"
         return "", "had begun" if stage.begun else "had not begun"
     state = present.state if present is not None else None
     if present is not None and state in RUNNING and present.started_at_ms is not None:

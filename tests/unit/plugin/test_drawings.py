@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.plugin.drawings import trend
@@ -125,6 +126,31 @@ def test_what_failed_is_told_from_what_had_begun_and_what_had_not() -> None:
     assert (routes.waited_ms, routes.ran_ms, routes.logged) == (20_000, 270_000, failed), "the try of that attempt"
     bar = bars_of(progress)["routes"]
     assert (bar.waited + bar.ran, bar.waited) == (WIDTH, round(WIDTH * 20 / 290))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "at_s", "kind", "text"),
+    [
+        (1, {"started": 30, "ended": 60}, "failed", "failed before it began"),
+        (1, {"started": -5, "ended": 2}, "failed", "failed before it began"),
+        (1, {"started": -99, "ended": -90}, "", "had not begun"),
+        (2, {"started": 20, "ended": 291}, "", "had not begun"),
+        (2, {"started": 295, "ended": 299}, "failed", "failed before it began"),
+        (2, {"started": 295, "ended": 400}, "", "had not begun"),
+    ],
+)
+def test_a_task_that_failed_before_its_claim_is_seen_on_the_page_of_its_attempt(
+    attempt: int, at_s: dict[str, int], kind: str, text: str
+) -> None:
+    """Its try is of the attempt in which it started; the first stage's starts before the trigger, which it does."""
+    world = failed_over()
+    world.clock.advance(timedelta(seconds=10))
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "routes: ValueError: bad row")
+    tried = a_try(world, "failed", **at_s)
+    progress = progress_of(details(world.coordinator(), attempt), {"report": [tried]}, world.clock.now_ms)
+    report = progress["report"]
+    assert (report.kind, report.text, report.ran_ms > 0) == (kind, text, kind == "failed")
+    assert report.logged == (tried if at_s["started"] == 295 or kind == "failed" else None)
 
 
 def test_a_stage_whose_failure_no_restart_follows_has_failed_too() -> None:  # semantics F4
