@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from ..storage.str_enum import StrEnum
+
+_VERDICT = re.compile(r"no retry cures |\w+Restart allows ")
 
 
 class Status(StrEnum):
@@ -104,3 +108,16 @@ COUNTED = frozenset(
 )
 """Failures that say that checkpoints themselves do not work. A failed task is its own retry's business, and what was
 declined before it began, superseded or stopped is no failure of a checkpoint."""
+
+
+def cause_and_verdict(detail: str) -> tuple[str, str]:
+    """Take apart why a checkpoint failed: what happened, and why no restart followed; empty: one did (semantics F4)."""
+    verdict, apart, cause = detail.partition(": ")
+    return (cause, verdict) if apart and _VERDICT.match(verdict) else (detail, "")
+
+
+def cause_first(detail: str, reason: str | None = None) -> str:
+    """Say what happened, and behind it in brackets why no restart followed, and Flink's name of the reason."""
+    cause, verdict = cause_and_verdict(detail)
+    behind = "; ".join(each for each in (verdict, reason) if each)
+    return f"{cause} ({behind})" if cause and behind else cause or behind

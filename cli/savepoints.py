@@ -13,7 +13,7 @@ from ..checkpoint.documents.entries import SavepointEntry
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_slice, run_text, window_text
 from ..checkpoint.errors import SavepointRefusedError
-from ..checkpoint.reasons import Status
+from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.savepoints import disposal, integrity
 from ..checkpoint.savepoints.disposal import Disposal
 from ..checkpoint.savepoints.savepoint_format import open_named
@@ -124,7 +124,8 @@ def savepoints(coordinator: Coordinator) -> Found:
         if entry is not None:
             lines.append(f"    {entry.uri}")
             if entry.reason is not None:
-                lines += [f"    {each}" for each in text.paragraph(f"{entry.reason}: {entry.detail}", columns - 4)]
+                why = cause_first(entry.detail, entry.reason)
+                lines += [f"    {each}" for each in text.paragraph(why, columns - 4)]
     return lines, document
 
 
@@ -213,7 +214,7 @@ def _said(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
             columns,
         )
     elif entry.status is Status.FAILED:
-        yield from text.paragraph(f"savepoint {entry.id} FAILED: {entry.reason}: {entry.detail}", columns)
+        yield from text.paragraph(f"savepoint {entry.id} FAILED: {cause_first(entry.detail, entry.reason)}", columns)
     else:
         yield from text.paragraph(
             f"savepoint {entry.id} of {job} waits for {coordinator.awaited_by(entry)}. Then ask again with the same "

@@ -13,7 +13,7 @@ from ..checkpoint.documents.entries import SavepointEntry, Stopped
 from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.documents.run_window import run_text
 from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
-from ..checkpoint.reasons import Status
+from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest, drain_run
 from ..checkpoint.views import wording
 from ..checkpoint.views.checkpoint_list import savepoint_json
@@ -158,7 +158,7 @@ def _said(
             columns,
         )
     elif entry.status is Status.FAILED:
-        why = f"{entry.reason}: {entry.detail}"
+        why = cause_first(entry.detail, entry.reason)
         yield from text.paragraph(f"{job} goes on: savepoint {entry.id} FAILED: {why}", columns)
     elif run is not None and entry.waits:
         yield from text.paragraph(

@@ -14,7 +14,7 @@ from ..checkpoint.answers import EpochCompleted, Failed
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head, run_text
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError, SavepointRefusedError
-from ..checkpoint.reasons import Status
+from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ..checkpoint.savepoints.savepoint_request import OpenFolder
 from ..storage.errors import CairnError
@@ -112,7 +112,7 @@ def failure_of(
     facts = {"job": coordinator.job, "epoch": run, "attempt": ended.attempt}
     way_out = REMEDIES[ended.reason]
     said = next_step_of(coordinator, storage, ended)
-    cause = f"checkpoint {ended.checkpoint} failed: {ended.reason}: {ended.detail}. {said}"
+    cause = f"checkpoint {ended.checkpoint} failed: {cause_first(ended.detail, ended.reason)}. {said}"
     if ended.for_good:
         return JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)
     if ended.job_failed:

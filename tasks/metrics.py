@@ -45,7 +45,7 @@ def changes_between(old: Head, new: Head) -> Happened:
     """Return the events between one version of the head and the next."""
     known = {entry.id for entry in old.history}
     ended = tuple(entry for entry in new.history if entry.id not in known)
-    failed = tuple(entry for entry in ended if entry.status is Status.FAILED and not entry.paused)
+    failed = tuple(entry for entry in ended if entry.status is Status.FAILED and not entry.by_pause)
     # The history does not contain a trigger that failed without an id: only the counter and the declined request show
     # it.
     without_id = new.counters.failed - old.counters.failed - len(failed)

@@ -14,6 +14,7 @@ from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
+from ..checkpoint.reasons import cause_first
 from .polling import PollingTrigger
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def describe(progress: Waiting | Failed) -> str:
     if isinstance(progress, Failed):
         return (
             f"checkpoint {progress.checkpoint} · attempt {progress.attempt} ended, and the epoch goes on: "
-            f"{progress.reason}: {progress.detail}. The next attempt waits for a free place"
+            f"{cause_first(progress.detail, progress.reason)}. The next attempt waits for a free place"
         )
     done = len(progress.acknowledged)
     stages = ", ".join(each.stage for each in progress.restarted)

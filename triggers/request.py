@@ -138,8 +138,9 @@ class RequestTrigger(PollingTrigger):
 def describe(waits: StillWaits) -> str:
     """Return a text that says what is waited for."""
     if waits.left_ms is not None:
-        return f"{waits.reason}: the pause lasts {waits.left_ms / 1000:g} s more"
-    return f"{waits.reason}: " + (f"place {waits.position} in the queue" if waits.position else "the queue is full")
+        return f"the pause lasts {waits.left_ms / 1000:g} s more ({waits.reason})"
+    place = f"place {waits.position} in the queue" if waits.position else "the queue is full"
+    return f"{place} ({waits.reason})"
 
 
 def _ask(detail: str) -> TriggerEvent:

@@ -14,7 +14,7 @@ from ..documents.attempt import Execution, Handover, PendingDocument, execution_
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
-from ..reasons import DECLINES, AckAnswer
+from ..reasons import DECLINES, AckAnswer, cause_first
 from ..rules import history, overtaken
 from ..rules.history import EpochEnded, EpochPending
 from ..store import acks, completed_epochs, metadata_file
@@ -377,7 +377,9 @@ def _not_begun(head: Head, document: PendingDocument, stage: str) -> str:
     if document.executions[stage].attempt < document.attempt or document.attempt == 1:
         return "it has not begun: its task ended before it asked for its work, because it was marked or killed"
     before = next((each for each in head.ended_of_epoch(document.epoch)), None)
-    cause = f" ({before.reason}: {before.detail})" if before is not None and before.reason is not None else ""
+    cause = (
+        f" ({cause_first(before.detail, before.reason)})" if before is not None and before.reason is not None else ""
+    )
     return (
         f"attempt {document.attempt} has to run it again, because the attempt before ended{cause}, and its task has "
         "not run since"

@@ -30,7 +30,7 @@ from ..documents.head import MAX_NOTICES, Head
 from ..documents.run_window import run_of_slice
 from ..documents.text import one_line
 from ..errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
-from ..reasons import RequestKind, Status
+from ..reasons import RequestKind, Status, cause_first
 from ..rules import history, restore_choice, rewinds, state_assignment, transitions
 from ..rules.restarts import Restart, left
 from ..rules.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
@@ -285,4 +285,4 @@ def cause_of(head: Head, before: EndedEntry | None) -> str:
         return ""
     if before.status is Status.COMPLETED:
         return rewinds.undone(head, before)
-    return f"{before.reason}: {before.detail}"
+    return cause_first(before.detail, before.reason)

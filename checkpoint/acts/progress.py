@@ -14,7 +14,7 @@ from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, InterventionKind, Stopped
 from ..documents.head import Head
 from ..errors import CheckpointFailedError
-from ..reasons import Reason, Status
+from ..reasons import Reason, Status, cause_first
 from ..rules import partial_completion, rewinds, transitions
 from ..rules.admission import StateOf, always_running
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
@@ -270,4 +270,4 @@ def _ended(head: Head, place: EpochCompleted | EpochEnded | EpochUnknown) -> Pro
 def _answer(ended: EndedEntry) -> EpochCompleted | _NotCompleted:
     if ended.status is Status.COMPLETED:
         return EpochCompleted(ended.epoch, ended.id)
-    return _NotCompleted(f"{ended.reason}: {ended.detail}")
+    return _NotCompleted(cause_first(ended.detail, ended.reason))

@@ -127,6 +127,10 @@ class LateAck:
     metrics: AckMetrics
 
 
+BY_PAUSE = "the DAG is paused"
+"""The detail of an attempt that a pause has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class EndedEntry:
     """An ended checkpoint, kept for users, for later attempts of its epoch and for late acknowledgements (A3)."""
@@ -188,6 +192,11 @@ class EndedEntry:
         """Refuse the status of a pending checkpoint."""
         if self.status is Status.PENDING:
             raise ValueError("an ended checkpoint is not pending")
+
+    @property
+    def by_pause(self) -> bool:
+        """Whether a pause of the DAG ended it: also where the job was stopped since, so that nothing goes on."""
+        return self.paused or (self.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and self.detail == BY_PAUSE)
 
     @property
     def overtaken(self) -> bool:

@@ -86,8 +86,8 @@ def _stuck(storage: str, coordinator: Coordinator, head: Head, runtime: Runtime)
                 subject,
                 f"its timeout ran out {duration(overdue_ms)} ago, and it is still pending",
                 "no task of its run looks at it any more, so the job stands still",
-                f"Clear the run {run_of_head(head, entry.epoch)} in Airflow: `airflow tasks clear DAG_ID --dag-run-id "
-                f"'{run_id_of(entry.epoch)}'`",
+                f"Clear the run {run_of_head(head, entry.epoch)} in Airflow's grid, or from Airflow 3.3 on by "
+                f"`airflow dags clear DAG_ID --run-id '{run_id_of(entry.epoch)}'`",
             )
     waiting = head.notices_waiting()
     if waiting >= NOTICES:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ..documents.attempt import DocumentRef
 from ..documents.entries import (
+    BY_PAUSE,
     CompletedEntry,
     Intervention,
     InterventionKind,
@@ -22,7 +23,7 @@ from ..documents.entries import (
 from ..documents.head import MAX_INTERVENTIONS, MAX_OTHERS, MAX_RESTORES, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.text import one_line
-from ..reasons import Reason, Status
+from ..reasons import Reason, Status, cause_first
 from . import history, queue, restarts, savepoint_entries
 from .partial_completion import Without
 
@@ -129,7 +130,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
     after = history.leave_notice(history.end(after, ended), ended, entry.listeners)
     if not weighed.job_fails:
         return after
-    root_cause = f"checkpoint {entry.id}: {ending.reason}: {ending.detail}"
+    root_cause = f"checkpoint {entry.id}: {cause_first(ending.detail, ending.reason)}"
     return fail_job(after, restarts.verdict(head.failures + 1, entry.tolerable, root_cause), now_ms)
 
 
@@ -157,7 +158,7 @@ def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms
     after = replace(head, failures=weighed.count, counters=counters)
     if not weighed.job_fails:
         return after
-    return fail_job(after, restarts.verdict(head.failures + 1, tolerable, f"{reason}: {detail}"), now_ms)
+    return fail_job(after, restarts.verdict(head.failures + 1, tolerable, cause_first(detail, reason)), now_ms)
 
 
 def fail_job(head: Head, why: str, now_ms: int) -> Head:
@@ -260,7 +261,7 @@ def pause(head: Head, now_ms: int) -> Head:
     begun = tuple(each for each in head.waiting if next(head.ended_of_epoch(each.epoch), None) is not None)
     head = replace(head, waiting=begun, stopped=Stopped.PAUSED)
     for entry in reversed(head.pending):
-        ending = Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", paused=True)
+        ending = Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, BY_PAUSE, paused=True)
         head = keep_place(abort(head, entry, ending, now_ms), entry, now_ms)
     return head
 

@@ -26,10 +26,9 @@ from ..documents.layout import run_id_of
 from ..documents.read_windows import WindowText
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
-from ..reasons import RequestKind, Status
+from ..reasons import RequestKind, Status, cause_and_verdict, cause_first
 from ..store import acks
 from ..store.open_job import heads_of
-from . import wording
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
 
@@ -175,7 +174,9 @@ class CheckpointRow:
     input: WindowText | None = None
     """The window of time that the run reads; None: it reads none, or it is not known."""
     paused: bool = False
-    """Whether a pause of the DAG has ended it, so that its run goes on when the DAG is no longer paused (S1)."""
+    """Whether a pause of the DAG has ended it (S1)."""
+    goes_on: bool = False
+    """Whether its run then goes on by itself, with another attempt; not if the job was stopped during a pause."""
 
     @property
     def said(self) -> Shown:
@@ -183,10 +184,14 @@ class CheckpointRow:
         return Shown.of(self.status, paused=self.paused)
 
     @property
+    def happened(self) -> str:
+        """Its detail, without why no restart followed."""
+        return cause_and_verdict(self.detail)[0]
+
+    @property
     def cause(self) -> str:
         """Its detail, with what happened before why no restart followed."""
-        cause, verdict = wording.cause_and_verdict(self.detail)
-        return f"{cause} ({verdict})" if verdict else cause
+        return cause_first(self.detail)
 
     @property
     def failed(self) -> bool:
@@ -339,6 +344,13 @@ def _known(head: Head) -> dict[int, Entry]:
     return {entry.id: entry for entry in entries}
 
 
+def said_of(entry: Entry) -> Shown:
+    """Return the status of a checkpoint, as a person reads it."""
+    if isinstance(entry, EndedEntry):
+        return Shown.of(entry.status, paused=entry.by_pause)
+    return Shown.IN_PROGRESS if isinstance(entry, PendingEntry) else Shown.COMPLETED
+
+
 def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
     """Describe a checkpoint in a row; for a pending one this lists its markers."""
     if isinstance(entry, PendingEntry):
@@ -388,7 +400,8 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         left_behind=ended.left_behind if ended else False,
         late=ended.late if ended else (),
         input=entry.window,
-        paused=ended.paused if ended else False,
+        paused=ended.by_pause if ended else False,
+        goes_on=ended.tolerated if ended else False,
         savepoints=tuple(
             saved.id
             for saved in head.savepoints
@@ -419,7 +432,7 @@ def job_row(head: Head) -> JobRow:
         state=_state(head),
         failed_since=len(failed),
         failed_checkpoint=failed[-1].id if failed else None,
-        failure=(wording.cause_and_verdict(failed[-1].detail)[0] or failed[-1].reason) if failed else None,
+        failure=(cause_and_verdict(failed[-1].detail)[0] or failed[-1].reason) if failed else None,
         running_attempt=running.attempt if running else None,
         running_since_ms=running.triggered_at_ms if running else None,
         due_at_ms=_due_at_ms(head),
@@ -440,7 +453,7 @@ def _ended_since(head: Head) -> list[EndedEntry]:
 
 def _failed_since(head: Head) -> list[EndedEntry]:
     """Return those of them that no pause has ended."""
-    return [entry for entry in _ended_since(head) if not entry.paused]
+    return [entry for entry in _ended_since(head) if not entry.by_pause]
 
 
 def _state(head: Head) -> JobState:

@@ -24,9 +24,9 @@ from ..reasons import Reason, Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from . import lineage
-from .checkpoint_list import CheckpointRow, entry_of, newest_of, row_of
+from .checkpoint_list import CheckpointRow, Entry, entry_of, newest_of, row_of, said_of
 from .drawn_stages import DrawnStage, drawn
-from .next_step import ReadBy, failure_text, next_step
+from .next_step import FollowedBy, ReadBy, failure_text, next_step
 from .stats import OutputRow, SubtaskRow, Tally
 
 SUBTASKS = 3
@@ -127,7 +127,7 @@ class CheckpointDetails:
     """Names of the published tables."""
     inputs: Mapping[str, WindowText] = field(default_factory=dict)
     """By run id, the windows of time that the runs in `replay` and in a stage's `owes` read, as far as known."""
-    followed_by: int | None = None
+    followed_by: FollowedBy | None = None
     """The newest later checkpoint of the same DAG run; None: there is none that the job remembers."""
     read_by: ReadBy | None = None
     """The checkpoint of another DAG run that has read all of its window since it failed (semantics T8); None also where
@@ -243,7 +243,7 @@ class CheckpointDetails:
             "cause": self.cause,
             "tables": list(self.tables),
             "damages": list(self.damages),
-            "followed_by": self.followed_by,
+            "followed_by": self.followed_by.id if self.followed_by else None,
             "next_step": self.next_step(storage),
         }
 
@@ -267,7 +267,7 @@ def details(coordinator: Coordinator, checkpoint: int | None = None, *, subtasks
         found = CheckpointDetails(
             row_of(coordinator, head, entry),
             head.job,
-            followed_by=newest_of(head, entry.epoch, after=entry.id),
+            followed_by=_followed_by(head, entry),
             damages=_damages(head, entry.id),
         )
         retained = head.completed_by_id(entry.id)
@@ -285,6 +285,11 @@ def details(coordinator: Coordinator, checkpoint: int | None = None, *, subtasks
         return _in_order(_with_inputs(_of_document(coordinator.files, found, document, subtasks), head))
 
     return coordinator.observe(look)
+
+
+def _followed_by(head: Head, entry: Entry) -> FollowedBy | None:
+    newest = newest_of(head, entry.epoch, after=entry.id)
+    return None if newest is None else FollowedBy(newest, said_of(entry_of(head, newest)))
 
 
 def _with_inputs(found: CheckpointDetails, head: Head) -> CheckpointDetails:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..reasons import Reason, Status
 from ..remedies import LEFT_BEHIND, NOTHING_LEFT, REMEDIES
-from .checkpoint_list import CheckpointRow
+from .checkpoint_list import CheckpointRow, Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,14 @@ class ReadBy:
     run_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedBy:
+    """The newest later checkpoint of a checkpoint's DAG run."""
+
+    id: int
+    said: Shown
+
+
 NOTHING = "Nothing"
 """Beginning of a step that needs no action."""
 
@@ -25,7 +33,7 @@ def next_step(
     row: CheckpointRow,
     job: str,
     storage: str,
-    followed_by: int | None = None,
+    followed_by: FollowedBy | None = None,
     read_by: ReadBy | None = None,
     *,
     lost: bool = False,
@@ -41,10 +49,13 @@ def next_step(
         lost: it has failed, and no stage could take it up.
     """
     if followed_by is not None:
-        return (
-            f"{NOTHING}: checkpoint {followed_by} is the newest of the same DAG run. "
-            f"`cairn show {job} {followed_by} --storage {storage}` shows it."
-        )
+        command = f"`cairn show {job} {followed_by.id} --storage {storage}`"
+        if followed_by.said is Shown.COMPLETED:
+            return f"{NOTHING}: checkpoint {followed_by.id} of the same DAG run has completed. {command} shows it."
+        if followed_by.said is Shown.IN_PROGRESS:
+            return f"{NOTHING}: checkpoint {followed_by.id} of the same DAG run goes on. {command} shows it."
+        ended = "has failed too" if followed_by.said is Shown.FAILED else "was ended by a pause"
+        return f"Checkpoint {followed_by.id}, the newest of the same DAG run, {ended}: {command} says what to do."
     if row.status is Status.PENDING:
         return (
             f"It is in progress. `cairn show {job} {row.id} --watch --storage {storage}` shows how far it is. If its "
@@ -52,7 +63,7 @@ def next_step(
         )
     if lost and read_by is None and not row.left_behind:
         return NOTHING_LEFT
-    if row.paused:
+    if row.paused and row.goes_on:
         return f"{NOTHING}: its run goes on, with another attempt, when the DAG is no longer paused."
     if row.status is Status.FAILED and read_by is not None:
         return (

@@ -73,6 +73,8 @@ class Overview:
     pending: tuple[PendingCheckpoint, ...]
     """Newest first; at most `PENDING`."""
     latest_savepoint: SavepointEntry | None
+    failed: CheckpointDetails | None = None
+    """The newest checkpoint, if it has failed and still counts."""
     gaps: tuple[ReadWindow, ...] = ()
     """Between the windows that the newest completed checkpoint has read, oldest first (semantics T8)."""
 
@@ -119,14 +121,17 @@ def overview(coordinator: Coordinator) -> Overview:
     """Look at a job; a few reads beside those of its list where checkpoints are pending."""
     head = coordinator.head()
     newest = sorted(head.pending, key=lambda entry: entry.id, reverse=True)[:PENDING]
+    found = listing(coordinator)
+    last = _last(found)
     return Overview(
         head.job,
         head.revision,
         head.owner,
         stats(head),
-        listing(coordinator),
+        found,
         tuple(each for entry in newest for each in _pending(coordinator, entry)),
         _latest_savepoint(head),
+        next(_details(coordinator, last.id), None) if last is not None and last.failed else None,
         newest_completed.read.gaps if (newest_completed := head.latest_completed()) else (),
     )
 
@@ -145,10 +150,20 @@ def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
 
 
 def _pending(coordinator: Coordinator, entry: PendingEntry) -> Iterator[PendingCheckpoint]:
+    for found in _details(coordinator, entry.id):
+        yield PendingCheckpoint(found, entry.expires_at_ms, entry.restart_at_ms)
+
+
+def _details(coordinator: Coordinator, checkpoint: int) -> Iterator[CheckpointDetails]:
     try:
-        yield PendingCheckpoint(details(coordinator, entry.id), entry.expires_at_ms, entry.restart_at_ms)
+        yield details(coordinator, checkpoint)
     except NoCheckpointError:
         return  # it has ended, and the history has forgotten it, since the head was read
+
+
+def _last(found: Listing) -> CheckpointRow | None:
+    """Return the newest checkpoint that still counts."""
+    return next((each for each in found.checkpoints if each.rewound_to is None), None)
 
 
 def _latest_savepoint(head: Head) -> SavepointEntry | None:
@@ -173,19 +188,22 @@ def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:
 
 def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
     """Report the last failure, unless its epoch goes on or has completed."""
-    row = next((each for each in found.listing.checkpoints if each.rewound_to is None), None)
+    row = _last(found.listing)
+    if row is not None and row.paused and not row.goes_on and not found.stats.stopped:
+        since = "and the job was stopped or restored then, so its run does not go on by itself"
+        text = f"A pause has ended checkpoint {row.id}, {since}."
+        yield Alarm("warning", text, remedy_of(row, found.job, storage), row.run_id, checkpoint=row.id)
     if row is None or not row.failed or row.reason is None:
         return
     remedy = remedy_of(row, found.job, storage)
-    why = failure_text(row).rstrip(".")
     level = "note" if remedy.startswith(NOTHING) else "error"
-    yield Alarm(
-        level,
-        f"Checkpoint {row.id} of {row.run_id} failed: {why} ({row.reason}).",
-        remedy,
-        row.run_id,
-        checkpoint=row.id,
-    )
+    stages = tuple(sorted(found.failed.failed_stages)) if found.failed is not None else ()
+    why = failure_text(row).rstrip(".")
+    if len(stages) == 1:
+        why = why.removeprefix(f"{stages[0]}: ")
+    in_stages = f" in {wording.some([f'`{stage}`' for stage in stages], NAMED)}" if stages else ""
+    text = f"Checkpoint {row.id} failed{in_stages}: {why}."
+    yield Alarm(level, text, remedy, row.run_id, stages[:NAMED], checkpoint=row.id)
 
 
 def _of_gaps(found: Overview) -> Iterator[Alarm]:
@@ -213,7 +231,8 @@ def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
     shown = wording.some([f"`{stage}`" for stage in waits], NAMED)
     left_ms = each.expires_at_ms - now_ms
     since = wording.duration(max(0, now_ms - row.triggered_at_ms))
-    text = f"Checkpoint {row.id} waits for {shown}; it was triggered {since} ago."
+    done = f"{row.acks} of {row.stages} stages have acknowledged"
+    text = f"Checkpoint {row.id} waits for {shown} ({done}); it was triggered {since} ago."
     if each.found.cause:
         text += f" The attempt before it ended: {each.found.cause.rstrip('.')}."
     if row.restarts:

@@ -108,7 +108,7 @@ def stats(head: Head) -> JobStats:
     done = [entry for entry in head.history if entry.status is Status.COMPLETED]
     failures: dict[str, int] = {}
     for entry in head.history:
-        if entry.reason is not None and not entry.paused:
+        if entry.reason is not None and not entry.by_pause:
             failures[entry.reason] = failures.get(entry.reason, 0) + 1
     return JobStats(
         job=head.job,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
 _KIBI = 1024
-_RULED = re.compile(r"no retry cures |\w+Restart allows ")
 
 
 def moment(at_ms: int | None) -> str:
@@ -16,14 +14,14 @@ def moment(at_ms: int | None) -> str:
 
 
 def duration(took_ms: int | None) -> str:
-    """Write a duration, in at most two units."""
+    """Write a duration in its two largest units; below ten seconds with tenths."""
     if took_ms is None:
         return "-"
-    if took_ms < 99_950:
-        return f"{took_ms / 1000:.1f} s"
+    if took_ms < 9_950:
+        return f"{took_ms / 1000:.1f}s"
     minutes, seconds = divmod(round(took_ms / 1000), 60)
-    if minutes < 100:
-        return f"{minutes}m {seconds:02}s"
+    if minutes < 60:
+        return f"{minutes}m {seconds:02}s" if minutes else f"{seconds}s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes:02}m" if hours < 48 else f"{hours // 24}d {hours % 24:02}h"
 
@@ -42,12 +40,6 @@ def some(names: Sequence[str], most: int) -> str:
     """Write the first names, and the number of the others."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-def cause_and_verdict(detail: str) -> tuple[str, str]:
-    """Take apart why a checkpoint failed: what happened, and why no restart followed; empty: one did (semantics F4)."""
-    ruled, apart, cause = detail.partition(": ")
-    return (cause, ruled) if apart and _RULED.match(ruled) else (detail, "")
 
 
 def how_stopped(stopped: str) -> str:

@@ -71,7 +71,14 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
 
 def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     row = found.row
-    yield f"checkpoint {row.id} of {job}: {row.said}{f' ({row.reason})' if row.reason else ''}"
+    in_stages = f" in {', '.join(sorted(found.failed_stages))}" if found.failed_stages else ""
+    yield f"checkpoint {row.id} of {job}: {row.said}{in_stages}"
+    if row.failed:
+        yield from text.labelled("why", found.why, columns)
+    for other in row.others:
+        yield from text.labelled("with it", other, columns)
+    if row.status is Status.FAILED:
+        yield from text.labelled("what next", found.next_step(storage), columns)
     yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
     if row.input is not None:
         yield from text.labelled("input (UTC)", row.input.window.short, columns)
@@ -97,10 +104,8 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
         yield f"  strategy       {wording.restart(row.restarts, row.restarts_left)}"
     if row.for_good:
         yield "  goes on        once you clear what failed"
-    if row.detail:
-        yield from text.labelled("detail", row.detail, columns)
-    for other in row.others:
-        yield from text.labelled("with it", other, columns)
+    if row.reason:
+        yield f"  reason         {row.reason}"
     if row.late:
         late = (f"{each.stage}, {wording.duration(each.metrics.end_to_end_ms)} after the trigger" for each in row.late)
         yield from text.labelled("late acks", "; ".join(late), columns)
@@ -110,8 +115,6 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
         yield from text.labelled("opened because", found.cause, columns)
     if found.replay:
         yield from text.labelled("reads again", ", ".join(map(found.run_text, found.replay)), columns)
-    if row.status is Status.FAILED:
-        yield from text.labelled("what next", found.next_step(storage), columns)
 
 
 def _came_from(row: CheckpointRow) -> str:

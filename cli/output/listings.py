@@ -10,7 +10,7 @@ from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.run_window import run_text
 from ...checkpoint.masking import masked
-from ...checkpoint.reasons import Status
+from ...checkpoint.reasons import Status, cause_first
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow, JobRow, Listing
 from ...checkpoint.views.servers import ServerRow
@@ -102,7 +102,7 @@ def lines(found: Listing, limit: int) -> list[str]:
     for row in saved:
         written.append(f"{row.id}: savepoint {', '.join(map(str, row.savepoints))} was taken of it")
     for row in failed:
-        written += text.paragraph(f"{row.id}: {row.reason}: {row.detail}", columns)
+        written += text.paragraph(f"{row.id}: {cause_first(row.detail, row.reason)}", columns)
         for other in row.others:
             written += text.paragraph(f"  with it: {other}", columns)
         if row.restarted:
@@ -113,7 +113,7 @@ def lines(found: Listing, limit: int) -> list[str]:
         written += ["", "declined, the last first:"]
     for each in found.declined:
         run = run_text(run_id_of(each.epoch), each.window)
-        why = f"{run}, {each.kind}, {wording.moment(each.at_ms)}: {each.reason}: {each.detail}"
+        why = f"{run}, {each.kind}, {wording.moment(each.at_ms)}: {cause_first(each.detail, each.reason)}"
         written += text.paragraph(why, columns)
     return written
 

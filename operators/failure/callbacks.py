@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Restarted
 from ...checkpoint.documents.run_window import run_of_slice
+from ...checkpoint.reasons import cause_first
 from ...checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ...hooks.clear_body import TaskRef
 from ...tasks.clearing import note_of
@@ -87,7 +88,7 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
     if isinstance(answer, Failed):
         way = REMEDIES[answer.reason]
         way_out = LEFT_BEHIND if answer.left_behind else way.text(coordinator.job, storage, answer.checkpoint)
-        why = f"{answer.reason}: {answer.detail}"
+        why = cause_first(answer.detail, answer.reason)
         return f"stage {uid} failed, and checkpoint {answer.checkpoint} has failed: {why}. {way_out}"
     if not isinstance(answer, FailedOver):
         return f"stage {uid} · try {ti.try_number}: {answer.why}"

@@ -17,7 +17,7 @@ from ...spark.execution.failure_kinds import causes, is_of_store, one_line
 from ...storage.uris import parse_storage_uri
 from ...tasks.job_settings import JobSettings, is_rendered_later
 from ..stage.drivers import DriverUnknownError
-from ..stage.outcome import StageFailedError, failed_prefix
+from ..stage.outcome import NO_MEMORY, StageFailedError, failed_prefix
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...checkpoint.answers import FailAnswer
     from ..graph.declaration import StageOperator
 
-KILLED = "the task's process ended without a result: it was killed, or its machine was lost"
+KILLED = f"the task's process ended without a result: it was killed, or its machine was lost. If killed, {NO_MEMORY}"
 
 
 def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:

@@ -16,7 +16,7 @@ from ...checkpoint.documents import layout
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.run_window import run_text
 from ...checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepointError
-from ...checkpoint.reasons import Reason, Status
+from ...checkpoint.reasons import Reason, Status, cause_first
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.disposal import HistoryRule
 from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
@@ -239,7 +239,7 @@ def failed(entry: SavepointEntry, job: str) -> SavepointFailedError:
     """Return the error for a savepoint that has failed."""
     # IO_EXCEPTION means a damaged checkpoint, or a target folder with other files in it (`Savepoints.take`).
     cls = SavepointImpossibleError if entry.reason is Reason.IO_EXCEPTION else SavepointFailedError
-    return cls(f"the savepoint failed: {entry.reason}: {entry.detail}", job=job, savepoint=entry.uri)
+    return cls(f"the savepoint failed: {cause_first(entry.detail, entry.reason)}", job=job, savepoint=entry.uri)
 
 
 def _conn_ids(task: SavepointOperator | DisposeSavepointOperator) -> dict[str, str | None]:

@@ -18,6 +18,7 @@ from ...checkpoint.errors import CheckpointError
 from ...hooks.spark_site import NOT_FOUND, is_tracked, point_at
 from ...spark.execution.failure_kinds import one_line
 from ...storage.errors import ErrorKind
+from .outcome import NO_MEMORY
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -165,7 +166,7 @@ class StageDrivers:
         if lives:
             log.info("driver %s lives (%s); this try waits for it and submits nothing", driver, status)
             return None
-        return f"its driver {driver} is gone ({status}) and has not acknowledged"
+        return f"its driver {driver} is gone ({status}) and has not acknowledged; if it was killed, {NO_MEMORY}"
 
     def check_lost(self, handover: Handover, error: Exception) -> None:
         """Check, after watching a driver failed, that the driver is gone: unknown is not gone (semantics F2).

@@ -186,10 +186,15 @@ _CRASHED = (
     "native code has crashed, or the JVM was told to end when its heap is full: a file hs_err_pid*.log, in the folder "
     "where the driver ran, says which"
 )
+NO_MEMORY = (
+    "mostly its machine or container had no memory left; `dmesg` there, or `kubectl describe pod` (OOMKilled), says "
+    "so. Give it more memory or the driver less (driver_memory), or let fewer tasks run there at once"
+)
+"""Why a process is killed by signal 9, and where a user sees it."""
+
 _SIGNALS = {
     6: _CRASHED,
-    9: "mostly its machine or container had no memory left; `dmesg` there, or `kubectl describe pod` (OOMKilled), says "
-    "so. Give it more memory or the driver less (driver_memory), or let fewer tasks run there at once",
+    9: NO_MEMORY,
     11: _CRASHED,
     15: "it was told to end: by a person who marked or cleared the task, by a timeout, or because its machine or pod "
     "was shut down. Airflow's audit log and the task's log say which",

@@ -18,7 +18,7 @@ from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
 from ...checkpoint.documents.entries import Stopped
 from ...checkpoint.errors import CheckpointError, InvalidConfigError, SourceRefusedError
 from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_hooks, check_listeners
-from ...checkpoint.reasons import Reason
+from ...checkpoint.reasons import Reason, cause_first
 from ...checkpoint.remedies import REMEDIES
 from ...checkpoint.rules.admission import reason_of, turn_of
 from ...checkpoint.savepoints.start_plan import JobShape
@@ -364,7 +364,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             # semantics T1. The class stays, because it says whether another try may help.
             reason = reason_of(error)
             push(DECLINED_KEY, _described(Declined(reason, str(error)), None))
-            why = then_clear(f"no checkpoint was triggered: {reason}: {error.message}")
+            why = then_clear(f"no checkpoint was triggered: {cause_first(error.message, reason)}")
             raise type(error)(why, **error.fields) from error
         if isinstance(answer, EpochCompleted):
             raise skipping(already_completed(coordinator, settings.storage, answer))
@@ -380,7 +380,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             first = ""
             if answer.reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
                 first = f". Type `cairn resume {settings.job} --storage {settings.storage}`"
-            why = then_clear(f"no checkpoint was triggered: {answer.reason}: {answer.detail}{first}")
+            why = then_clear(f"no checkpoint was triggered: {cause_first(answer.detail, answer.reason)}{first}")
             raise TriggerDeclinedError(why, job=settings.job, epoch=ti.run_id)
         if isinstance(answer, InputRefused):
             raise SourceRefusedError(

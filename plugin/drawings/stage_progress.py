@@ -53,6 +53,9 @@ class StageProgress:
     logged: TaskTry | None = None
     """The try with the log to show; None: there is none."""
 
+    own_ms: int | None = None
+    """Time for which its own driver ran, in whichever attempt; None if that is not known."""
+
     @property
     def took_ms(self) -> int | None:
         """Time since the trigger; None if that is not known."""
@@ -121,13 +124,14 @@ def _progress(found: CheckpointDetails, stage: StageRow, tries: Sequence[TaskTry
         times = _measured(stage)
     elif ran_here and logged is not None and logged.started_at_ms is not None:
         times = _seen(found, logged, logged.started_at_ms, now_ms)
-    ran = times[1] if stage.metrics is None and times[0] is not None else None
-    if kind == "failed" and text == "failed" and ran is not None:
-        text = f"failed after {wording.duration(ran)}"
-    return StageProgress(kind, text, stage.acknowledged, *times, logged)
+    waited, ran, wrote = _measured(stage) if stage.metrics is not None else times
+    own = None if waited is None else ran + wrote
+    if kind == "failed" and text == "failed" and own is not None:
+        text = f"failed after {wording.duration(own)}"
+    return StageProgress(kind, text, stage.acknowledged, *times, logged, own)
 
 
-def _measured(stage: StageRow) -> tuple[int, int, int]:
+def _measured(stage: StageRow) -> tuple[int | None, int, int]:
     assert stage.metrics is not None  # only stages with metrics come here
     took = stage.took_ms or 0
     waited = min(stage.metrics.start_delay_ms, took)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator
@@ -26,11 +26,11 @@ from ...storage.errors import CairnError, ErrorKind
 from ...storage.printable import printable
 from ..drawings.stage_graph import StageGraph, graph_of, marks_of
 from ..drawings.stage_progress import StageProgress, TaskTry, bars_of, progress_of
-from ..drawings.timeline import timeline
+from ..drawings.timeline import axis, timeline
 from ..drawings.trend import durations, new_bytes, sparkline
 from .answers import html, static
 from .declared_jobs import DeclaredJob
-from .jobs import READ, JobFilter, Jobs
+from .jobs import LATE, READ, JobFilter, Jobs
 from .problems import JobNotKnownError
 from .server import Server
 
@@ -90,7 +90,7 @@ Text = Annotated[str, Query(max_length=1_000)]
 Number = Annotated[int, Query(ge=1, le=10_000)]
 OneStatus = Annotated[Shown | None, BeforeValidator(lambda chosen: chosen or None)]
 """A form sends an empty text for "all"."""
-OneState = Annotated[JobState | None, BeforeValidator(lambda chosen: chosen or None)]
+OneState = Annotated[JobState | Literal["late"] | None, BeforeValidator(lambda chosen: chosen or None)]
 
 
 STAGES = 200
@@ -126,9 +126,10 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         found, (servers, problem) = await asyncio.gather(jobs.reader.overview(job), servers_of(job))
         now = now_ms()
         said, schedule = alarms(found, job.storage, now), await jobs.schedule(job.dag_id)
-        progress = await progress_in(job, [each.found for each in found.pending])
+        shown_in = [each.found for each in found.pending] + ([found.failed] if found.failed is not None else [])
+        progress = await progress_in(job, shown_in)
         shown: dict[str, Any] = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
-        shown["progress"] = {each.found.row.run_id: progress[each.found.row.id] for each in reversed(found.pending)}
+        shown["progress"] = {each.row.run_id: progress[each.row.id] for each in reversed(shown_in)}
         shown["bars"] = {run_id: bars_of(of_run) for run_id, of_run in shown["progress"].items()}
         shown |= {"servers": servers, "servers_problem": problem, "most": STAGES_IN_PROGRESS}
         return html(request, "overview.html", job=job, tab="overview", **shown)
@@ -154,7 +155,8 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:
         rows = (await jobs.reader.overview(job)).listing.checkpoints
         page = page_of(rows, wanted)
-        lines = timeline(page.rows, now_ms())
+        now = now_ms()
+        lines = timeline(page.rows, now)
         return html(
             request,
             "history.html",
@@ -164,6 +166,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             wanted=wanted,
             statuses=list(Shown),
             lines=lines,
+            ticks=axis(page.rows, now),
             first_lines=LINES,
         )
 
@@ -172,7 +175,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     ) -> Response:
         now = now_ms()
         found = await jobs.rows(declared, wanted, now)
-        shown: dict[str, Any] = {"found": found, "wanted": wanted, "states": list(JobState), "most": READ}
+        shown: dict[str, Any] = {"found": found, "wanted": wanted, "states": [*JobState, LATE], "most": READ}
         shown |= {"dag_id": dag_id, "now_ms": now, "sparkline": sparkline}
         return html(request, "jobs.html", **shown)
 

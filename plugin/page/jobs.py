@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 from starlette.concurrency import run_in_threadpool
@@ -24,9 +24,13 @@ from .server import Schedule, Server
 READ = 250
 """Maximum number of jobs read for one page."""
 
+LATE: Literal["late"] = "late"
+"""A filter beside the states."""
+
 LATE_MS = 300_000
 """A job is late if it is further behind than this, and than twice the usual duration of its checkpoints."""
 
+_STOPPED = (JobState.PAUSED, JobState.STOPPED, JobState.STOPPING)
 _NEED_A_PERSON = (JobState.BROKEN, JobState.FAILED)
 _URGENCY: dict[JobState | None, int] = {state: number for number, state in enumerate(JobState)}
 
@@ -35,10 +39,14 @@ _URGENCY: dict[JobState | None, int] = {state: number for number, state in enume
 class JobFilter:
     """The reader's filter."""
 
-    state: JobState | None = None
-    """None: every state."""
+    state: JobState | Literal["late"] | None = None
+    """`late`: jobs of any state that are late; None: every state."""
     text: str = ""
     """A part of the job's name, of its DAG's id or of its storage; empty: every job."""
+
+    def takes(self, job: ListedJob, now_ms: int) -> bool:
+        """Return whether a job has the state at a given time."""
+        return self.state in (None, job.state) or (self.state == LATE and job.is_late(now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,9 @@ class ListedJob:
         return None if self.due_at_ms is None or self.due_at_ms > now_ms else now_ms - self.due_at_ms
 
     def is_late(self, now_ms: int) -> bool:
-        """Return whether that is longer than a run needs."""
+        """Return whether that is longer than a run needs; what a person has stopped is not late."""
+        if self.state in _STOPPED:
+            return False
         usual_ms = (self.row.usual_ms if self.row is not None else None) or 0
         return (self.behind_ms(now_ms) or 0) > max(LATE_MS, 2 * usual_ms)
 
@@ -159,7 +169,7 @@ class Jobs:
         read = named[:READ]
         schedules = await run_in_threadpool(self._server.schedules, {job.dag_id for job in read})
         found = await asyncio.gather(*(self._row(job, schedules.get(job.dag_id)) for job in read))
-        shown = [each for each in found if wanted.state in (None, each.state)]
+        shown = [each for each in found if wanted.takes(each, now_ms)]
         shown.sort(key=lambda each: each.urgency(now_ms))
         return JobList(tuple(shown), len(declared), len(named))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -46,7 +46,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     @made.get("/jobs", summary="Each of these jobs in a row, the most urgent first")
     async def job_rows(
         text: Annotated[str, Query(max_length=1_000)] = "",
-        state: JobState | None = None,
+        state: JobState | Literal["late"] | None = None,
         user: Any = Depends(server.signed_in),
     ) -> JSONResponse:
         declared = await run_in_threadpool(jobs.of_user, user)

@@ -147,7 +147,7 @@ class Watcher:
                 self._board.completed()
         else:
             self._failed.add(ended.epoch)
-            self._say(f"  checkpoint {ended.id} {ended.status}: {ended.reason}: {ended.detail.splitlines()[0][:200]}")
+            self._say(f"  checkpoint {ended.id} {ended.status}: {ended.detail.splitlines()[0][:200]} ({ended.reason})")
 
     def _tell_servers(self) -> None:
         if not self._coordinator.files.has(KEY):

@@ -14,7 +14,7 @@ from ...checkpoint.acts.acknowledgements import ExecutionReports, Standing
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.errors import FencedError
-from ...checkpoint.reasons import Status
+from ...checkpoint.reasons import Status, cause_first
 from ...checkpoint.store import acks
 from ...storage.errors import CairnError
 
@@ -97,7 +97,7 @@ def _why_not(handover: Handover, standing: Standing) -> FencedError | None:
         newer = standing.attempt
         return replaced(handover, f"attempt {newer.attempt}, checkpoint {newer.id}, runs the stage now")
     ended = standing.ended
-    how = f"{ended.reason}: {ended.detail}" if ended else "so long ago that the history has forgotten how"
+    how = cause_first(ended.detail, ended.reason) if ended else "so long ago that the history has forgotten how"
     if ended is not None and ended.status is Status.COMPLETED:
         how = f"checkpoint {ended.id} had completed, and the job was rewound since"
     return FencedError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from ...checkpoint.reasons import cause_first
 from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import MAX_NOTE, TaskRef
 
@@ -54,7 +55,7 @@ def failed(ended: Failed, next_step: str) -> str:
         ended: its newest attempt.
         next_step: the user's next step.
     """
-    cause = f"{ended.reason}: {as_code(ended.detail)}" if ended.detail else str(ended.reason)
+    cause = f"{as_code(cause_first(ended.detail))} ({ended.reason})" if ended.detail else str(ended.reason)
     return f"checkpoint {ended.checkpoint} failed · attempt {ended.attempt} · {cause} · {_one_line(next_step)}"
 
 

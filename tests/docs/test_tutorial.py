@@ -33,7 +33,7 @@ cache."""
 _DIFFER = {
     r"\d\d\d\d-\d\d-\d\dT[\d…:.]+\d\d\.\d{6}(?:\+00:00)?": "RUN",
     r"\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ": "MOMENT",
-    r"\b(?:[\d.]+ m?s|\d+[mhd] \d\d[smh])(?=\W)": "TIME",
+    r"\b(?:[\d.]+ ?m?s|\d+[mhd] \d\d[smh])(?=\W)": "TIME",
     r"\b[\d.]+ (?:B|KiB)(?=\W)": "SIZE",
     r"\b(?:\d-)?(?=\w*\d)[0-9a-f]{12,16}\b": "ID",
     r"[.=#-]{3,}": "LINE",
@@ -119,7 +119,7 @@ def test_every_step_of_the_tutorial_has_an_output_to_compare() -> None:
 
 
 def test_what_is_another_each_time_is_not_compared_and_a_number_is() -> None:
-    first = "1*  2026-11-23T1…4:30.876267  2026-01-01 to 2026-01-02    1  COMPLETED   2/2  54.8 s  1.8 KiB"
+    first = "1*  2026-11-23T1…4:30.876267  2026-01-01 to 2026-01-02    1  COMPLETED   2/2    55s  1.8 KiB"
     again = "1* 2027-01-02T0…1:00.000001  2026-01-01 to 2026-01-02  1  COMPLETED   2/2  3m 54s  912 B"
     assert same_each_time(first) == same_each_time(again)
     for other in (first.replace("2/2", "1/2"), first.replace("01-02 ", "01-03 "), first.replace("1*", "1")):

@@ -101,7 +101,7 @@ def test_finishers_aborters_and_cleaners_make_one_outcome(tmp_path: Path) -> Non
                 assert finishers == [f"completed by {checkpoint}"] * 2
                 assert aborters == ["aborted: False"] * 2
             else:
-                assert finishers == [f"checkpoint {checkpoint} did not complete: JOB_FAILURE: {ended.detail}"] * 2
+                assert finishers == [f"checkpoint {checkpoint} did not complete: {ended.detail} (JOB_FAILURE)"] * 2
                 assert aborters == ["aborted: False", "aborted: True"], "one of them, and it knows"
                 again = _acknowledged(coordinator, epoch)
                 assert coordinator.complete(again).checkpoint == again

@@ -119,7 +119,7 @@ PHRASES: tuple[tuple[str, Act], ...] = (
 ELSEWHERE = (
     # By whoever types the command, looks at the finding of `cairn doctor` or reads the page; no run has failed.
     r"clear the runs …",
-    r"airflow tasks clear DAG_ID",
+    r"airflow dags clear DAG_ID",
     r"^unpause$",
     r"^clear$",
     r"[Cc]lear (?:one after the other|those DAG runs|these runs|the runs since)",

@@ -58,8 +58,8 @@ def outcome(coordinator: Coordinator, checkpoint: int) -> str:
     try:
         return f"COMPLETED {coordinator.complete(checkpoint).checkpoint}"
     except CheckpointFailedError as error:
-        # "checkpoint 7 did not complete: JOB_FAILURE: by a contender"
-        return f"FAILED {error.fields['checkpoint']} {error.message.split(': ')[1]}"
+        # "checkpoint 7 did not complete: by a contender (JOB_FAILURE)"
+        return f"FAILED {error.fields['checkpoint']} {error.message.rpartition('(')[2].removesuffix(')')}"
 
 
 def main(uri: str, endpoint_url: str, job: str, barrier: int) -> None:

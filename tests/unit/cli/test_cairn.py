@@ -76,7 +76,7 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str], monkeypat
     assert lines[6:] == [
         "* can be restored",
         "",
-        "3: JOB_FAILOVER_REGION: routes: ValueError: bad row",
+        "3: routes: ValueError: bad row (JOB_FAILOVER_REGION)",
         "  runs again: routes",
     ]
 
@@ -91,7 +91,7 @@ def test_requests_that_were_declined(
         world.coordinator().trigger(replace(world.request(epoch, Owner("flights", epoch)), slice=slice_))
     assert cairn(world, "checkpoints", "flights") == 0
     said = " ".join(capsys.readouterr().out.split())
-    why = "TOO_MANY_CHECKPOINT_REQUESTS: 1 requests wait already, and none of them would give way to this one"
+    why = "1 requests wait already, and none of them would give way to this one (TOO_MANY_CHECKPOINT_REQUESTS)"
     at = "(input 2026-01-04 to 2026-01-05), manual,"
     assert f"1 requests wait, the next first: e4 {at} since 2023-11-14 22:13:30Z" in said
     assert said.endswith(f"declined, the last first: e5 {at} 2023-11-14 22:13:30Z: {why}")

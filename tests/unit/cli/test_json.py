@@ -115,7 +115,7 @@ def test_the_queue_and_the_other_failure_are_listed(
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["checkpoints", JOB, "--storage", storage]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "3: JOB_FAILOVER_REGION: routes: ValueError: bad row" in lines
+    assert "3: routes: ValueError: bad row (JOB_FAILOVER_REGION)" in lines
     assert "  with it: airports: OSError: disk full" in lines
     start = lines.index("1 requests wait, the next first:")
     assert lines[start + 1 : start + 4] == [

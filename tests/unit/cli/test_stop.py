@@ -120,7 +120,7 @@ def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[s
     options = Namespace(target=f"file://{root}/out", request_id="upgrade", drain=False, wait=True)
     lines, document, failed = stop_text.stop(Coordinator(world.store, "flights"), options, open_store, wait)
     assert (failed, document["stopped"]) == (True, None)
-    assert lines[0].startswith("flights goes on: savepoint 3 FAILED: JOB_FAILURE: checkpoint 2, which it waited for")
+    assert lines[0].startswith("flights goes on: savepoint 3 FAILED: checkpoint 2, which it waited for")
     assert stop(root) == 0, "the person tries once more"
     assert "has stopped with savepoint 4, up to e1" in capsys.readouterr().out
 

@@ -129,28 +129,28 @@ def test_what_failed_is_told_from_what_had_begun_and_what_had_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "at_s", "kind", "text"),
+    ("attempt", "started", "ended", "kind", "text"),
     [
-        (1, {"started": 30, "ended": 60}, "failed", "failed before it began"),
-        (1, {"started": -5, "ended": 2}, "failed", "failed before it began"),
-        (1, {"started": -99, "ended": -90}, "", "had not begun"),
-        (2, {"started": 20, "ended": 291}, "", "had not begun"),
-        (2, {"started": 295, "ended": 299}, "failed", "failed before it began"),
-        (2, {"started": 295, "ended": 400}, "", "had not begun"),
+        (1, 30, 60, "failed", "failed before it began"),
+        (1, -5, 2, "failed", "failed before it began"),
+        (1, -99, -90, "", "had not begun"),
+        (2, 20, 291, "", "had not begun"),
+        (2, 295, 299, "failed", "failed before it began"),
+        (2, 295, 400, "", "had not begun"),
     ],
 )
 def test_a_task_that_failed_before_its_claim_is_seen_on_the_page_of_its_attempt(
-    attempt: int, at_s: dict[str, int], kind: str, text: str
+    attempt: int, started: int, ended: int, kind: str, text: str
 ) -> None:
     """Its try is of the attempt in which it started; the first stage's starts before the trigger, which it does."""
     world = failed_over()
     world.clock.advance(timedelta(seconds=10))
     world.coordinator().abort(2, Reason.JOB_FAILURE, "routes: ValueError: bad row")
-    tried = a_try(world, "failed", **at_s)
+    tried = a_try(world, "failed", started=started, ended=ended)
     progress = progress_of(details(world.coordinator(), attempt), {"report": [tried]}, world.clock.now_ms)
     report = progress["report"]
     assert (report.kind, report.text, report.ran_ms > 0) == (kind, text, kind == "failed")
-    assert report.logged == (tried if at_s["started"] == 295 or kind == "failed" else None)
+    assert report.logged == (tried if started == 295 or kind == "failed" else None)
 
 
 def test_a_stage_whose_failure_no_restart_follows_has_failed_too() -> None:  # semantics F4
@@ -165,8 +165,8 @@ def test_a_stage_whose_failure_no_restart_follows_has_failed_too() -> None:  # s
 @pytest.mark.parametrize(
     ("begun", "state", "started", "kind", "text"),
     [
-        (True, "running", 290, "running", "running for 60.0 s"),
-        (True, "deferred", 290, "running", "deferred for 60.0 s"),
+        (True, "running", 290, "running", "running for 1m 00s"),
+        (True, "deferred", 290, "running", "deferred for 1m 00s"),
         (True, "up_for_retry", 290, "retry", "up for retry"),
         (True, None, 290, "", "not begun"),
         (False, "queued", None, "queued", "queued"),

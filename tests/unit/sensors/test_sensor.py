@@ -126,7 +126,7 @@ def test_a_declined_checkpoint_fails_for_good_with_the_reason(job: Job, deferrab
         sensor(job, deferrable=deferrable).execute(at())
     assert str(caught.value).startswith(
         "the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: "
-        "checkpoint 1 failed: CHECKPOINT_DECLINED: routes: AnalysisException: no such column. A stage's application "
+        "checkpoint 1 failed: routes: AnalysisException: no such column (CHECKPOINT_DECLINED). A stage's application "
     )
 
 
@@ -138,7 +138,7 @@ def test_a_try_that_no_other_follows_is_not_told_as_one_checkpoint_too_many(job:
         sensor(job).execute(at())
     assert str(caught.value).startswith(
         "the epoch failed, and no other try follows: "
-        "checkpoint 1 failed: JOB_FAILURE: NoRestart allows no restart: routes: boom. A stage failed and has no "
+        "checkpoint 1 failed: routes: boom (NoRestart allows no restart; JOB_FAILURE). A stage failed and has no "
     )
 
 
@@ -154,7 +154,7 @@ def test_a_failed_checkpoint_says_what_to_do_and_is_tried_again_only_where_that_
     ) as caught:
         sensor(job).execute(at())
     said = str(caught.value)
-    assert f"checkpoint 1 failed: {reason}: why. {way_out.text(job.name, job.storage, 1)} [" in said
+    assert f"checkpoint 1 failed: why ({reason}). {way_out.text(job.name, job.storage, 1)} [" in said
     assert "{" not in said
 
 
@@ -166,9 +166,7 @@ def test_a_run_that_was_left_behind_says_what_to_clear(job: Job) -> None:  # sem
         job.trigger(f"later-{number}", config=config)
     with pytest.raises(AirflowFailException) as caught:
         sensor(job).execute(at())
-    said = (
-        "checkpoint 1 failed: CHECKPOINT_EXPIRED: slow. So many other runs have ended since that nothing of this one is"
-    )
+    said = "checkpoint 1 failed: slow (CHECKPOINT_EXPIRED). So many other runs have ended since that nothing of this"
     assert str(caught.value).startswith(said)
     assert "Clear the task that triggers the checkpoint" in str(caught.value)
 

@@ -78,7 +78,7 @@ def test_without_the_api_it_says_why_each_is_missing_and_what_to_clear(run: Run)
     with pytest.raises(AirflowFailException) as caught:
         run.look(all_ended())
     said = str(caught.value)
-    why = "attempt 2 has to run it again, because the attempt before ended (JOB_FAILOVER_REGION: c: killed)"
+    why = "attempt 2 has to run it again, because the attempt before ended (c: killed (JOB_FAILOVER_REGION))"
     assert f"epoch.b (success): {why}, and its task has not run since" in said
     assert "Clear them with Downstream, and this task with them" in said
 
@@ -116,7 +116,7 @@ class TestCauses:
         coordinator.abort(1, Reason.CHECKPOINT_EXPIRED, "not all had acknowledged within 600 s")
         run.execute("trigger_checkpoint")
         said = self.why(run)
-        assert "because the attempt before ended (CHECKPOINT_EXPIRED: not all had acknowledged within 600 s)" in said
+        assert "because the attempt before ended (not all had acknowledged within 600 s (CHECKPOINT_EXPIRED))" in said
         assert "marked" not in said
 
 

@@ -65,7 +65,7 @@ def payload(trigger: RequestTrigger, said: Said | None = None, then: Callable[[]
         running = asyncio.create_task(event_of(trigger))
         if then is not None:
             assert said is not None
-            while "ALREADY_QUEUED: " not in said.text and "TOO_MANY_CHECKPOINT_REQUESTS: " not in said.text:
+            while "(ALREADY_QUEUED)" not in said.text and "(TOO_MANY_CHECKPOINT_REQUESTS)" not in said.text:
                 await asyncio.sleep(0.01)
             assert not running.done()
             await asyncio.to_thread(then)
@@ -247,7 +247,7 @@ def test_it_sleeps_until_the_pause_ends(job: Job, said: Said) -> None:  # semant
     assert payload(trigger)["detail"] == "the request would be answered otherwise now"
     first, second = looks
     assert second - first >= 0.2
-    assert "MINIMUM_TIME_BETWEEN_CHECKPOINTS: the pause lasts 0.2 s more" in said.text
+    assert "the pause lasts 0.2 s more (MINIMUM_TIME_BETWEEN_CHECKPOINTS)" in said.text
 
 
 def test_it_looks_during_a_long_pause_and_wakes_nobody(job: Job) -> None:  # semantics T3, S1

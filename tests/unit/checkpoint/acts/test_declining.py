@@ -329,16 +329,18 @@ def test_above_the_limit_the_job_fails_and_the_count_starts_anew() -> None:  # s
     fail_once(world, "a", "a second time")
     head = world.coordinator().head()
     assert (head.pending, head.failures) == ((), 0)
-    why = "2 checkpoints in a row failed and tolerable_failed_checkpoints is 1: checkpoint 3: CHECKPOINT_DECLINED: "
+    why = "2 checkpoints in a row failed and tolerable_failed_checkpoints is 1: checkpoint 3: "
     assert [(entry.id, entry.reason, entry.detail, entry.job_failed) for entry in head.history] == [
         (1, Reason.CHECKPOINT_DECLINED, "clean: a first time", False),
         (3, Reason.CHECKPOINT_DECLINED, "clean: a second time", True),
-        (2, Reason.JOB_FAILURE, f"{why}clean: a second time", False),
+        (2, Reason.JOB_FAILURE, f"{why}clean: a second time (CHECKPOINT_DECLINED)", False),
     ]
     # Nothing takes it up by itself; a retry of a stage starts it again, from where it was.
     expected = Failed(3, 2, Reason.CHECKPOINT_DECLINED, "clean: a second time", tolerated=False, job_failed=True)
     assert world.coordinator().go_on("a") == expected
-    assert world.coordinator().go_on("b") == Failed(2, 1, Reason.JOB_FAILURE, f"{why}clean: a second time")
+    assert world.coordinator().go_on("b") == Failed(
+        2, 1, Reason.JOB_FAILURE, f"{why}clean: a second time (CHECKPOINT_DECLINED)"
+    )
     world.run_epoch("a")
     world.run_epoch("b")
     assert world.folded() == {stage.uid: ["a", "b"] for stage in world.stages}

@@ -87,7 +87,7 @@ def test_above_the_limit_what_is_pending_ends() -> None:  # semantics D5
     newest = head.history[-1]
     assert (newest.epoch, newest.reason) == ("a", Reason.JOB_FAILURE)
     assert newest.detail.startswith(
-        "1 checkpoint failed and tolerable_failed_checkpoints is 0: IO_EXCEPTION: the store is told to fail [key=`"
+        "1 checkpoint failed and tolerable_failed_checkpoints is 0: the store is told to fail [key=`"
     )
     world.run_epoch("a")
     world.run_epoch("b")

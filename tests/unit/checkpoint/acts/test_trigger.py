@@ -158,7 +158,7 @@ def test_an_epoch_taken_up_again_keeps_what_has_acknowledged(world: World) -> No
     assert answer.pending.attempt == 2
     assert answer.pending.executions["clean"].home == 1
     assert answer.pending.executions["routes"].token != lost.token
-    assert answer.pending.cause == "CHECKPOINT_EXPIRED: not complete after 600 s"
+    assert answer.pending.cause == "not complete after 600 s (CHECKPOINT_EXPIRED)"
     world.run_epoch("a")
     world.audit("a")
 

@@ -176,7 +176,7 @@ def test_a_stage_may_start_the_job_again() -> None:  # semantics D5
 
 
 def test_the_verdict_reads_well() -> None:
-    assert restarts.verdict(1, 0, "checkpoint 3: CHECKPOINT_EXPIRED: not complete after 60 s") == (
-        "1 checkpoint failed and tolerable_failed_checkpoints is 0: checkpoint 3: CHECKPOINT_EXPIRED: not complete "
-        "after 60 s"
+    assert restarts.verdict(1, 0, "checkpoint 3: not complete after 60 s (CHECKPOINT_EXPIRED)") == (
+        "1 checkpoint failed and tolerable_failed_checkpoints is 0: checkpoint 3: not complete after 60 s "
+        "(CHECKPOINT_EXPIRED)"
     )

@@ -11,9 +11,9 @@ import pytest
 
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.remedies import LEFT_BEHIND, NOTHING_LEFT, REMEDIES
-from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
+from airflow_cairn.checkpoint.views.checkpoint_list import Shown, checkpoints
 from airflow_cairn.checkpoint.views.details import details
-from airflow_cairn.checkpoint.views.next_step import next_step
+from airflow_cairn.checkpoint.views.next_step import FollowedBy, next_step
 from airflow_cairn.cli.main import parser
 from tests.support.world.world import JOB, World
 
@@ -42,10 +42,26 @@ def test_a_failed_one_has_the_way_out_of_its_reason_with_its_own_id() -> None:
 
 def test_one_that_another_attempt_has_followed_leads_to_that(busy: World) -> None:
     found = details(busy.coordinator(), 3)
-    assert found.followed_by == 4
+    assert found.followed_by == FollowedBy(4, Shown.IN_PROGRESS)
     assert typed(found.next_step(LAKE)) == [f"cairn show {JOB} 4 --storage {LAKE}"]
     assert details(busy.coordinator(), 4).followed_by is None
     assert typed(details(busy.coordinator(), 4).next_step(LAKE)) == [f"cairn show {JOB} 4 --watch --storage {LAKE}"]
+
+
+@pytest.mark.parametrize(
+    ("said", "begins"),
+    [
+        (Shown.COMPLETED, "Nothing: checkpoint 4 of the same DAG run has completed."),
+        (Shown.IN_PROGRESS, "Nothing: checkpoint 4 of the same DAG run goes on."),
+        (Shown.FAILED, "Checkpoint 4, the newest of the same DAG run, has failed too: "),
+        (Shown.PAUSED, "Checkpoint 4, the newest of the same DAG run, was ended by a pause: "),
+    ],
+)
+def test_one_is_asked_nothing_of_only_where_a_later_attempt_goes_on(busy: World, said: Shown, begins: str) -> None:
+    row = details(busy.coordinator(), 3).row
+    found = next_step(row, JOB, LAKE, FollowedBy(4, said))
+    assert found.startswith(begins)
+    assert typed(found) == [f"cairn show {JOB} 4 --storage {LAKE}"]
 
 
 def test_a_completed_one_asks_nothing_until_it_was_rewound(busy: World) -> None:

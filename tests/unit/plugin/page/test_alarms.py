@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views.wording import moment
 from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page.server import Schedule
+from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, World
 from tests.unit.plugin.page.stand_in import Page, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
@@ -71,6 +72,27 @@ def test_a_pause_is_no_failure_anywhere() -> None:  # semantics S1
     assert row["due_at_ms"] == triggered_at_ms, "what its run was to read waits all the same"
 
 
+def test_a_pause_during_which_the_job_is_stopped_is_no_failure_either() -> None:  # semantics S1, P2
+    """Its run does not go on by itself any more: once the job goes on, a box says so, with what to do."""
+    world = World()
+    world.run_epoch("a")
+    world.trigger("b")
+    world.coordinator().pause()
+    shut_down(world.coordinator())
+    page = Page(one_job(world.memory))
+    (row,) = page.get("/api/v1/jobs").json()["jobs"]
+    assert (row["state"], row["failed_since"], row["late"]) == ("stopped", 0, False)
+    assert "0 of 2 checkpoints" in words(page.get(f"{ONE}/history?status=FAILED").text)
+    checkpoint = words(page.get(f"{ONE}/checkpoints/2").text)
+    assert checkpoint.startswith("Checkpoint 2 paused What next: If the job is stopped, type cairn resume")
+    assert "Failed, by reason None." in words(page.get(f"{ONE}/summary").text)
+    assert "A pause has ended" not in page.get(ONE).text
+    world.coordinator().resume()
+    overview = words(Page(one_job(world.memory)).get(ONE).text)
+    assert "Look A pause has ended checkpoint 2, and the job was stopped or restored then" in overview
+    assert "Failed" not in overview
+
+
 def test_the_page_of_what_failed_begins_with_the_cause() -> None:
     """In words: what happened, else what the reason means; its code name comes after what to do."""
     world = World()
@@ -84,11 +106,12 @@ def test_the_page_of_what_failed_begins_with_the_cause() -> None:
     page = Page(server)
     first, second, third = (words(page.get(f"{ONE}/checkpoints/{number}").text) for number in (1, 2, 3))
     assert first.startswith(
-        "Checkpoint 1 failed Why it failed: clean: OSError: disk full Log of try 1: clean What next:"
+        "Checkpoint 1 failed in clean Why it failed: clean: OSError: disk full Log of try 1: clean What next: "
+        "Checkpoint 3"
     )
     assert second.startswith("Checkpoint 2 failed Why it failed: Not every stage had acknowledged within")
     assert "reason CHECKPOINT_EXPIRED" in second
     assert f"Why it failed: clean: {CAUSE} (no retry cures this)" in third
     overview = page.get(ONE).text
-    assert f"Checkpoint 3 of a failed: clean: {CAUSE} (no retry cures this) (JOB_FAILURE)." in words(overview)
-    assert f'Its page, with the log: checkpoint <a href="/cairn{ONE}/checkpoints/3">3</a>.' in overview
+    assert f"Checkpoint 3 failed in clean : {CAUSE} (no retry cures this)." in words(overview)
+    assert f'Its page: checkpoint <a href="/cairn{ONE}/checkpoints/3">3</a>.' in overview

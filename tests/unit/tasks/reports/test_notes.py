@@ -90,8 +90,9 @@ def test_a_failed_epoch(job: Job, run: OneRun, api: ApiStandIn) -> None:
     job.decline(job.begin(RUN), "ValueError: bad row")
     with pytest.raises(AirflowFailException):
         waiting(job).execute(at())
-    assert run.notes[""].startswith("Cairn: flights: checkpoint 1 failed · attempt 1 · CHECKPOINT_DECLINED: ")
-    assert "ValueError: bad row" in run.notes[""]
+    assert run.notes[""].startswith(
+        "Cairn: flights: checkpoint 1 failed · attempt 1 · `routes: ValueError: bad row` (CHECKPOINT_DECLINED)"
+    )
 
 
 def test_an_api_that_refuses_fails_no_epoch(job: Job, run: OneRun, api: ApiStandIn, said: Said) -> None:
