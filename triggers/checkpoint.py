@@ -15,6 +15,7 @@ from airflow.triggers.base import TriggerEvent
 from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.reasons import cause_first
+from ..checkpoint.views.wording import some
 from .polling import PollingTrigger
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ FAILED = "failed"
 
 RECHECK_INTERVAL = timedelta(minutes=5)
 """Time after which the task itself looks, even without news in the store: only a task may ask Airflow for states."""
+
+NAMED = 10
+"""Stages that a line about a wait names."""
 
 WHOLE_LOOK_S = 60.0
 """Interval of the looks that list acknowledgements too, in case the task that completes the checkpoint has died."""
@@ -188,7 +192,7 @@ def describe(progress: Waiting | Failed) -> str:
     hooks = f"; the master hooks {', '.join(progress.hooks)} have not answered" if progress.hooks else ""
     return (
         f"checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "
-        f"stages have acknowledged, waiting for {', '.join(progress.missing) or 'no stage'}{hooks}{again}"
+        f"stages have acknowledged, waiting for {some(progress.missing, NAMED) or 'no stage'}{hooks}{again}"
     )
 
 

@@ -90,8 +90,12 @@ def failure_text(row: CheckpointRow) -> str:
     """Say why a checkpoint failed: what happened to it, else what its reason means; empty where it did not fail."""
     if not row.failed or row.reason is None:
         return ""
-    known = row.reason in Reason.__members__
-    return row.cause or (REMEDIES[Reason(row.reason)].meaning if known else row.reason)
+    return row.cause or meaning_of(row.reason)
+
+
+def meaning_of(reason: str) -> str:
+    """Say what a reason means; the reason itself if it is not known."""
+    return REMEDIES[Reason(reason)].meaning if reason in Reason.__members__ else reason
 
 
 def remedy_of(row: CheckpointRow, job: str, storage: str) -> str:

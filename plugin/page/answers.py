@@ -18,7 +18,7 @@ from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.reasons import cause_first
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import Shown
-from ...checkpoint.views.next_step import failure_text
+from ...checkpoint.views.next_step import failure_text, meaning_of
 from ...storage.errors import CairnError
 from ..interventions.plan import InterventionRefusedError
 from ..interventions.savepoints import REQUEST
@@ -100,7 +100,7 @@ def _environment() -> Environment:
         segment=_segment, sentence=_sentence, spoken=_spoken, words=_words, run=run_id_of, run_name=_run_name
     )
     found.filters.update(shown=Shown.of, operation=lambda request: request.removeprefix(REQUEST))
-    found.filters.update(why=failure_text, cause_first=cause_first)
+    found.filters.update(why=failure_text, meaning=meaning_of, cause_first=cause_first)
     found.filters.update(duration=_duration, size=wording.size, moment=wording.moment)
     found.globals.update(how_stopped=wording.how_stopped, restart=wording.restart)
     return found

@@ -278,7 +278,7 @@ def test_stats(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1] == "  triggered 4, in progress 1, completed 2, failed 1, restored 3"
     assert lines[2] == "  wrote 104 B in all; 0 requests wait; 0 counted failures in a row"
     assert lines[4].split() == ["last", "3", "min", "avg", "p50", "p95", "p99", "max"]
-    assert lines[6].split() == ["duration", *["0.0", "s"] * 6]
+    assert lines[6].split() == ["duration", *["0.0s"] * 6]
     assert lines[9].split() == ["acks", *["4"] * 6]
     assert "    routes: ValueError: bad row" in lines
     assert max(len(line) for line in lines) <= 80

@@ -123,7 +123,7 @@ def test_the_queue_and_the_other_failure_are_listed(
         "",
         "declined, the last first:",
     ]
-    said = "e (input 2026-01-05 to 2026-01-06), manual, 2023-11-14 22:13:20Z: TOO_MANY_CHECKPOINT_REQUESTS:"
+    said = "e (input 2026-01-05 to 2026-01-06), manual, 2023-11-14 22:13:20Z: 1 requests wait already"
     assert lines[start + 4].startswith(said)
     assert main(["show", JOB, "3", "--storage", storage]) == 0
     assert "  with it        airports: OSError: disk full" in capsys.readouterr().out.splitlines()

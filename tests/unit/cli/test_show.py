@@ -89,7 +89,7 @@ def test_a_wide_job_fits_the_terminal_and_is_cut(
         ["subtask", "6"],
         ["subtask", "13"],
     ]
-    assert cells[0][3:9] == ["83.0", "s", "115.3", "MiB", "115.3", "MiB"]
+    assert cells[0][3:9] == ["1m", "23s", "115.3", "MiB", "115.3", "MiB"]
     assert [row[-1] for row in cells[:3]] == (["3,606,400", "7,210", "7,210"] if wide else ["MiB", "KiB", "KiB"])
     assert any(re.fullmatch(r"state totals +flights.stage_15 +1000 +115.3 MiB +3,606,400", line) for line in lines)
     assert cells[8] == ["…", "14", "more", "stages;", "raise", "--limit", "to", "see", "them"]

@@ -142,6 +142,13 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
     assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
 
 
+def test_of_many_that_are_missing_it_counts_the_last() -> None:
+    stages = tuple(f"s{number:02d}" for number in range(40))
+    said = describe(Waiting(3, 1, stages[:22], stages[22:]))
+    assert "22 of 40 stages have acknowledged, waiting for s22, s23, " in said
+    assert said.endswith("s31 and 8 more")
+
+
 def test_it_says_who_is_to_run_again_and_has_not_begun() -> None:  # semantics F2, F5
     waiting = Waiting(3, 2, ("clean",), ("routes",), (), (Restarted("routes", "the try before"),))
     assert describe(waiting).endswith(
