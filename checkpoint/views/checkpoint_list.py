@@ -26,7 +26,7 @@ from ..documents.layout import run_id_of
 from ..documents.read_windows import WindowText
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
-from ..reasons import RequestKind, Status, cause_and_verdict, cause_first
+from ..reasons import RequestKind, Status, cause_and_verdict
 from ..store import acks
 from ..store.open_job import heads_of
 
@@ -182,16 +182,6 @@ class CheckpointRow:
     def said(self) -> Shown:
         """Its status, as a person reads it."""
         return Shown.of(self.status, paused=self.paused)
-
-    @property
-    def happened(self) -> str:
-        """Its detail, without why no restart followed."""
-        return cause_and_verdict(self.detail)[0]
-
-    @property
-    def cause(self) -> str:
-        """Its detail, with what happened before why no restart followed."""
-        return cause_first(self.detail)
 
     @property
     def failed(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..reasons import Reason, Status
+from ..reasons import Reason, Status, cause_first
 from ..remedies import LEFT_BEHIND, NOTHING_LEFT, REMEDIES
 from .checkpoint_list import CheckpointRow, Shown
 
@@ -90,7 +90,7 @@ def failure_text(row: CheckpointRow) -> str:
     """Say why a checkpoint failed: what happened to it, else what its reason means; empty where it did not fail."""
     if not row.failed or row.reason is None:
         return ""
-    return row.cause or meaning_of(row.reason)
+    return cause_first(row.detail) or meaning_of(row.reason)
 
 
 def meaning_of(reason: str) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
-from ...checkpoint.reasons import cause_first
+from ...checkpoint.reasons import cause_and_verdict, cause_first
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import Shown
 from ...checkpoint.views.next_step import failure_text, meaning_of
@@ -100,6 +100,7 @@ def _environment() -> Environment:
         segment=_segment, sentence=_sentence, spoken=_spoken, words=_words, run=run_id_of, run_name=_run_name
     )
     found.filters.update(shown=Shown.of, operation=lambda request: request.removeprefix(REQUEST))
+    found.filters.update(happened=lambda detail: cause_and_verdict(detail)[0])
     found.filters.update(why=failure_text, meaning=meaning_of, cause_first=cause_first)
     found.filters.update(duration=_duration, size=wording.size, moment=wording.moment)
     found.globals.update(how_stopped=wording.how_stopped, restart=wording.restart)

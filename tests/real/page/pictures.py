@@ -33,7 +33,7 @@ from tests.unit.plugin.page.stand_in import ADMIN, dag_of
 FOLDER = ROOT / "docs" / "images"
 PAGE = ROOT / "docs" / "reference" / "page.md"
 """Links the pictures that are kept."""
-MOST_BYTES = 150_000
+MOST_BYTES = 155_000
 ROWS_OF_A_FILE = 18_000
 NOW = datetime.fromtimestamp(system_runtime().now_ms() / 1000, UTC)
 HOUR = timedelta(hours=1)
