@@ -52,7 +52,7 @@ def test_before_anything_has_failed(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_after_a_failure_for_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics F4, O1
     listed, shown, stats = said(tmp_path, capsys, FixedDelayRestart(1), 2)
     assert "  goes on        once you clear what failed\n" in shown
-    why = "why clean: boom (FixedDelayRestart allows 1 restart of an epoch, and this was failure 2)"
+    why = "clean: boom (FixedDelayRestart allows 1 restart of an epoch, and this was failure 2"
     assert why in " ".join(shown.split())
     assert why in " ".join(listed.split())
     assert "left" not in stats
