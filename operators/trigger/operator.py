@@ -408,7 +408,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         if coordinator.head().stopped is not Stopped.PAUSED:
             return answer
         if not start_unless_paused(coordinator, ti):
-            log.info("%s: %s", answer.reason, answer.detail)
+            log.info("%s", cause_first(answer.detail, answer.reason))
             raise AirflowRescheduleException(timezone.utcnow())
         return ask()
 
@@ -417,7 +417,8 @@ class TriggerCheckpointOperator(TriggerOperator):
         more = ""
         if answer.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
             more = f". {REMEDIES[answer.reason].action_for(settings.job, settings.storage)}"
-        log.info("%s: %s; looking again by %s%s", answer.reason, answer.detail, retry_at.isoformat(), more)
+        why = cause_first(answer.detail, answer.reason)
+        log.info("%s; looking again by %s%s", why, retry_at.isoformat(), more)
         if not self.deferrable:
             raise AirflowRescheduleException(retry_at)
         turn = turn_of(request)

@@ -105,7 +105,7 @@ def test_it_wakes_the_task_once_asking_helps(
     job.trigger("r1")
     found = payload(waiting(job), said, lambda: then(job))
     assert found == {"status": "ask", "detail": "the request would be answered otherwise now", "kind": None}
-    assert "ALREADY_QUEUED: place 1 in the queue" in said.text
+    assert "place 1 in the queue (ALREADY_QUEUED)" in said.text
 
 
 def at(job: Job, *moments_ms: int) -> tuple[Coordinator, list[float]]:

@@ -179,7 +179,7 @@ def test_exactly_one_outcome_and_all_learn_which(order: tuple[str, str], slips_i
         assert answers == [EpochCompleted("a", 1)] * 2
         assert world.coordinator().progress("a") == EpochCompleted("a", 1)
     else:
-        assert answers == [f"checkpoint 1 did not complete: {ended.reason}: {ended.detail}"] * 2
+        assert answers == [f"checkpoint 1 did not complete: {ended.detail} ({ended.reason})"] * 2
         expected = Failed(1, 1, ended.reason or Reason.JOB_FAILURE, ended.detail, job_failed=ended.job_failed)
         assert world.coordinator().progress("a") == expected
     assert not _abort(world), "it has its outcome"

@@ -141,8 +141,8 @@ def test_too_many_are_waited_for_in_the_triggerer(job: Job, said: Said) -> None:
     }
     assert (deferred.method_name, deferred.timeout) == ("execute_complete", None)
     assert (
-        "TOO_MANY_CONCURRENT_CHECKPOINTS: checkpoint 1 of DAG run r1 is pending and max_concurrent_checkpoints is 1; "
-        "place 1 in the queue; looking again by " in said.text
+        "checkpoint 1 of DAG run r1 is pending and max_concurrent_checkpoints is 1; place 1 in the queue "
+        "(TOO_MANY_CONCURRENT_CHECKPOINTS); looking again by " in said.text
     )
     two = CheckpointConfig(max_concurrent_checkpoints=2)
     assert operator(job, config=two).execute(other(r1="running"))["checkpoint"] == 2
