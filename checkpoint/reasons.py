@@ -110,6 +110,10 @@ COUNTED = frozenset(
 declined before it began, superseded or stopped is no failure of a checkpoint."""
 
 
+BY_PAUSE = "the DAG is paused"
+"""The detail of an attempt that a pause has ended."""
+
+
 def cause_and_verdict(detail: str) -> tuple[str, str]:
     """Take apart why a checkpoint failed: what happened, and why no restart followed; empty: one did (semantics F4)."""
     verdict, apart, cause = detail.partition(": ")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from ...storage.str_enum import StrEnum
-from ..reasons import COUNTED, Reason, RequestKind, Status
+from ..reasons import BY_PAUSE, COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
 from .attempt import DocumentRef, Owner, PendingDocument, RestorePointer
 from .fields import (
@@ -127,10 +127,6 @@ class LateAck:
     metrics: AckMetrics
 
 
-BY_PAUSE = "the DAG is paused"
-"""The detail of an attempt that a pause has ended."""
-
-
 @dataclass(frozen=True, slots=True)
 class EndedEntry:
     """An ended checkpoint, kept for users, for later attempts of its epoch and for late acknowledgements (A3)."""
@@ -165,8 +161,7 @@ class EndedEntry:
     slowest: Slowest | None = None
     """None for a failed checkpoint, and where all executions were taken over."""
     job_failed: bool = False
-    """Whether the job failed with it: because of more counted failures in a row than are tolerable (semantics D5), or
-    of a failed try that no other follows (F4)."""
+    """Whether the job failed with it: of too many counted failures in a row (semantics D5), or no try follows (F4)."""
     restarts: Count = field(default=0, metadata=SPARSE)
     """As in `PendingEntry`."""
     for_good: bool = field(default=False, metadata=SPARSE)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from ..documents.attempt import DocumentRef
 from ..documents.entries import (
-    BY_PAUSE,
     CompletedEntry,
     Intervention,
     InterventionKind,
@@ -23,7 +22,7 @@ from ..documents.entries import (
 from ..documents.head import MAX_INTERVENTIONS, MAX_OTHERS, MAX_RESTORES, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.text import one_line
-from ..reasons import Reason, Status, cause_first
+from ..reasons import BY_PAUSE, Reason, Status, cause_first
 from . import history, queue, restarts, savepoint_entries
 from .partial_completion import Without
 
