@@ -255,8 +255,7 @@ class RewindRecord:
     """
 
     to: Count
-    """0: none of the job's own checkpoints; the job was started from a savepoint that holds none, or went back to its
-    start."""
+    """0: none of the job's own checkpoints; it began with a savepoint that holds none, or goes back to its start."""
     through: CheckpointId
     """The newest id handed out when the job was rewound."""
     at_ms: Count
