@@ -65,8 +65,9 @@ def import_when_used(
     def get(name: str) -> Any:
         now = (renamed or {}).get(name, name)
         if now != name:
+            of_error = ", and its `code` says what happened" if now.endswith("Error") else ""
             warnings.warn(
-                f"{package}.{name} is called {now} now; the old name goes with the next release",
+                f"{package}.{name} is called {now} now{of_error}; the old name goes with the next release",
                 DeprecationWarning,
                 stacklevel=2,
             )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from .. import import_when_used
 
 if TYPE_CHECKING:
-    from .acts.assemble import BrokenAckError as BrokenAckError
     from .acts.assemble import FinalizeError as FinalizeError
     from .answers import TriggerRequest as TriggerRequest
     from .config import CheckpointConfig as CheckpointConfig
@@ -24,37 +23,21 @@ if TYPE_CHECKING:
     from .documents.attempt import Slice as Slice
     from .documents.attempt import StageSpec as StageSpec
     from .documents.invariants import InvariantError as InvariantError
-    from .errors import AdoptionRefusedError as AdoptionRefusedError
     from .errors import AlreadyReadError as AlreadyReadError
+    from .errors import CallbackError as CallbackError
     from .errors import CheckpointError as CheckpointError
     from .errors import CheckpointFailedError as CheckpointFailedError
     from .errors import CheckpointNotReadyError as CheckpointNotReadyError
-    from .errors import CompletedEpochsLostError as CompletedEpochsLostError
-    from .errors import DagNotPausedError as DagNotPausedError
+    from .errors import DamagedError as DamagedError
     from .errors import FencedError as FencedError
-    from .errors import HeadLostError as HeadLostError
     from .errors import InvalidConfigError as InvalidConfigError
     from .errors import InvalidStateError as InvalidStateError
-    from .errors import JobFailedError as JobFailedError
-    from .errors import JobOwnedError as JobOwnedError
-    from .errors import JobPausedError as JobPausedError
-    from .errors import ListenerError as ListenerError
-    from .errors import MasterHookError as MasterHookError
     from .errors import NoCheckpointError as NoCheckpointError
-    from .errors import NonRestoredStateError as NonRestoredStateError
     from .errors import NoSavepointError as NoSavepointError
     from .errors import NotTriggeredError as NotTriggeredError
-    from .errors import ResumeRefusedError as ResumeRefusedError
-    from .errors import RewindRefusedError as RewindRefusedError
-    from .errors import RewoundError as RewoundError
-    from .errors import SavepointDamagedError as SavepointDamagedError
-    from .errors import SavepointRefusedError as SavepointRefusedError
-    from .errors import SourceError as SourceError
-    from .errors import SourceMovedError as SourceMovedError
-    from .errors import SourceRefusedError as SourceRefusedError
-    from .errors import StorageLostError as StorageLostError
-    from .errors import TooMuchContentionError as TooMuchContentionError
-    from .errors import UndeliveredNoticesError as UndeliveredNoticesError
+    from .errors import RefusedError as RefusedError
+    from .errors import RetryLaterError as RetryLaterError
+    from .errors import UnreachableError as UnreachableError
     from .extensions.committables import CheckpointNotice as CheckpointNotice
     from .extensions.committables import Committable as Committable
     from .extensions.contracts import CheckpointListener as CheckpointListener
@@ -76,11 +59,10 @@ if TYPE_CHECKING:
     from .sources.values import Offsets as Offsets
 
 _WHERE = {
-    "AdoptionRefusedError": ".errors",
     "AlreadyReadError": ".errors",
     "AssetEvent": ".source",
     "AssetEvents": ".sources.values",
-    "BrokenAckError": ".acts.assemble",
+    "CallbackError": ".errors",
     "CheckpointConfig": ".config",
     "CheckpointError": ".errors",
     "CheckpointFailedError": ".errors",
@@ -88,9 +70,8 @@ _WHERE = {
     "CheckpointNotReadyError": ".errors",
     "CheckpointNotice": ".extensions.committables",
     "Committable": ".extensions.committables",
-    "CompletedEpochsLostError": ".errors",
     "Coordinator": ".coordinator",
-    "DagNotPausedError": ".errors",
+    "DamagedError": ".errors",
     "DataInterval": ".sources.interval",
     "ExponentialDelayRestart": ".config",
     "FailureRateRestart": ".config",
@@ -98,48 +79,55 @@ _WHERE = {
     "FileSource": ".sources.files",
     "FinalizeError": ".acts.assemble",
     "FixedDelayRestart": ".config",
-    "HeadLostError": ".errors",
     "HistoryRule": ".savepoints.disposal",
     "InvalidConfigError": ".errors",
     "InvalidStateError": ".errors",
     "InvariantError": ".documents.invariants",
-    "JobFailedError": ".errors",
-    "JobOwnedError": ".errors",
-    "JobPausedError": ".errors",
-    "ListenerError": ".errors",
     "MasterHook": ".extensions.contracts",
-    "MasterHookError": ".errors",
     "NoCheckpointError": ".errors",
     "NoRestart": ".config",
     "NoSavepointError": ".errors",
-    "NonRestoredStateError": ".errors",
     "NotTriggeredError": ".errors",
     "Offsets": ".sources.values",
     "Reading": ".source",
     "Refusal": ".source",
+    "RefusedError": ".errors",
     "RegionalCheckpoints": ".config",
     "RequestKind": ".reasons",
-    "ResumeRefusedError": ".errors",
-    "RewindRefusedError": ".errors",
-    "RewoundError": ".errors",
+    "RetryLaterError": ".errors",
     "RunFacts": ".source",
     "Runtime": ".runtime",
-    "SavepointDamagedError": ".errors",
-    "SavepointRefusedError": ".errors",
     "SavepointRequest": ".savepoints.savepoint_request",
     "Shelf": ".source",
     "Slice": ".documents.attempt",
     "Source": ".source",
-    "SourceError": ".errors",
-    "SourceMovedError": ".errors",
-    "SourceRefusedError": ".errors",
     "StageSpec": ".documents.attempt",
-    "StorageLostError": ".errors",
-    "TooMuchContentionError": ".errors",
     "TriggerRequest": ".answers",
-    "UndeliveredNoticesError": ".errors",
+    "UnreachableError": ".errors",
     "system_runtime": ".runtime",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list
-__getattr__ = import_when_used(__name__, _WHERE)
+_RENAMED = {
+    **dict.fromkeys(("ListenerError", "MasterHookError", "SourceError", "UndeliveredNoticesError"), "CallbackError"),
+    "JobOwnedError": "CheckpointError",
+    "JobFailedError": "CheckpointFailedError",
+    **dict.fromkeys(("CompletedEpochsLostError", "HeadLostError", "SavepointDamagedError"), "DamagedError"),
+    "BrokenAckError": "FinalizeError",
+    "NonRestoredStateError": "InvalidStateError",
+    "RewoundError": "NotTriggeredError",
+    **dict.fromkeys(
+        (
+            "AdoptionRefusedError",
+            "ResumeRefusedError",
+            "RewindRefusedError",
+            "SavepointRefusedError",
+            "SourceMovedError",
+            "SourceRefusedError",
+        ),
+        "RefusedError",
+    ),
+    **dict.fromkeys(("DagNotPausedError", "JobPausedError", "TooMuchContentionError"), "RetryLaterError"),
+    "StorageLostError": "UnreachableError",
+}
+__getattr__ = import_when_used(__name__, _WHERE, _RENAMED)

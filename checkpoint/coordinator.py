@@ -56,7 +56,7 @@ class Coordinator(UseCase):
         after_swap: called with each version of the head that this coordinator has written (`head_store.AfterSwap`).
 
     Raises:
-        InvalidNameError: the job's name does not match the grammar.
+        InvalidKeyError: the job's name does not match the grammar.
     """
 
     def __init__(
@@ -331,7 +331,7 @@ class Coordinator(UseCase):
         """Tell whether no run has asked for the epoch's checkpoint yet, as far as head, history and notes know.
 
         Raises:
-            InvalidNameError: `epoch` is not a valid name of an epoch (semantics W1).
+            InvalidKeyError: `epoch` is not a valid name of an epoch (semantics W1).
         """
 
         def look(head: Head) -> bool:
@@ -344,8 +344,8 @@ class Coordinator(UseCase):
         """Give the checkpoint in which an epoch completed, however long ago; None if none has, or a rewind undid it.
 
         Raises:
-            CompletedEpochsLostError: a list of completed epochs is lost, so the answer is unknown.
-            InvalidNameError: `epoch` is not a valid name of an epoch (semantics W1).
+            DamagedError: a list of completed epochs is lost, so the answer is unknown.
+            InvalidKeyError: `epoch` is not a valid name of an epoch (semantics W1).
         """
 
         def look(head: Head) -> int | None:

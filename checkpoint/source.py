@@ -162,7 +162,7 @@ def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:
 
     Raises:
         InvalidConfigError: an object is no source, two have the same name, or several epochs may be pending at once.
-        InvalidNameError: a name is outside the grammar (semantics W1).
+        InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     if source is None:
         return ()

@@ -21,7 +21,7 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
 
     Raises:
         InvalidConfigError: naming the stage at fault.
-        InvalidNameError: a uid is outside the grammar (semantics W1).
+        InvalidKeyError: a uid is outside the grammar (semantics W1).
     """
     if not stages:
         raise InvalidConfigError("a job needs at least one stage: list what must acknowledge in `stages`", stages="()")

@@ -143,7 +143,7 @@ def check_named(kind: str, found: Sequence[Any], of: type, otherwise: str) -> No
 
     Raises:
         InvalidConfigError: something is no such object, or two have one name.
-        InvalidNameError: a name is outside the grammar (semantics W1).
+        InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     for each in found:
         if isinstance(each, type) or not isinstance(each, of):
@@ -160,7 +160,7 @@ def check_distinct(kind: str, names: Iterable[object]) -> None:
 
     Raises:
         InvalidConfigError: two are the same.
-        InvalidNameError: one is outside the grammar (semantics W1).
+        InvalidKeyError: one is outside the grammar (semantics W1).
     """
     seen = set()
     for name in names:

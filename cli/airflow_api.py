@@ -14,9 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError, RefusedError
 from ..storage import S3Options
-from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import shorten
 from ..storage.printable import printable
 
@@ -35,26 +34,6 @@ MAX_ANSWER = 1 << 20
 
 _HTTP_OK, _CREATED, _NOT_FOUND, _CONFLICT, _REFUSED = 200, 201, 404, 409, frozenset({401, 403})
 _OVERLOADED = frozenset({429, 500, 502, 503, 504})
-
-
-class AirflowUnavailableError(CairnError):
-    """Airflow's API could not be reached, or its answer cannot be used; the same request may be sent again."""
-
-    kind = ErrorKind.UNAVAILABLE
-
-
-class AirflowRefusedError(CairnError):
-    """Airflow's API refuses the token, or the token lacks the right."""
-
-    kind = ErrorKind.FORBIDDEN
-    retry_cures = False
-
-
-class NoSuchDagError(CairnError):
-    """Airflow has no such DAG, or the DAG is paused: no run of it would start."""
-
-    kind = ErrorKind.CONFLICT
-    retry_cures = False
 
 
 class AirflowApi:
@@ -86,13 +65,13 @@ class AirflowApi:
         """Return whether a job's DAG is paused.
 
         Raises:
-            NoSuchDagError: Airflow has no such DAG.
-            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
+            RefusedError: Airflow has no such DAG.
+            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowApiError: Airflow could not be reached, or its answer cannot be used.
         """
         status, found = self.send("GET", _dag(dag_id))
         if status == _NOT_FOUND:
-            raise NoSuchDagError("Airflow has no such DAG; name it by --dag", job=job, dag=dag_id)
+            raise RefusedError("Airflow has no such DAG; name it by --dag", code="no_such_dag", job=job, dag=dag_id)
         if status != _HTTP_OK or not isinstance(found, dict):
             raise self.unexpected(status, found)
         return bool(found.get("is_paused"))
@@ -101,13 +80,17 @@ class AirflowApi:
         """Check that a run of a job's DAG would start.
 
         Raises:
-            NoSuchDagError: Airflow has no such DAG, or it is paused.
-            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
+            RefusedError: Airflow has no such DAG, or it is paused.
+            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowApiError: Airflow could not be reached, or its answer cannot be used.
         """
         if self.is_paused(job, dag_id):
-            raise NoSuchDagError(
-                "the DAG is paused, so a run of it would not start: unpause it", job=job, dag=dag_id, paused=True
+            raise RefusedError(
+                "the DAG is paused, so a run of it would not start: unpause it",
+                code="no_such_dag",
+                job=job,
+                dag=dag_id,
+                paused=True,
             )
 
     def start_run(
@@ -131,8 +114,8 @@ class AirflowApi:
             again: the run reads its data interval although the job has read it (semantics T8).
 
         Raises:
-            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
+            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowApiError: Airflow could not be reached, or its answer cannot be used.
         """
         date = datetime.fromtimestamp(now_ms / 1000, UTC)
         body: dict[str, object] = {"dag_run_id": run_id}
@@ -156,8 +139,8 @@ class AirflowApi:
         """Return whether a DAG run has ended; False if it does not exist.
 
         Raises:
-            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
+            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowApiError: Airflow could not be reached, or its answer cannot be used.
         """
         status, found = self.send("GET", f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}")
         if status == _NOT_FOUND:
@@ -170,13 +153,13 @@ class AirflowApi:
         """Pause a DAG; a paused one stays paused.
 
         Raises:
-            NoSuchDagError: Airflow has no such DAG.
-            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
+            RefusedError: Airflow has no such DAG.
+            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowApiError: Airflow could not be reached, or its answer cannot be used.
         """
         status, found = self.send("PATCH", f"{_dag(dag_id)}?update_mask=is_paused", {"is_paused": True})
         if status == _NOT_FOUND:
-            raise NoSuchDagError("Airflow has no such DAG; name it by --dag", dag=dag_id)
+            raise RefusedError("Airflow has no such DAG; name it by --dag", code="no_such_dag", dag=dag_id)
         if status != _HTTP_OK:
             raise self.unexpected(status, found)
 
@@ -187,8 +170,8 @@ class AirflowApi:
         unable to answer is asked again.
 
         Raises:
-            AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowUnavailableError: there was no answer; the request may have arrived.
+            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+            AirflowApiError: there was no answer; the request may have arrived.
         """
         found = self._once(method, path, body)
         for wait_s in WAITS_S:
@@ -208,27 +191,33 @@ class AirflowApi:
             answer = wire.getresponse()
             status, data = answer.status, answer.read(MAX_ANSWER)
         except (OSError, HTTPException) as error:
-            raise AirflowUnavailableError(
+            raise AirflowApiError(
                 f"Airflow's API did not answer: {type(error).__name__}: {error}. With the same --request-id it may be "
                 "asked again",
+                code="airflow_unavailable",
                 host=self._host,
             ) from error
         finally:
             wire.close()
         if status in _REFUSED:
-            raise AirflowRefusedError(
+            raise AirflowApiRefusedError(
                 f"Airflow's API does not take the token of {TOKEN}, or it lacks the right to read the DAG and to make "
                 "runs of it, or to pause it",
+                code="airflow_refused",
                 host=self._host,
                 status=status,
             )
         return status, _json(data)
 
-    def unexpected(self, status: int, found: object) -> AirflowUnavailableError:
+    def unexpected(self, status: int, found: object) -> AirflowApiError:
         """Return the error for an unusable answer."""
         detail: Any = found.get("detail", "") if isinstance(found, dict) else ""
-        return AirflowUnavailableError(
-            "the answer of Airflow's API cannot be used", host=self._host, status=status, detail=printable(str(detail))
+        return AirflowApiError(
+            "the answer of Airflow's API cannot be used",
+            code="airflow_unavailable",
+            host=self._host,
+            status=status,
+            detail=printable(str(detail)),
         )
 
     def _connection(self) -> HTTPConnection:
@@ -264,7 +253,7 @@ def take_over(options: argparse.Namespace) -> None:
 
     Raises:
         InvalidConfigError: Airflow is not installed here, or the connection does not exist or cannot be used by Cairn.
-        InvalidRequestError: the S3 options are invalid.
+        StorageError: the S3 options are invalid.
     """
     options.s3 = S3Options(endpoint_url=options.endpoint_url, region=options.region)
     from_environment = os.environ.get("CAIRN_STORAGE")

@@ -95,7 +95,7 @@ def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[s
         The lines and the JSON document to print.
 
     Raises:
-        AdoptionRefusedError: a checkpoint is pending; nothing was changed.
+        RefusedError: a checkpoint is pending; nothing was changed.
         InvalidConfigError: a name is invalid.
     """
     found = coordinator.ownership.adopt(options.dag, options.deployment, abort_pending=options.abort_pending)

@@ -20,10 +20,10 @@ def checkpoint(options: argparse.Namespace) -> Outcome:
 
     Raises:
         InvalidConfigError: the URL is invalid, the token is missing, or the window has no length.
-        InvalidNameError: the request's id is outside the grammar (semantics W1).
-        NoSuchDagError: Airflow has no such DAG, or the DAG is paused.
-        AirflowRefusedError: Airflow refuses the token, or the token lacks the right.
-        AirflowUnavailableError: Airflow could not be reached, or its answer cannot be used.
+        InvalidKeyError: the request's id is outside the grammar (semantics W1).
+        RefusedError: Airflow has no such DAG, or the DAG is paused.
+        AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+        AirflowApiError: Airflow could not be reached, or its answer cannot be used.
     """
     job, dag_id, runtime = options.job, options.dag or options.job, system_runtime()
     request = runtime.new_token() if options.request_id is None else options.request_id

@@ -12,7 +12,6 @@ from ..checkpoint.documents.entries import CompletedEntry
 from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
-from ..checkpoint.errors import ResumeRefusedError
 from ..checkpoint.savepoints.savepoint_request import OpenFolder
 from ..checkpoint.savepoints.start_plan import ImportOptions, Started, StartPlan
 from ..checkpoint.views import wording
@@ -38,14 +37,14 @@ def resume(
 
     Raises:
         NoSavepointError: there is no savepoint, or only a part of one.
-        ResumeRefusedError: the user did not agree, or the job has changed since the question; nothing was lost.
+        RefusedError: the user did not agree, or the job has changed since the question; nothing was lost.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
     goes_back = plan.standing is None or options.again
     if goes_back and plan.gives_up.anything and not options.yes:
         facts = {"job": head.job, "savepoint": plan.origin.uri, "gives_up": plan.gives_up.said}
-        ask(_plan(head, plan), "Start from it?", ResumeRefusedError, **facts)
+        ask(_plan(head, plan), "Start from it?", "resume_refused", **facts)
     how = ImportOptions(options.allow_non_restored_state, options.claim, options.again)
     with ProgressLine("copied") as bar:
         found = coordinator.start_from(

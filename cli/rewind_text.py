@@ -10,7 +10,6 @@ from ..checkpoint import Coordinator
 from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
-from ..checkpoint.errors import RewindRefusedError
 from ..checkpoint.rules.rewinds import Rewound
 from .output import text
 from .output.text import ask
@@ -24,7 +23,7 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 
     Raises:
         NoCheckpointError: the checkpoint is not retained, or damaged.
-        RewindRefusedError: a checkpoint is pending, the user did not agree, or the job has changed since the question;
+        RefusedError: a checkpoint is pending, the user did not agree, or the job has changed since the question;
             nothing was changed.
     """
     head = coordinator.head()
@@ -35,7 +34,7 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
     if plan.undone and (options.abort_pending or not plan.aborted):
         undone = ", ".join(str(each) for each in plan.undone)
         facts: dict[str, Any] = {"job": head.job, "checkpoint": plan.checkpoint, "undone": undone}
-        ask(_plan(head, plan), "Rewind?", RewindRefusedError, **facts)
+        ask(_plan(head, plan), "Rewind?", "rewind_refused", **facts)
     found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
     # The question listed the undone checkpoints; without a question there is none.
     return [*([] if found.undone else _plan(head, found)), *_done(found)], _document(coordinator.job, found)

@@ -12,7 +12,6 @@ from ..checkpoint import Coordinator, system_runtime
 from ..checkpoint.documents.entries import SavepointEntry
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_slice, run_text, window_text
-from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.savepoints import disposal, integrity
 from ..checkpoint.savepoints.disposal import Disposal
@@ -46,7 +45,7 @@ def savepoint(
         Lines and JSON document of the result, and whether the savepoint failed.
 
     Raises:
-        SavepointRefusedError: the job refused the savepoint; nothing was opened.
+        RefusedError: the job refused the savepoint; nothing was opened.
         NoCheckpointError: the job has no completed checkpoint.
     """
     request = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
@@ -178,12 +177,12 @@ def dispose(
 
     Raises:
         NoSavepointError: the folder holds no savepoint, and no job knows of one there.
-        SavepointRefusedError: a job needs it, or the user did not agree; nothing was deleted.
+        RefusedError: a job needs it, or the user did not agree; nothing was deleted.
     """
     folder = open_named(options.path, opened)
     plan = disposal.plan(store, folder, opened)
     if not options.yes and (options.force or not plan.against):
-        ask(_lost(plan), "Delete it?", SavepointRefusedError, "deleted", savepoint=plan.uri)
+        ask(_lost(plan), "Delete it?", "savepoint_refused", "deleted", savepoint=plan.uri)
     found = disposal.dispose(store, folder, system_runtime(), opened, force=options.force)
     lines = [*_lost(found), f"deleted: {found.uri}"]
     if found.failures:

@@ -12,7 +12,7 @@ from ..checkpoint import Coordinator, system_runtime
 from ..checkpoint.documents.entries import SavepointEntry, Stopped
 from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.documents.run_window import run_text
-from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
+from ..checkpoint.errors import InvalidConfigError, RetryLaterError
 from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest, drain_run
 from ..checkpoint.views import wording
@@ -70,10 +70,10 @@ def stop(
         Lines and JSON document of the result, and whether the job did not stop.
 
     Raises:
-        NoSuchDagError: Airflow has no such DAG, or the last run would not start; nothing was opened.
-        AirflowRefusedError: Airflow refuses the token, or the token lacks the right; nothing was opened.
-        DagNotPausedError: the job has stopped, but its DAG is not paused; the message names the savepoint.
-        SavepointRefusedError: the job refused the savepoint; nothing was opened, and the job goes on.
+        RefusedError: Airflow has no such DAG, or the last run would not start; nothing was opened; or the job refused
+            the savepoint; nothing was opened, and the job goes on.
+        AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right; nothing was opened.
+        RetryLaterError: the job has stopped, but its DAG is not paused; the message names the savepoint.
         NoCheckpointError: the job has no completed checkpoint.
     """
     request = request_of(options, "stop")
@@ -134,9 +134,10 @@ def _pause(airflow: Airflow, job: str, entry: SavepointEntry) -> None:
     try:
         airflow.api.pause(airflow.dag_id)
     except CairnError as error:
-        raise DagNotPausedError(
+        raise RetryLaterError(
             f"the job has stopped, and its savepoint is kept; but the DAG is not paused: {error.message}. Pause it "
             "manually",
+            code="dag_not_paused",
             **{**error.fields, "job": job, "savepoint": entry.uri},
         ) from error
 

@@ -3,7 +3,8 @@
 Users import the names of `__all__`; the modules below are internal.
 """
 
-from .airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
+from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError
+from .airflow_api import AirflowApiHook
 from .storage import CheckpointStorageHook
 
 __all__ = ["AirflowApiError", "AirflowApiHook", "AirflowApiRefusedError", "CheckpointStorageHook"]

@@ -16,8 +16,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 from airflow.sdk.log import mask_secret
 
-from ..checkpoint.errors import InvalidConfigError
-from ..storage.errors import CairnError, ErrorKind
+from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
+from ..storage.errors import CairnError
 from .airflow_api_access import ApiAccess, access_of
 from .clear_body import TaskRef, clear_body, failed_body
 
@@ -30,18 +30,6 @@ WAITS_S = (0.5, 2.0, 5.0)
 
 _LOGIN = "/auth/token"
 _OVERLOADED = frozenset({429, 500, 502, 503, 504})
-
-
-class AirflowApiError(CairnError):
-    """Airflow's API could not be reached, or its answer cannot be used; trying later may help."""
-
-    kind = ErrorKind.UNAVAILABLE
-
-
-class AirflowApiRefusedError(AirflowApiError):
-    """Airflow's API refuses the login, or the user lacks a right; only another connection or right helps."""
-
-    kind = ErrorKind.FORBIDDEN
 
 
 @dataclass(frozen=True, slots=True)

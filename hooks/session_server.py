@@ -20,11 +20,10 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from ..checkpoint.errors import CheckpointError, InvalidConfigError
+from ..checkpoint.errors import InvalidConfigError, UnreachableError
 from ..spark.handover.runtime_zip import runtime_zip
 from ..spark.remote.server import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
 from ..spark.remote.server_on_cluster import check_login, cluster_conf, handing_over
-from ..storage.errors import ErrorKind
 from .class_archive import EXTRA, java_options
 from .spark_site import SparkSite
 from .spark_submit import EpochSubmitHook
@@ -42,12 +41,6 @@ _NOT_PASSED_ON = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"
 _AIRFLOWS_OWN = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
 """Name prefixes of variables that may hold Airflow's secrets: connections (including that of the tokens), the fernet
 key, the database. Code of a session can read the server's environment (semantics V4)."""
-
-
-class ServerStartError(CheckpointError):
-    """The job's Spark server did not start; another try starts another server."""
-
-    kind = ErrorKind.UNAVAILABLE
 
 
 def session_secret(conn_id: str) -> str:
@@ -211,15 +204,16 @@ class StartingServer:
         """Check that it has not ended; in deploy mode cluster `spark-submit` ends with the driver.
 
         Raises:
-            ServerStartError: the server has ended; the message holds the end of its log.
+            UnreachableError: the server has ended; the message holds the end of its log.
         """
         status = self._process.poll()
         if status is None:
             return
         # A server that found itself replaced has deleted its folder.
-        raise ServerStartError(
+        raise UnreachableError(
             f"the Spark server of the job ended with status {status} before it was up. The end of its log:\n"
-            f"{last_words(self._nonce)}"
+            f"{last_words(self._nonce)}",
+            code="server_start",
         )
 
     def let_go(self) -> None:

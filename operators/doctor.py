@@ -27,10 +27,6 @@ FailOn = Literal["error", "warning", "never"]
 _FAIL_ON = get_args(FailOn)
 
 
-class UnhealthyError(CheckpointError):
-    """The doctor found a problem; the message names it."""
-
-
 class CairnDoctorOperator(BaseOperator):
     """Runs the checks of `cairn doctor` with the connections, the Spark and the Airflow of this task.
 
@@ -107,7 +103,7 @@ class CairnDoctorOperator(BaseOperator):
             The JSON document that `cairn doctor --json` prints.
 
         Raises:
-            UnhealthyError: a finding is at least as severe as `fail_on`.
+            CheckpointError: a finding is at least as severe as `fail_on`.
             NoCheckpointError: the storage has no such job.
         """
         hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
@@ -137,10 +133,11 @@ class CairnDoctorOperator(BaseOperator):
             log.info("hint: %s", hint)
         bad = [each for each in found.sorted() if self.fail_on == "warning" or each.severity is Severity.ERROR]
         if bad and self.fail_on != "never":
-            raise UnhealthyError(
+            raise CheckpointError(
                 "the doctor has found "
                 + ", ".join(f"{each.name} ({each.subject})" for each in bad)
                 + "; the log says what mends each",
+                code="unhealthy",
                 storage=self.storage,
             )
         return found.as_json()

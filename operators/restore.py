@@ -42,7 +42,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
 
     Raises:
         InvalidConfigError: no storage is given, or `master_hooks` or `listeners` have other contents.
-        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        InvalidKeyError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 
@@ -82,11 +82,10 @@ class RestoreLatestCheckpointOperator(BaseOperator):
 
         Raises:
             NoCheckpointError: `required` is set and the job has none, or every retained one is damaged.
-            NonRestoredStateError: the checkpoint holds state that no master hook claims, and that is not allowed.
-            MasterHookError: a master hook failed or was too slow.
-            ListenerError: a listener failed; its notice is kept.
+            InvalidStateError: the checkpoint holds state that no master hook claims, and that is not allowed.
+            CallbackError: a master hook failed or was too slow; or a listener failed; its notice is kept.
             ForbiddenError: the store refuses the connection's credentials.
-            StorageLostError: the bucket does not exist.
+            UnreachableError: the bucket does not exist.
         """
         settings = rendered_settings(self)
         hooks = master_hooks_of(settings.job, self.master_hooks, 1)

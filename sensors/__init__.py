@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from .. import import_when_used
 
 if TYPE_CHECKING:
-    from ..tasks.stage_states import StagesEndedError as StagesEndedError
     from .checkpoint import CheckpointSensor as CheckpointSensor
     from .completed_epoch import CompletedEpochSensor as CompletedEpochSensor
 
 _WHERE = {
     "CheckpointSensor": ".checkpoint",
     "CompletedEpochSensor": ".completed_epoch",
-    "StagesEndedError": "..tasks.stage_states",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list
-__getattr__ = import_when_used(__name__, _WHERE, {"NobodyAcknowledgesError": "StagesEndedError"})
+_RENAMED = dict.fromkeys(("NobodyAcknowledgesError", "StagesEndedError"), "CheckpointFailedError")
+__getattr__ = import_when_used(__name__, {**_WHERE, "CheckpointFailedError": "..checkpoint.errors"}, _RENAMED)

@@ -36,7 +36,7 @@ def check_table_outlets(table_outlets: object, others: Iterable[object] = ()) ->
     Raises:
         InvalidConfigError: `table_outlets` is no such mapping, or an asset is named twice: its event would have two
             meanings.
-        InvalidNameError: no table can have such a name (semantics W1).
+        InvalidKeyError: no table can have such a name (semantics W1).
     """
     if table_outlets is None:
         return {}

@@ -18,10 +18,9 @@ from airflow.sdk.exceptions import (
 
 from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.documents import layout
-from ..checkpoint.errors import CheckpointFailedError, JobFailedError
+from ..checkpoint.errors import AirflowApiError, CheckpointFailedError
 from ..checkpoint.extensions.contracts import CheckpointListener, check_listeners
 from ..checkpoint.validation import check_seconds, check_spelling
-from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import ForbiddenError, UnavailableError
@@ -36,7 +35,6 @@ from ..tasks.reports import lineage, notes
 from ..tasks.reports.links import CheckpointLink
 from ..tasks.stage_states import (
     SKIPPED,
-    StagesEndedError,
     acknowledge_for,
     check_awaited,
     check_expected,
@@ -100,7 +98,7 @@ class CheckpointSensor(BaseSensorOperator):
     Raises:
         InvalidConfigError: no storage is given, the interval is not positive, or `listeners` or `table_outlets` have
             other contents.
-        InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
+        InvalidKeyError: the job's name, or a table's, is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 
@@ -181,7 +179,7 @@ class CheckpointSensor(BaseSensorOperator):
                 (semantics F4); the message names the root cause. Or all tasks without an acknowledgement have ended,
                 because a user marked them or because they failed without a report; the message names them.
             InvalidConfigError: the epoch has no known checkpoint: none was triggered, or it was forgotten.
-            ListenerError: the checkpoint is complete, and a listener failed; the next try notifies it again.
+            CallbackError: the checkpoint is complete, and a listener failed; the next try notifies it again.
             AirflowSkipException: the task that triggers was skipped.
             AirflowSensorTimeout: the timeout expired.
         """
@@ -281,7 +279,9 @@ class CheckpointSensor(BaseSensorOperator):
         try:
             with settings.naming_connection():
                 return self._look_at_store(settings, ti)
-        except (JobFailedError, StagesEndedError) as error:
+        except CheckpointFailedError as error:
+            if error.retry_cures:
+                raise
             # semantics D5: another try would find the same. A retry or a clear of a stage starts the job again.
             raise AirflowFailException(str(error)) from error
 

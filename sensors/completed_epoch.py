@@ -40,7 +40,7 @@ class CompletedEpochSensor(BaseSensorOperator):
 
     Raises:
         InvalidConfigError: storage or job are missing, or the interval is not positive.
-        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        InvalidKeyError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 

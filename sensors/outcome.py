@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 from ..checkpoint.answers import EpochCompleted, Failed
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head, run_text
-from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError, SavepointRefusedError
+from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, RefusedError
 from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ..checkpoint.savepoints.savepoint_request import OpenFolder
@@ -114,10 +114,12 @@ def failure_of(
     said = next_step_of(coordinator, storage, ended)
     cause = f"checkpoint {ended.checkpoint} failed: {cause_first(ended.detail, ended.reason)}. {said}"
     if ended.for_good:
-        return JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)
+        return CheckpointFailedError(f"the epoch failed, and no other try follows: {cause}", code="job_failed", **facts)
     if ended.job_failed:
-        return JobFailedError(
-            f"the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: {cause}", **facts
+        return CheckpointFailedError(
+            f"the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: {cause}",
+            code="job_failed",
+            **facts,
         )
     failed = CheckpointFailedError(cause, **facts)
     if ended.left_behind or not way_out.waiting_helps:
@@ -183,7 +185,7 @@ def make_asked_savepoints(
     for entry in coordinator.savepoints_to_go_on_with():
         try:
             ended = coordinator.go_on_with_savepoint(entry.request, target, open_folder)
-        except SavepointRefusedError as error:
+        except RefusedError as error:
             log.warning("savepoint %d, asked for from the page, is left as it is: %s", entry.id, error)
             continue
         except CairnError:

@@ -195,7 +195,7 @@ class Committables:
         Raises:
             InvalidStateError: the value is not JSON, the name was used before, or all committables together are too
                 large.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         plain = plain_json(f"the committable {check_name('committable', name)!r}", value)
         with self._lock:

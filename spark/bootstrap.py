@@ -17,7 +17,7 @@ from ..checkpoint.documents import layout
 from ..checkpoint.documents.attempt import Execution, Handover, Slice
 from ..checkpoint.documents.codec import MAX_MARKER_BYTES
 from ..checkpoint.documents.metadata import HandleLine, Line, MetadataHeader, StageLine, encode_line
-from ..checkpoint.errors import InvalidConfigError, InvalidStateError, SavepointRefusedError
+from ..checkpoint.errors import InvalidConfigError, InvalidStateError, RefusedError
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.savepoints import savepoint_format
 from ..checkpoint.savepoints.savepoint_format import METADATA, FolderOwner, SavepointFiles, SavepointHeader
@@ -76,11 +76,10 @@ def bootstrap_savepoint(
 
     Raises:
         InvalidConfigError: there are no states, or a number of key groups is out of bounds or names no stage.
-        InvalidNameError: a uid or name is outside the grammar (semantics W1).
+        InvalidKeyError: a uid or name is outside the grammar (semantics W1); or the target has no accepted form.
         InvalidStateError: a state is no DataFrame, or cannot have the given key.
         UnsupportedStorageError: the target's scheme is unknown.
-        InvalidKeyError: the target has no accepted form.
-        SavepointRefusedError: the target lies in a job's folder, or the savepoint's folder holds other files.
+        RefusedError: the target lies in a job's folder, or the savepoint's folder holds other files.
     """
     target = check_storage_uri(target)
     groups = dict(max_parallelism or {})
@@ -118,9 +117,10 @@ def _check_apart(target: str, s3: S3Options | None) -> None:
             # A process that may not look into a folder has no job in it, and none above it.
             return
         else:
-            raise SavepointRefusedError(
+            raise RefusedError(
                 "the target lies in a job's own folder, whose files are the job's to delete; name a folder outside of "
                 "it",
+                code="savepoint_refused",
                 target=target,
                 folder=folder,
             )

@@ -120,8 +120,7 @@ def compact(
         NoCheckpointError: no checkpoint has completed, or it has no such state.
         InvalidConfigError: Spark's output committer cannot be trusted.
         UnsupportedStorageError: the URI's scheme is unknown.
-        InvalidKeyError: the URI has no accepted form.
-        InvalidNameError: the job's name does not match the grammar (semantics W1).
+        InvalidKeyError: the URI has no accepted form; or the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
     if s3 is None:

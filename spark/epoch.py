@@ -74,7 +74,7 @@ class Epoch(EpochState):
             caller has made the lists of files itself.
 
     Raises:
-        InvalidNameError: the handover's job name does not match the grammar (semantics W1).
+        InvalidKeyError: the handover's job name does not match the grammar (semantics W1).
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Epoch(EpochState):
 
         Raises:
             InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
         self._check_open("publish")
@@ -251,7 +251,7 @@ class Epoch(EpochState):
         Raises:
             InvalidStateError: the name was used before in this epoch; `df` is no DataFrame, lacks a column of the table
                 or has one of another type; or the table has other partition columns.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             DocumentError: a manifest of the table is broken or altered.
         """
@@ -268,7 +268,7 @@ class Epoch(EpochState):
 
         Raises:
             InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
         self._check_open("write")

@@ -167,7 +167,7 @@ class EpochEventTime(EpochFacts):
         Raises:
             InvalidStateError: the column is missing, holds no timestamps, or one later than the year 9999; the delay is
                 negative; or the source was given, or the watermark read, before in this epoch.
-            InvalidNameError: the source's name does not match the grammar (semantics W1).
+            InvalidKeyError: the source's name does not match the grammar (semantics W1).
         """
         self._check_open("watermark")
         length = moments.length_of("the delay of a watermark", delay, may_be_nothing=True)
@@ -183,7 +183,7 @@ class EpochEventTime(EpochFacts):
         Raises:
             InvalidStateError: the watermark would go back; `to` is no moment, or one later than the year 9999; or the
                 source was given, or the watermark read, before in this epoch.
-            InvalidNameError: the source's name does not match the grammar (semantics W1).
+            InvalidKeyError: the source's name does not match the grammar (semantics W1).
         """
         self._check_open("advance_watermark")
         try:
@@ -256,7 +256,7 @@ class EpochEventTime(EpochFacts):
 
         Raises:
             InvalidStateError: the timers were set with another key or time column before, or there is no key.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("timers")
         return self._event_time.timers(name, names_of(key), time)

@@ -52,7 +52,7 @@ class EpochState(EpochEventTime):
         Raises:
             InvalidStateError: outside the `with` block; or a subtask is given that the stage does not have, or the
                 stage has no parallelism, or the state has no key, or `keys` lacks a key column.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("state")
         stored = self._carried.restored(f"state.{check_name('state', name)}")
@@ -85,7 +85,7 @@ class EpochState(EpochEventTime):
         Raises:
             InvalidStateError: the name was used before in this epoch; a key column is missing or of a type that cannot
                 be hashed; the column of the `ttl` holds no timestamps; or `df` is no DataFrame.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: an earlier write in the background failed.
         """
@@ -121,7 +121,7 @@ class EpochState(EpochEventTime):
             InvalidStateError: the name was used before in this epoch; a key column is missing, of a type that cannot be
                 hashed, or not the key of before; the columns differ from the state's; a key appears twice; the state
                 was written without a key; or it has another `ttl`; or the `ttl`'s column holds no timestamps.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: an earlier write in the background failed.
         """
@@ -158,7 +158,7 @@ class EpochState(EpochEventTime):
             InvalidStateError: the name was used before in this epoch; key, columns or merge differ from the state's; a
                 merge is missing, unknown or does not take its column; or the state was written by `update`, or has a
                 `ttl`.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted, or this version of Spark lacks a sketch.
             BackgroundSnapshotError: an earlier write in the background failed.
         """
@@ -179,7 +179,7 @@ class EpochState(EpochEventTime):
 
         Raises:
             InvalidStateError: outside the `with` block.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             DocumentError: the file of a large list state has been altered.
         """
         self._check_open("list_state")
@@ -204,7 +204,7 @@ class EpochState(EpochEventTime):
         Raises:
             InvalidStateError: the name was used before in this epoch, an item is no JSON, the number of lists is not
                 the stage's parallelism, or broadcast items differ.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("snapshot_list")
         items, checked = list_state.items_of(self._handover, name, per_subtask, mode)
@@ -221,7 +221,7 @@ class EpochState(EpochEventTime):
 
         Raises:
             InvalidStateError: the folder is not empty.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("restore_files")
         stored = self._carried.restored(f"{raw_files.KIND}.{check_name('state', name)}")
@@ -240,8 +240,8 @@ class EpochState(EpochEventTime):
         Raises:
             InvalidStateError: the name was used before in this epoch, the folder is missing, or changed during the
                 copy.
-            InvalidNameError: the name does not match the grammar (semantics W1).
-            InvalidKeyError: a file has a name that no store can hold.
+            InvalidKeyError: the name does not match the grammar (semantics W1); or a file has a name that no store can
+                hold.
         """
         self._check_open("snapshot_files")
         self._outputs.add(
@@ -260,7 +260,7 @@ class EpochState(EpochEventTime):
 
         Raises:
             InvalidStateError: the value is not JSON, or too large.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("put")
         what = f"the value {check_free('value', name)!r}"

@@ -45,8 +45,7 @@ def table(
     Raises:
         NoCheckpointError: no checkpoint has completed, the epoch is not retained, or it has no such table.
         UnsupportedStorageError: the URI's scheme is unknown.
-        InvalidKeyError: the URI has no accepted form.
-        InvalidNameError: the job's name does not match the grammar (semantics W1).
+        InvalidKeyError: the URI has no accepted form; or the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
 
@@ -92,8 +91,7 @@ def state(
     Raises:
         NoCheckpointError: no checkpoint has completed, the given one is not retained, or it has no such state.
         UnsupportedStorageError: the URI's scheme is unknown.
-        InvalidKeyError: the URI has no accepted form.
-        InvalidNameError: the job's name does not match the grammar (semantics W1).
+        InvalidKeyError: the URI has no accepted form; or the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
 

@@ -7,21 +7,15 @@ Importing this package imports neither boto3 nor Airflow nor Spark; `open_store`
 
 from __future__ import annotations
 
+from .. import import_when_used
 from .errors import (
-    BucketGoneError,
     CairnError,
-    ClockSkewError,
     ConflictError,
     DocumentError,
     ErrorKind,
     ForbiddenError,
     GoneError,
     InvalidKeyError,
-    InvalidNameError,
-    InvalidRequestError,
-    MissingRightError,
-    NewerFormatError,
-    NoCredentialsError,
     OutcomeUnknownError,
     StorageError,
     UnavailableError,
@@ -34,9 +28,7 @@ from .s3.options import S3Options
 
 __all__ = [
     "Blob",
-    "BucketGoneError",
     "CairnError",
-    "ClockSkewError",
     "ConditionFailed",
     "ConflictError",
     "DeleteFailure",
@@ -45,11 +37,6 @@ __all__ = [
     "ForbiddenError",
     "GoneError",
     "InvalidKeyError",
-    "InvalidNameError",
-    "InvalidRequestError",
-    "MissingRightError",
-    "NewerFormatError",
-    "NoCredentialsError",
     "ObjectStat",
     "ObjectStore",
     "OutcomeUnknownError",
@@ -64,3 +51,12 @@ __all__ = [
     "open_store",
     "probe",
 ]
+
+RENAMED = {
+    "NewerFormatError": "DocumentError",
+    **dict.fromkeys(("ClockSkewError", "MissingRightError", "NoCredentialsError"), "ForbiddenError"),
+    "BucketGoneError": "GoneError",
+    "InvalidNameError": "InvalidKeyError",
+    "InvalidRequestError": "StorageError",
+}
+__getattr__ = import_when_used(__name__, dict.fromkeys(RENAMED.values(), ".errors"), RENAMED)

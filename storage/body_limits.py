@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import DocumentError, InvalidRequestError
+from .errors import DocumentError, StorageError
 
 
 def check_range(key: str, start: int, length: int) -> None:
     """Check a byte range.
 
     Raises:
-        InvalidRequestError: `start` or `length` is negative.
+        StorageError: `start` or `length` is negative.
     """
     if start < 0 or length < 0:
-        raise InvalidRequestError(
-            "a range starts at 0 or later and is not negative", key=key, start=start, length=length
+        raise StorageError(
+            "a range starts at 0 or later and is not negative",
+            code="invalid_request",
+            key=key,
+            start=start,
+            length=length,
         )
 
 

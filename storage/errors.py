@@ -1,11 +1,13 @@
 """Cairn's family of errors, and those that a store raises.
 
-A kind exists only where a caller would act differently, and says what to do. Every message names the attempt, the
-place, the expected and the found, and the remedy.
+A class says what a caller does about an error: one exists only where code catches it, or where its kind is another.
+What has happened is the error's `code`. Every message names the attempt, the place, the expected and the found, and
+the remedy.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from .printable import printable
@@ -43,8 +45,8 @@ RETRIED = OF_THE_STORE | {ErrorKind.CONFLICT, ErrorKind.FENCED}
 open, the next try renews expired credentials, or the store answers again."""
 
 
-def _rebuild(cls: type[CairnError], message: str, fields: dict[str, Any]) -> CairnError:
-    return cls(message, **fields)
+def _rebuild(cls: type[CairnError], message: str, code: str, fields: dict[str, Any]) -> CairnError:
+    return cls(message, code=code, **fields)
 
 
 class CairnError(Exception):
@@ -52,28 +54,44 @@ class CairnError(Exception):
 
     Args:
         message: one sentence or two: what failed, what was expected, what to do next.
+        code: what happened, where that is narrower than the class: a name that stays, such as `missing_right`. Without
+            it, the class's own name in that form.
         **fields: the facts (job, key, checkpoint, …), appended to the text as name=`value` and kept as `fields`.
     """
 
     kind: ClassVar[ErrorKind] = ErrorKind.INVALID
-    retry_cures: ClassVar[bool] = False
+    code: str = "cairn"
+    retry_cures: bool = False
     """True if the same try, some seconds later, may succeed without any change by a user (semantics F4)."""
+    incurable: ClassVar[frozenset[str]] = frozenset()
+    """Codes that no retry cures, of a class of errors that one may cure."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Set `retry_cures` by the kind, in a class that does not set it."""
+        """Set `code` by the class's name, and `retry_cures` by the kind, in a class that does not set it."""
         super().__init_subclass__(**kwargs)
+        cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
         if "retry_cures" not in cls.__dict__ and "kind" in cls.__dict__:
             cls.retry_cures = cls.kind in RETRIED
 
-    def __init__(self, message: str, **fields: Any) -> None:
+    def __init__(self, message: str, *, code: Any = "", **fields: Any) -> None:
+        # `code` is a text; typed as such, no caller could unpack its facts (`**facts`) here.
         # The message quotes texts from outside, and goes to logs and terminals.
         self.message = printable(message, keep="\n\t")
+        self.code = str(code) or type(self).code
+        self.retry_cures = type(self).retry_cures and self.code not in self.incurable
         self.fields = fields
         facts = " ".join(f"{name}=`{printable(str(value))}`" for name, value in fields.items())
         super().__init__(f"{self.message} [{facts}]" if facts else self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.fields)
+        return _rebuild, (type(self), self.message, self.code, self.fields)
+
+    @property
+    def name(self) -> str:
+        """Its name in stored texts: the class's, or the code in that form (`MissingRightError`)."""
+        if self.code == type(self).code:
+            return type(self).__name__
+        return f"{self.code.title().replace('_', '')}Error"
 
 
 class StorageError(CairnError):
@@ -86,17 +104,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 class InvalidKeyError(StorageError):
-    """A key or prefix that Cairn's stores cannot hold (semantics W1, W5)."""
-
-    kind = ErrorKind.INVALID
-
-
-class InvalidNameError(InvalidKeyError):
-    """A job, stage, state, table or epoch name does not match the grammar (semantics W1)."""
-
-
-class InvalidRequestError(StorageError):
-    """An argument other than a name is out of bounds (a negative offset, an object too large to copy)."""
+    """A key, prefix or name that Cairn's stores cannot hold (semantics W1, W5)."""
 
     kind = ErrorKind.INVALID
 
@@ -105,10 +113,6 @@ class GoneError(StorageError):
     """The object, bucket or root does not exist: the store answered 404. A 403 never means this (semantics W3)."""
 
     kind = ErrorKind.GONE
-
-
-class BucketGoneError(GoneError):
-    """The bucket does not exist, so nothing can be concluded about objects in it."""
 
 
 class ConflictError(StorageError):
@@ -121,18 +125,6 @@ class ForbiddenError(StorageError):
     """The store refused these credentials; whether the object exists is unknown (semantics W3)."""
 
     kind = ErrorKind.FORBIDDEN
-
-
-class NoCredentialsError(ForbiddenError):
-    """No credentials were found, so the store was not asked."""
-
-
-class MissingRightError(ForbiddenError):
-    """The store knows the caller, and does not allow the request."""
-
-
-class ClockSkewError(ForbiddenError):
-    """The store refuses requests because its clock and this machine's differ too much."""
 
 
 class UnavailableError(StorageError):
@@ -155,7 +147,3 @@ class DocumentError(CairnError):
     """A stored document is broken, foreign, too large or of an unknown format (semantics W5, C5)."""
 
     kind = ErrorKind.DATA
-
-
-class NewerFormatError(DocumentError):
-    """A stored document has a format that only a newer version reads (semantics C5); it must not be replaced."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from .errors import InvalidKeyError, InvalidNameError
+from .errors import InvalidKeyError
 
 NAME_GRAMMAR = r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,249}\Z"
 """The grammar of names; `.` and `..` cannot match, since a name never begins with a dot."""
@@ -42,19 +42,23 @@ def check_name(kind: str, value: object) -> str:
         The name, unchanged.
 
     Raises:
-        InvalidNameError: the name does not match the grammar, or is reserved.
+        InvalidKeyError: the name does not match the grammar, or is reserved.
     """
     if not isinstance(value, str) or _NAME.match(value) is None:
-        raise InvalidNameError(
+        raise InvalidKeyError(
             f"this {kind} name cannot be used: a name has 1 to 250 characters out of A-Z a-z 0-9 . _ - and begins "
             f"with a letter, a digit or _. Choose another",
+            code="invalid_name",
             kind_of_name=kind,
             value=shorten(value),
             grammar=NAME_GRAMMAR,
         )
     if value == RESERVED:
-        raise InvalidNameError(
-            f"this {kind} name is reserved for Cairn's own objects. Choose another", kind_of_name=kind, value=value
+        raise InvalidKeyError(
+            f"this {kind} name is reserved for Cairn's own objects. Choose another",
+            code="invalid_name",
+            kind_of_name=kind,
+            value=value,
         )
     return value
 

@@ -155,7 +155,7 @@ class ObjectStore(ABC):
 
         Raises:
             GoneError: there is no such object.
-            InvalidRequestError: `start` or `length` is negative.
+            StorageError: `start` or `length` is negative.
         """
 
     @abstractmethod

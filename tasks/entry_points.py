@@ -81,7 +81,7 @@ def tell_listeners(coordinator: Coordinator, given: Sequence[CheckpointListener]
     """Notify the listeners of checkpoints that they have not heard of; a job without listeners sends no request.
 
     Raises:
-        ListenerError: a listener failed; all others have been notified, and its notice is kept.
+        CallbackError: a listener failed; all others have been notified, and its notice is kept.
         InvalidConfigError: a listener of an installed package cannot be used.
         UnavailableError: the store did not answer; the next task notifies the remaining listeners.
     """

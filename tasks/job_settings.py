@@ -169,7 +169,7 @@ def naming(**where: str | None) -> Iterator[None]:
     try:
         yield
     except CairnError as error:
-        raise type(error)(error.message, **{**where, **error.fields}) from None
+        raise type(error)(error.message, code=error.code, **{**where, **error.fields}) from None
 
 
 def check_storage_and_job(storage: object, job: object, **where: str | None) -> None:
@@ -178,8 +178,7 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
     Raises:
         InvalidConfigError: storage or job is missing.
         UnsupportedStorageError: the URI's scheme is not supported.
-        InvalidKeyError: the URI has no accepted form.
-        InvalidNameError: the job's name is outside the grammar.
+        InvalidKeyError: the URI has no accepted form; or the job's name is outside the grammar.
     """
     if storage is None:
         raise InvalidConfigError(
@@ -219,7 +218,7 @@ def check_savepoint_target(target: object, storage: object, job: object, **where
         **where: `task` or `group` and its id, for the error message.
 
     Raises:
-        SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
+        RefusedError: the target lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the URI's scheme is not supported.
         InvalidKeyError: the URI has no accepted form.
     """
@@ -259,7 +258,6 @@ def rendered_settings(task: Any) -> JobSettings:
 
     Raises:
         UnsupportedStorageError: the URI's scheme is not supported.
-        InvalidKeyError: the URI has no accepted form.
-        InvalidNameError: the job's name is outside the grammar.
+        InvalidKeyError: the URI has no accepted form; or the job's name is outside the grammar.
     """
     return JobSettings(parse_storage_uri(task.storage), check_job(task.job), task.aws_conn_id)

@@ -10,14 +10,13 @@ from airflow.sdk.api.client import get_hostname
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.documents.server_record import ANYWHERE, ServerEntry, ServerState
-from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.errors import InvalidConfigError, UnreachableError
 from ..checkpoint.rules.server import LEASE_MS, StartIt, WaitForIt
 from ..checkpoint.runtime import system_runtime
 from ..hooks.session_server import ServerStart, StartingServer, last_words, local_state_folder, session_secret
 from ..hooks.spark_connect import connect_server
 from ..spark.execution.job_server import Heard, hear
 from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, s3_conf
-from ..spark.remote.channel import ServerUnreachableError
 from ..spark.remote.register import ServerRegister
 from ..spark.remote.server import LOOPBACK, ConnectServer, ServerTask, server_of, server_token, this_machine
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
@@ -66,8 +65,8 @@ class SharedServer:
 
         Raises:
             InvalidConfigError: there is no secret, or the Spark connection starts no server.
-            ServerStartError: the server ended before it was up.
-            ServerUnreachableError: the server is up, and this machine does not reach it.
+            UnreachableError: the server ended before it was up; or the server is up, and this machine does not reach
+                it.
             CairnError: the record of the servers cannot be read or written.
         """
         secret = session_secret(self.session.secret_conn_id)
@@ -250,11 +249,12 @@ def _host(address: str) -> str:
     return host
 
 
-def _unreached(server: ConnectServer) -> ServerUnreachableError:
-    return ServerUnreachableError(
+def _unreached(server: ConnectServer) -> UnreachableError:
+    return UnreachableError(
         "the job's Spark server is up, and this machine does not reach it. Let Airflow's workers connect to each "
         "other's ports, and check that [core] hostname_callable gives a name or an address that they all reach; or "
         "take bind_address out of ConnectSession, so that each machine has a server of its own",
+        code="server_unreachable",
         server=server.endpoint,
     )
 

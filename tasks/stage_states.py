@@ -21,8 +21,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ..checkpoint.answers import Progress, Restarted, Waiting
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
-from ..hooks.airflow_api import AirflowApiHook, AirflowApiRefusedError
+from ..checkpoint.errors import AirflowApiRefusedError, CheckpointFailedError, InvalidConfigError
+from ..hooks.airflow_api import AirflowApiHook
 from ..hooks.clear_body import TaskRef
 from .clearing import SUCCESS, Where, compare_and_clear
 
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 
 ENDED = frozenset({"success", "failed", "upstream_failed", "removed"})
 """Airflow's states of a task that it does not run again by itself. For skipped tasks, another task acknowledges."""
-
-
-class StagesEndedError(CheckpointFailedError):
-    """A stage that the checkpoint waits for has no task left to acknowledge; only a user can go on from there."""
-
-    retry_cures = False
 
 
 def check_awaited(
@@ -61,7 +55,7 @@ def check_awaited(
         why: returns why a stage has not acknowledged, as far as the store tells.
 
     Raises:
-        StagesEndedError: the same attempt waits, and the tasks of all stages that it waits for have ended.
+        CheckpointFailedError: the same attempt waits, and the tasks of all stages that it waits for have ended.
     """
     if not isinstance(before, Waiting) or not isinstance(now, Waiting) or before.checkpoint != now.checkpoint:
         return
@@ -73,10 +67,11 @@ def check_awaited(
     ):
         return
     named = "; ".join(f"{_name(task)} ({states[task]}): {why(uid)}" for uid, task in missing.items())
-    raise StagesEndedError(
+    raise CheckpointFailedError(
         f"checkpoint {now.checkpoint} cannot complete: tasks have ended although their stages have not acknowledged: "
         f"{named}. Nothing of this epoch counts before they have run. Clear them with Downstream, and this task with "
         "them",
+        code="stages_ended",
         job=job,
         epoch=run_id_of(epoch),
         attempt=now.attempt,
@@ -96,14 +91,15 @@ def check_expected(job: str, epoch: str, now: Progress, where: Where) -> None:
         where: the run's tasks, as the DAG file has them now.
 
     Raises:
-        StagesEndedError: the file lacks some stages; the message names them and the ways on.
+        CheckpointFailedError: the file lacks some stages; the message names them and the ways on.
     """
     if not isinstance(now, Waiting):
         return
     removed = where.removed(now.missing)
     if removed:
-        raise StagesEndedError(
+        raise CheckpointFailedError(
             f"checkpoint {now.checkpoint} cannot complete: {where.ways_on_without(removed)}",
+            code="stages_ended",
             job=job,
             epoch=run_id_of(epoch),
             attempt=now.attempt,

@@ -148,7 +148,7 @@ def local_epoch(
     Raises:
         InvalidConfigError: a moment has no time zone, or the window ends before it starts.
         InvalidStateError: a given state or input is invalid.
-        InvalidNameError: a name does not match the grammar (semantics W1).
+        InvalidKeyError: a name does not match the grammar (semantics W1).
     """
     window = window_of(start, end, detail)
     job = LocalJob(Path(folder) if folder is not None else _temporary(), clock=clock)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from ...storage.errors import DocumentError, GoneError, MissingRightError
+from ...storage.errors import DocumentError, ForbiddenError, GoneError
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, Output, StateHandle
 from ..documents.attempt import BacklogEpoch, Execution, PendingDocument
@@ -29,10 +29,6 @@ from ..store.metadata_references import References
 IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
 """Kinds of output that belong to a checkpoint; an exchange is dropped once its epoch has completed and all its readers
 have read it."""
-
-
-class BrokenAckError(CheckpointError):
-    """The acknowledgement of a stage, or the answer of the hooks, cannot be used; the field `token` says whose."""
 
 
 class FinalizeError(CheckpointError):
@@ -75,10 +71,10 @@ class Assembler:
 
         Raises:
             CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered.
-            BrokenAckError: a marker, or the answer of the hooks, cannot be used.
+            FinalizeError: a marker, or the answer of the hooks, cannot be used; or the right to write the metadata is
+                missing, other metadata is there already, or the metadata of the restored checkpoint can no longer be
+                read.
             ForbiddenError: the store refuses these credentials for a reason that may pass.
-            FinalizeError: the right to write the metadata is missing, other metadata is there already, or the metadata
-                of the restored checkpoint can no longer be read.
         """
         key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
         with Spool() as spool:
@@ -91,7 +87,9 @@ class Assembler:
                 ) from error
             try:
                 created = spool.create(self._files, key)
-            except MissingRightError as error:
+            except ForbiddenError as error:
+                if error.code != "missing_right":
+                    raise
                 # A retry fails too, and the epoch would hang until an operator grants the right (semantics C6). Any
                 # other refusal (a wrong clock, a rotated key) may pass and is waited for (semantics W3).
                 raise FinalizeError(
@@ -232,7 +230,9 @@ class Assembler:
                 hooks=", ".join(ref.names),
             ) from error
         except DocumentError as error:
-            raise BrokenAckError(f"the answers of the master hooks cannot be used: {error}", token=ref.token) from error
+            raise FinalizeError(
+                f"the answers of the master hooks cannot be used: {error}", code="broken_ack", token=ref.token
+            ) from error
         for answer in answers:
             yield HookLine(answer)
 
@@ -352,9 +352,12 @@ def _unreadable(error: GoneError | DocumentError) -> FinalizeError:
     return FinalizeError(f"the checkpoint that this one started from cannot be read: {error}")
 
 
-def _broken(stage: str, execution: Execution, problem: str) -> BrokenAckError:
-    return BrokenAckError(
-        f"the acknowledgement of {stage} cannot be used: {problem}", stage=stage, token=execution.token
+def _broken(stage: str, execution: Execution, problem: str) -> FinalizeError:
+    return FinalizeError(
+        f"the acknowledgement of {stage} cannot be used: {problem}",
+        code="broken_ack",
+        stage=stage,
+        token=execution.token,
     )
 
 

@@ -29,7 +29,7 @@ from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.head import Head
 from ..documents.run_window import run_of_slice
 from ..documents.text import one_line
-from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
+from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, RetryLaterError
 from ..rules import overtaken
 from ..rules.admission import StateOf, always_running
 from ..stage_graph import members_of
@@ -111,7 +111,7 @@ class Claims(UseCase):
             CheckpointNotReadyError: the master hooks have not answered, so the trigger has not finished (T7).
             CheckpointFailedError: the stage was given up, and the checkpoint goes on without its region (F6).
             FencedError: another try took over while this one was claiming.
-            TooMuchContentionError: other tries took over again and again.
+            RetryLaterError: other tries took over again and again.
         """
         claimed, cleared_by_user = False, request.cleared_by_user and not request.rescheduled
         for _ in range(MAX_TRIES):
@@ -149,8 +149,9 @@ class Claims(UseCase):
                     answer = self._take_over(request, current, handover)
             if answer is not None:
                 return answer
-        raise TooMuchContentionError(
+        raise RetryLaterError(
             "other tries of the stage kept taking over; nothing was submitted, try again",
+            code="too_much_contention",
             job=self._files.job,
             epoch=layout.run_id_of(request.epoch),
             stage=request.stage,

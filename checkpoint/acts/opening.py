@@ -29,7 +29,7 @@ from ..documents.entries import EndedEntry, ImportRecord, PendingEntry
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.run_window import run_of_slice
 from ..documents.text import one_line
-from ..errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
+from ..errors import CallbackError, InvalidStateError, RefusedError
 from ..reasons import RequestKind, Status, cause_first
 from ..rules import history, restore_choice, rewinds, state_assignment, transitions
 from ..rules.restarts import Restart, left
@@ -98,20 +98,21 @@ class Opener:
             choice: the checkpoint to restore, if the caller has chosen it already.
 
         Raises:
-            SourceMovedError: another epoch has completed since the positions of the sources were worked out.
+            RefusedError: another epoch has completed since the positions of the sources were worked out.
             AlreadyReadError: another epoch has read part of the window since this one was triggered (semantics T8).
             NoCheckpointError: every retained checkpoint is damaged.
-            NonRestoredStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3).
-            InvalidStateError: a stage cannot be restored at its parallelism (semantics R4), or the slice or the stages
-                are too large for a document.
-            UndeliveredNoticesError: the head has no room for the notice that the attempt would leave.
+            InvalidStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3); or a
+                stage cannot be restored at its parallelism (semantics R4), or the slice or the stages are too large for
+                a document.
+            CallbackError: the head has no room for the notice that the attempt would leave.
         """
         self._check_room(head, opening)
         fixed_on = opening.slice.base
         if fixed_on is not None and fixed_on != (head.latest_id() or 0):
-            raise SourceMovedError(
+            raise RefusedError(
                 "another epoch has completed since this one's input was placed: run (or clear) the task that triggers "
                 "the checkpoint, which checks that nothing is read twice",
+                code="source_moved",
                 job=self._files.job,
                 epoch=run_of_slice(opening.epoch, opening.slice),
                 placed_on=fixed_on,
@@ -193,10 +194,11 @@ class Opener:
     def _check_room(self, head: Head, opening: Opening) -> None:
         if opening.listeners and head.notices_waiting() >= MAX_NOTICES:
             waiting = sorted({name for notice in head.notices for name in notice.listeners})
-            raise UndeliveredNoticesError(
+            raise CallbackError(
                 "too many notices wait for listeners; none was dropped and no checkpoint is opened until some are "
                 "delivered. Find out why these listeners fail; one that no longer exists is given up by "
                 f"`cairn forget-listener {self._files.job} NAME {self._files.storage_option}`",
+                code="undelivered_notices",
                 job=self._files.job,
                 waiting=len(head.notices),
                 limit=MAX_NOTICES,
@@ -219,10 +221,11 @@ class Opener:
         check_claimed_by_stages(choice.stages, stages, allowing, job=job, checkpoint=checkpoint)
         unread = sorted(set(_inputs(choice)) - {(stage.uid, uid) for stage in stages for uid in stage.upstream})
         if unread:
-            raise NonRestoredStateError(
+            raise InvalidStateError(
                 "the checkpoint holds data that a stage has still to read, and the stage no longer reads from there. "
                 "Put the edge between the two back until the stage has caught up, or leave the data behind by "
                 f"{allowing}",
+                code="non_restored_state",
                 job=job,
                 checkpoint=checkpoint,
                 unread=", ".join(f"{stage} from {uid}" for stage, uid in unread),

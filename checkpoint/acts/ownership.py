@@ -8,7 +8,7 @@ from ...storage.names import shorten
 from ..documents.attempt import Owner
 from ..documents.entries import JobOwner
 from ..documents.head import Head
-from ..errors import AdoptionRefusedError, InvalidConfigError
+from ..errors import InvalidConfigError, RefusedError
 from ..rules import queue, transitions
 from ..rules.ownership import MAX_DEPLOYMENT, Adopted, check_deployment, described, take_ownership
 from ..store.head_store import Decision, changed
@@ -22,7 +22,7 @@ class Ownership(UseCase):
         """Refuse a DAG run whose DAG does not own the job; nothing is recorded (semantics W8).
 
         Raises:
-            JobOwnedError: the job belongs to another DAG or deployment.
+            CheckpointError: the job belongs to another DAG or deployment.
         """
         self._heads.observe(lambda head, _now_ms: take_ownership(head, owner))
 
@@ -39,7 +39,7 @@ class Ownership(UseCase):
             abort_pending: abort pending checkpoints instead of refusing.
 
         Raises:
-            AdoptionRefusedError: the job has never run, or a checkpoint is pending.
+            RefusedError: the job has never run, or a checkpoint is pending.
             InvalidConfigError: `dag_id` cannot be the id of a DAG, or `deployment` cannot be a name.
         """
         if not dag_id or len(dag_id) > MAX_DEPLOYMENT or not dag_id.isprintable():
@@ -52,11 +52,14 @@ class Ownership(UseCase):
             if sent is not None and head.owner == after and not head.pending:
                 return Decision(sent)  # only the answer was lost
             if head.revision == 0:
-                raise AdoptionRefusedError("there is no such job; `cairn jobs` lists those there are", job=head.job)
+                raise RefusedError(
+                    "there is no such job; `cairn jobs` lists those there are", code="adoption_refused", job=head.job
+                )
             if head.pending and not abort_pending:
-                raise AdoptionRefusedError(
+                raise RefusedError(
                     "a checkpoint is pending. Wait for its end, or end it too: cairn adopt … --abort-pending. Nothing "
                     "was changed",
+                    code="adoption_refused",
                     job=head.job,
                     pending=", ".join(str(entry.id) for entry in head.pending),
                 )

@@ -16,7 +16,7 @@ from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
-from ..errors import AlreadyReadError, InvalidConfigError, JobPausedError, NotTriggeredError, RewoundError
+from ..errors import AlreadyReadError, InvalidConfigError, NotTriggeredError, RetryLaterError
 from ..rules import overtaken, queue
 from ..rules.admission import StateOf, always_running, without_ended
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
@@ -68,7 +68,7 @@ class Resumption(UseCase):
         Raises:
             InvalidConfigError: there is no attempt to follow, or the job was shut down, which has ended this epoch's
                 attempt (semantics S1).
-            JobPausedError: the DAG was paused (semantics S1), and no task has seen it unpaused since.
+            RetryLaterError: the DAG was paused (semantics S1), and no task has seen it unpaused since.
             NoCheckpointError: every retained checkpoint is damaged.
         """
 
@@ -96,8 +96,9 @@ class Resumption(UseCase):
                 )
             newest, document = self._left_by(settled, epoch, place)
             if settled.stopped is Stopped.PAUSED:
-                raise JobPausedError(
+                raise RetryLaterError(
                     "the DAG was paused, which has stopped the job's checkpoints: unpause it",
+                    code="job_paused",
                     job=self._files.job,
                     epoch=run_of_head(settled, epoch),
                     stage=stage,
@@ -170,9 +171,10 @@ class Resumption(UseCase):
         """Give the epoch's newest attempt, which has ended, and its document."""
         if isinstance(place, EpochEnded) and place.rewind is not None:
             # The checkpoint that it restored may be gone, and so may its files: only a trigger starts the epoch anew.
-            raise RewoundError(
+            raise NotTriggeredError(
                 f"{place.rewind.said} after the epoch's last attempt: clear the whole run, "
                 "or the task that triggers the checkpoint before this one",
+                code="rewound",
                 job=self._files.job,
                 epoch=run_of_head(head, epoch),
             )

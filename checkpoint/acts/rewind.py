@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..documents.entries import InterventionKind, RewindRecord
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
-from ..errors import NoCheckpointError, RewindRefusedError
+from ..errors import NoCheckpointError, RefusedError
 from ..rules.rewinds import Rewound, described, planned, rewound
 from ..rules.transitions import done_by
 from ..store import verification
@@ -51,7 +51,7 @@ class Rewinding(UseCase):
 
         Raises:
             NoCheckpointError: the checkpoint is not retained, or damaged.
-            RewindRefusedError: a checkpoint is pending, or the job has changed since the caller looked.
+            RefusedError: a checkpoint is pending, or the job has changed since the caller looked.
         """
         sent: tuple[RewindRecord, Rewound] | None = None
 
@@ -63,8 +63,9 @@ class Rewinding(UseCase):
             settled = settle.settle(self._files, head, now_ms)
             found = planned(settled, to)
             if agreed is not None and found != agreed:
-                raise RewindRefusedError(
+                raise RefusedError(
                     "the job has changed since you looked, and the rewind would undo something else; look again",
+                    code="rewind_refused",
                     job=self._files.job,
                     checkpoint=to,
                     agreed=described(agreed),
@@ -82,8 +83,9 @@ class Rewinding(UseCase):
 
     def _check(self, head: Head, found: Rewound, *, abort_pending: bool) -> None:
         if found.aborted and not abort_pending:
-            raise RewindRefusedError(
+            raise RefusedError(
                 "a checkpoint is pending; wait for its end, or end it by abort_pending (cairn rewind --abort-pending)",
+                code="rewind_refused",
                 job=self._files.job,
                 checkpoint=found.checkpoint,
                 pending=", ".join(str(each) for each in found.aborted),

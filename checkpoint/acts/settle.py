@@ -20,7 +20,7 @@ from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
 from ..store.job_files import JobFiles
 from ..store.metadata_references import LastWritten
-from .assemble import Assembler, BrokenAckError, FinalizeError
+from .assemble import Assembler, FinalizeError
 
 
 def complete(
@@ -55,12 +55,12 @@ def complete(
     try:
         assembler = Assembler(files, document, without.stages)
         made = assembler.write()
-    except BrokenAckError as error:
-        # No later attempt may take this execution over: it would fail in the same way.
-        broken = Ending(Reason.IO_EXCEPTION, error.message, acks=done, rejected=(str(error.fields["token"]),))
-        return transitions.abort(head, entry, broken, now_ms)
     except FinalizeError as error:
-        return transitions.abort(head, entry, Ending(Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), acks=done), now_ms)
+        ending = Ending(Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), acks=done)
+        if error.code == "broken_ack":
+            # No later attempt may take this execution over: it would fail in the same way.
+            ending = Ending(Reason.IO_EXCEPTION, error.message, acks=done, rejected=(str(error.fields["token"]),))
+        return transitions.abort(head, entry, ending, now_ms)
     if known is not None:
         known.note(made.metadata, assembler.referred)
     return transitions.complete(head, entry, made, without, now_ms)

@@ -19,7 +19,7 @@ from ..documents import run_window
 from ..documents.attempt import Limits, Owner, PendingDocument, Slice
 from ..documents.entries import JobOwner, PendingEntry, TriggeringTask
 from ..documents.head import MAX_TRIGGERING, Head
-from ..errors import CompletedEpochsLostError
+from ..errors import DamagedError
 from ..reasons import Reason
 from ..rules import admission, partial_completion, queue, restore_choice, savepoint_entries, transitions
 from ..rules.admission import StateOf, always_running, without_ended
@@ -72,12 +72,12 @@ class CheckpointTrigger(UseCase):
                 its place and takes it again if it lives, unless it was surely deleted (W8).
 
         Raises:
-            JobOwnedError: the job belongs to another DAG or deployment; nothing has changed (semantics W8).
+            CheckpointError: the job belongs to another DAG or deployment; nothing has changed (semantics W8).
             NoCheckpointError: every retained checkpoint is damaged.
-            InvalidStateError: the slice is too large, or not JSON.
-            NonRestoredStateError: the latest checkpoint holds state of a stage, or the position of a source, that the
-                request lacks, and the config does not allow it to be left behind (semantics R3).
-            UndeliveredNoticesError: too many notices wait for listeners (semantics C4, D4).
+            InvalidStateError: the slice is too large, or not JSON; or the latest checkpoint holds state of a stage, or
+                the position of a source, that the request lacks, and the config does not allow it to be left behind
+                (semantics R3).
+            CallbackError: too many notices wait for listeners (semantics C4, D4).
         """
         self._heads.ensure()
         call = _Call(request, state_of)
@@ -180,7 +180,7 @@ class CheckpointTrigger(UseCase):
         """
         try:
             return completed_epochs.where_is(self._files, head, request.epoch)
-        except CompletedEpochsLostError as error:
+        except DamagedError as error:
             remembered = run_window.window_read_by(request.slice) is not None
             if not (remembered or request.slice.again or any(source.positioned for source in request.sources)):
                 raise

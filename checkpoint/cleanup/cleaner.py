@@ -17,7 +17,7 @@ from ..answers import EpochCompleted, FilesProgress
 from ..documents import layout
 from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument
 from ..documents.head import Head
-from ..errors import CompletedEpochsLostError
+from ..errors import DamagedError
 from ..store import completed_epochs
 from ..store.job_files import JobFiles
 from ..store.open_job import UseCase
@@ -164,7 +164,7 @@ class Cleaner(UseCase):
         # Any later trigger of the epoch reads this list, until the epoch has completed.
         try:
             return not isinstance(completed_epochs.where_is(self._files, head, epoch), EpochCompleted)
-        except CompletedEpochsLostError:
+        except DamagedError:
             return True
 
     def _abort_uploads(self, head: Head, live: Live, compacted: Compactions) -> tuple[int, list[DeleteFailure]]:

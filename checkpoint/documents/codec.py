@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ...storage.errors import NewerFormatError
 from ...storage.names import shorten
 from ..errors import DocumentError, InvalidStateError
 
@@ -104,15 +103,15 @@ def check_format(document: Mapping[str, Any], *, key: str) -> None:
     """Check the version that a document names.
 
     Raises:
-        DocumentError: it names none.
-        NewerFormatError: it names one that this code does not know.
+        DocumentError: it names none; or it names one that this code does not know.
     """
     found = document.get("format")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise DocumentError("the document names no format version", key=key, expected=FORMAT, found=found)
     if found > FORMAT:
-        raise NewerFormatError(
+        raise DocumentError(
             "the document was written by a newer Cairn; upgrade this one to read it",
+            code="newer_format",
             key=key,
             reads_up_to=FORMAT,
             found=found,

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Collection
 
-from ...storage.errors import InvalidNameError
+from ...storage.errors import InvalidKeyError
 from ...storage.names import NAME_GRAMMAR, check_key, check_name, shorten
 from ..errors import DocumentError
 
@@ -331,11 +331,12 @@ def check_output_id(output: str) -> str:
     """Check an `Output.id` that a document names.
 
     Raises:
-        InvalidNameError: it is no kind, dot and name.
+        InvalidKeyError: it is no kind, dot and name.
     """
     if _OUTPUT_ID.match(output) is None:
-        raise InvalidNameError(
+        raise InvalidKeyError(
             "this names no output: it is written as a kind, a dot and a name of 1 to 250 characters",
+            code="invalid_name",
             value=shorten(output),
             grammar=OUTPUT_ID_GRAMMAR,
         )
@@ -346,7 +347,7 @@ def check_job(job: str) -> str:
     """Check a job's name (semantics W1).
 
     Raises:
-        InvalidNameError: it does not match the grammar, or is reserved.
+        InvalidKeyError: it does not match the grammar, or is reserved.
     """
     return check_name("job", job)
 
@@ -355,11 +356,13 @@ def check_request(request: str) -> str:
     """Check the id of a request for a savepoint; a DAG run's id may be part of it.
 
     Raises:
-        InvalidNameError: it is empty, longer than 500 characters, or holds control characters.
+        InvalidKeyError: it is empty, longer than 500 characters, or holds control characters.
     """
     if _REQUEST.match(request) is None:
-        raise InvalidNameError(
-            "a request id has 1 to 500 characters and no control characters. Choose another", value=shorten(request)
+        raise InvalidKeyError(
+            "a request id has 1 to 500 characters and no control characters. Choose another",
+            code="invalid_name",
+            value=shorten(request),
         )
     return request
 

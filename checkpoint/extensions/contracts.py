@@ -83,7 +83,7 @@ def check_hooks(hooks: object, max_concurrent: int, within: timedelta | None = N
     Raises:
         InvalidConfigError: an object is no hook, two have the same name, a timeout is invalid or longer than that of
             the checkpoints, or several epochs may be pending at once.
-        InvalidNameError: a name is outside the grammar (semantics W1).
+        InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     if hooks is None:
         return ()
@@ -140,7 +140,7 @@ def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
 
     Raises:
         InvalidConfigError: an object is no listener, or two have the same name.
-        InvalidNameError: a name is outside the grammar (semantics W1).
+        InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     if listeners is None:
         return ()

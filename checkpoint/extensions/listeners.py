@@ -14,7 +14,7 @@ from ...storage.errors import GoneError
 from ..documents.entries import Notice
 from ..documents.head import Head
 from ..documents.text import one_line
-from ..errors import DocumentError, ListenerError
+from ..errors import CallbackError, DocumentError
 from ..reasons import Status
 from ..rules import history
 from ..store.head_store import Decision, changed
@@ -49,7 +49,7 @@ class Notices(UseCase):
 
         Raises:
             InvalidConfigError: two listeners have the same name.
-            ListenerError: a listener failed, or its committables cannot be read; all others were notified. The first
+            CallbackError: a listener failed, or its committables cannot be read; all others were notified. The first
                 failure is its cause.
         """
         known = {listener.name: listener for listener in check_listeners(listeners)}
@@ -71,8 +71,9 @@ class Notices(UseCase):
             calls += 1
             head = self._told(notice.checkpoint, name)
         for name, failure in failures.items():
-            raise ListenerError(
+            raise CallbackError(
                 f"{_what_to_do(self._files.job, failure, name)}: {one_line(repr(failure.error))}",
+                code="listener",
                 job=self._files.job,
                 listener=name,
                 checkpoint=failure.notice.checkpoint,

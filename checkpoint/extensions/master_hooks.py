@@ -25,7 +25,7 @@ from ..documents.head import Head
 from ..documents.metadata import HookLine
 from ..documents.strict_json import Json, plain_json, to_json
 from ..documents.text import one_line
-from ..errors import CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError, MasterHookError
+from ..errors import CallbackError, CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError
 from ..reasons import Reason
 from ..rules import transitions
 from ..rules.state_assignment import check_claimed_by_hooks
@@ -50,7 +50,7 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
     A thread cannot be stopped from outside. A late one is abandoned as a daemon, which does not keep its process alive.
 
     Raises:
-        MasterHookError: the step raised, or took too long.
+        CallbackError: the step raised, or took too long.
     """
     done: list[T] = []
     failures: list[BaseException] = []
@@ -66,16 +66,18 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
     thread.start()
     thread.join(timeout.total_seconds())
     if failures:
-        raise MasterHookError(
+        raise CallbackError(
             f"the master hook {hook} failed in {step}: {one_line(repr(failures[0]))}. Mend the hook, then run (or "
             "clear) this task again",
+            code="master_hook",
             hook=hook,
             step=step,
         ) from failures[0]
     if not done:
-        raise MasterHookError(
+        raise CallbackError(
             f"the master hook {hook} was not done with {step} after {timeout.total_seconds():g} s and was abandoned. "
             "Find out what it waits for, or give it a longer `timeout`; then run (or clear) this task again",
+            code="master_hook",
             hook=hook,
             step=step,
             timeout=timeout,
@@ -103,7 +105,7 @@ class HookAnswers(UseCase):
 
         Raises:
             InvalidConfigError: the checkpoint expects other hooks.
-            MasterHookError: a hook failed or was too slow; the checkpoint was aborted (`TRIGGER_CHECKPOINT_FAILURE`).
+            CallbackError: a hook failed or was too slow; the checkpoint was aborted (`TRIGGER_CHECKPOINT_FAILURE`).
             InvalidStateError: a hook's answer cannot be stored; the checkpoint was aborted.
             DocumentError: the checkpoint to restore is damaged; the checkpoint was aborted.
             GoneError: metadata of the checkpoint to restore is gone; the checkpoint was aborted.
@@ -131,7 +133,7 @@ class HookAnswers(UseCase):
             made = HookAnswersDocument(self._files.job, ref.home, ref.token, ref.names, answers)
             # A failed condition means that another process has asked the hooks too: its answers stay.
             self._files.create(layout.hook_answers(ref.home, ref.token), made)
-        except (MasterHookError, InvalidStateError, GoneError, DocumentError) as error:
+        except (CallbackError, InvalidStateError, GoneError, DocumentError) as error:
             # GoneError and DocumentError mean a damaged checkpoint to restore; the next trigger chooses again.
             self._give_up(document, ref, error)
             raise
@@ -149,8 +151,8 @@ class HookAnswers(UseCase):
             allow_non_restored_state: whether state that no hook claims may be left behind.
 
         Raises:
-            NonRestoredStateError: there is unclaimed state, which may not be left behind; no hook was called.
-            MasterHookError: a hook failed or was too slow.
+            InvalidStateError: there is unclaimed state, which may not be left behind; no hook was called.
+            CallbackError: a hook failed or was too slow.
         """
         if pointer is not None and not allow_non_restored_state:
             stateful = [state.name for state in self._states(pointer)]

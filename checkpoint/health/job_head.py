@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...storage.errors import CairnError, ErrorKind, NewerFormatError
+from ...storage.errors import CairnError, ErrorKind
 from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.layout import run_id_of
 from ..documents.run_window import run_of_head
-from ..errors import HeadLostError
 from ..reasons import Status
 from ..runtime import Runtime
 from ..views.servers import servers
@@ -30,11 +29,11 @@ def broken_head(storage: str, job: str, problem: CairnError) -> Finding:
         why = "Cairn leaves it alone, and every command lists it as a damaged job"
         return warning("foreign-files", job, text, why, f"Move `{storage}/{job}/` out of the storage")
     why = f"no checkpoint of {job} can be made or restored"
-    if isinstance(problem, NewerFormatError):
+    if problem.code == "newer_format":
         mend = "Upgrade this Cairn: `pip install --upgrade airflow-cairn` (docs/upgrades.md)"
         return error("head-newer", job, problem.message, why, mend)
     restore = f"Put `{storage}/{job}/head.json` back from a bucket version or a backup (docs/operations.md, Backup)"
-    name = "head-missing" if isinstance(problem, HeadLostError) else "head-damaged"
+    name = "head-missing" if problem.code == "head_lost" else "head-damaged"
     return error(name, job, str(problem), why, restore)
 
 

@@ -10,16 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ...storage.bucket_rules import BucketRules
-from ...storage.errors import (
-    ClockSkewError,
-    ForbiddenError,
-    GoneError,
-    MissingRightError,
-    NoCredentialsError,
-    StorageError,
-    UnavailableError,
-    UnsupportedStorageError,
-)
+from ...storage.errors import ForbiddenError, GoneError, StorageError, UnavailableError, UnsupportedStorageError
 from ...storage.names import RESERVED
 from ...storage.port import ObjectStore, PendingUpload
 from ...storage.probe import log as probe_log
@@ -109,12 +100,12 @@ def clock(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
 def _explained(store: ObjectStore, refusal: StorageError) -> Finding:
     """Give the finding that an error of the first request amounts to; the narrower classes come first."""
     nothing = "no checkpoint can be made, restored or seen"
-    if isinstance(refusal, NoCredentialsError):
+    if refusal.code == "no_credentials":
         mend = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; then `aws sts get-caller-identity`"
         return error("credentials-missing", store.uri, refusal.message, nothing, mend)
-    if isinstance(refusal, ClockSkewError):
+    if refusal.code == "clock_skew":
         return error("clock-skew", store.uri, refusal.message, nothing, _NTP)
-    if isinstance(refusal, MissingRightError):
+    if refusal.code == "missing_right":
         right = "list the folder" if store.uri.startswith("file:") else "s3:ListBucket"
         return right_missing(store, right, refusal.message)
     if isinstance(refusal, ForbiddenError):

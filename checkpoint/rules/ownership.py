@@ -14,7 +14,7 @@ from ...storage.str_enum import StrEnum
 from ..documents.attempt import Owner
 from ..documents.entries import JobOwner
 from ..documents.head import Head
-from ..errors import InvalidConfigError, JobOwnedError
+from ..errors import CheckpointError, InvalidConfigError
 
 MAX_DEPLOYMENT = 250
 """Characters of a deployment's name; Airflow's own bound for the id of a DAG, too."""
@@ -73,16 +73,17 @@ def check_owner(head: Head, asks: JobOwner, refused: str, way_out: str, storage:
         storage: the job's storage, for the command to type; empty where the reader knows.
 
     Raises:
-        JobOwnedError: the job belongs to another DAG or deployment.
+        CheckpointError: the job belongs to another DAG or deployment.
     """
     if head.owner in (None, asks):
         return
     assert head.owner is not None
     more = f" --deployment '{asks.deployment}'" if asks.deployment else ""
     more += f" --storage {storage}" if storage else ""
-    raise JobOwnedError(
+    raise CheckpointError(
         f"the job belongs to {described(head.owner)}, and {described(asks)} {refused}. {way_out}; or, if the job has "
         f"moved here and the other DAG no longer runs, type: `cairn adopt {head.job} --dag {asks.dag_id}{more}`",
+        code="job_owned",
         job=head.job,
     )
 
@@ -95,7 +96,7 @@ def take_ownership(head: Head, owner: Owner | None) -> Head:
         owner: the asking DAG run; None for a caller that is no DAG (a test, a script): then nothing is recorded.
 
     Raises:
-        JobOwnedError: the job belongs to another DAG or deployment.
+        CheckpointError: the job belongs to another DAG or deployment.
     """
     if owner is None:
         return head

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ..documents.acknowledgement import ListMode
 from ..documents.attempt import StageSpec
-from ..errors import InvalidStateError, NonRestoredStateError
+from ..errors import InvalidStateError
 from ..stage_graph import MAX_PARALLELISM
 
 T = TypeVar("T")
@@ -192,14 +192,15 @@ def check_claimed_by_stages(
         **where: job and checkpoint or savepoint, for the error text.
 
     Raises:
-        NonRestoredStateError: a stage is gone; the text names the uids on both sides.
+        InvalidStateError: a stage is gone; the text names the uids on both sides.
     """
     claimed, restored = {stage.uid for stage in stages}, tuple(restored)
     unclaimed = sorted((each for each in restored if each.state and each.uid not in claimed), key=lambda each: each.uid)
     if unclaimed:
-        raise NonRestoredStateError(
+        raise InvalidStateError(
             "the checkpoint holds state that no stage claims: was a stage renamed or removed? Give the stage its old "
             f"name by `uid=`, or leave that state behind by {allowing}",
+            code="non_restored_state",
             **where,
             unclaimed=", ".join(each.uid for each in unclaimed),
             state=_listed(f"{each.uid}: {name}" for each in unclaimed for name in each.state),
@@ -217,13 +218,14 @@ def check_claimed_by_hooks(stateful: Iterable[str], names: Collection[str], **wh
         **where: job and checkpoint or savepoint, for the error text.
 
     Raises:
-        NonRestoredStateError: a hook is gone (semantics T7, R3).
+        InvalidStateError: a hook is gone (semantics T7, R3).
     """
     unclaimed = sorted(set(stateful) - set(names))
     if unclaimed:
-        raise NonRestoredStateError(
+        raise InvalidStateError(
             "the checkpoint holds state that no master hook claims: was a hook renamed or removed? Give it its old "
             "name, or leave that state behind by allow_non_restored_state=True",
+            code="non_restored_state",
             **where,
             unclaimed=", ".join(unclaimed),
             hooks=", ".join(sorted(names)) or "none",
@@ -244,15 +246,16 @@ def check_claimed_by_sources(
         **where: job and checkpoint or savepoint, for the error text.
 
     Raises:
-        NonRestoredStateError: a source is gone; the text names the sources on both sides (semantics R3).
+        InvalidStateError: a source is gone; the text names the sources on both sides (semantics R3).
     """
     positions = set(positions)
     unclaimed = sorted(positions - set(names))
     if unclaimed:
-        raise NonRestoredStateError(
+        raise InvalidStateError(
             "the checkpoint holds the position of a source that the DAG no longer has: was a source renamed or "
             "removed? What it has read would be read again. Give the source its old name by `name=`, or leave its "
             f"position behind by {allowing}",
+            code="non_restored_state",
             **where,
             unclaimed=", ".join(unclaimed),
             new=", ".join(sorted(set(names) - positions)) or "none",

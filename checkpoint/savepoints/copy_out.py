@@ -20,7 +20,7 @@ from ..documents import list_reference
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import RestorePointer
 from ..documents.metadata import HandleLine, Line
-from ..errors import SavepointDamagedError
+from ..errors import DamagedError
 from ..store import file_check, metadata_file, verification
 from ..store.file_check import GONE
 from ..store.job_files import PIECE_BYTES, JobFiles, pieces
@@ -53,15 +53,16 @@ class Copying:
         """Copy every file, then create the metadata; gives its end, None if it is not `still_wanted` by then.
 
         Raises:
-            SavepointDamagedError: the checkpoint is not whole, or the folder holds something else.
+            DamagedError: the checkpoint is not whole, or the folder holds something else.
             UnavailableError: a store did not answer; going on is safe.
             ForbiddenError: a store refused to answer.
         """
         found = verification.verify_pointer(self.files, self.source, self.epoch)
         if not found.whole:
-            raise SavepointDamagedError(
+            raise DamagedError(
                 f"the checkpoint that the savepoint is to be made from is damaged: {found.damages[0]}. Let an epoch "
                 "complete, or rewind the job to a checkpoint that is whole; then take another one",
+                code="savepoint_damaged",
                 job=self.files.job,
                 checkpoint=self.source.checkpoint,
                 damages=len(found.damages),
@@ -71,8 +72,9 @@ class Copying:
             if not still_wanted():
                 return None
             if not spool.create(self.folder, METADATA):
-                raise SavepointDamagedError(
+                raise DamagedError(
                     "another savepoint's metadata is in the folder already; take it under another request id",
+                    code="savepoint_damaged",
                     job=self.files.job,
                     savepoint=self.folder.store.uri,
                 )
@@ -155,18 +157,20 @@ class Copying:
                 # Nothing but the tag is known of it, and a tag is compared and not computed (semantics W3).
                 raise self._altered(key, f"expected {handle.checksum}, found {found}")
             if not spool.create(self.folder, key):
-                raise SavepointDamagedError(
+                raise DamagedError(
                     "another file in the savepoint's folder has the name of one of its files; take it under "
                     "another request id",
+                    code="savepoint_damaged",
                     job=self.files.job,
                     savepoint=self.folder.store.uri,
                     key=key,
                 )
             return spool.reference(key).sha256
 
-    def _altered(self, key: str, problem: str) -> SavepointDamagedError:
-        return SavepointDamagedError(
+    def _altered(self, key: str, problem: str) -> DamagedError:
+        return DamagedError(
             f"a file of the checkpoint was changed while it was being copied: {problem}. Take another savepoint",
+            code="savepoint_damaged",
             job=self.files.job,
             checkpoint=self.source.checkpoint,
             key=key,

@@ -19,7 +19,7 @@ from ...storage.port import DeleteFailure, ObjectStore
 from ...storage.uris import same_place
 from ..documents.entries import InterventionKind, SavepointEntry
 from ..documents.head import Head
-from ..errors import DocumentError, NoSavepointError, SavepointRefusedError
+from ..errors import DocumentError, NoSavepointError, RefusedError
 from ..reasons import Status
 from ..rules import savepoint_entries
 from ..rules.transitions import done_by
@@ -85,7 +85,7 @@ def plan(
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
-        SavepointRefusedError: a job lives in the folder, or above it; or the folder is not what is `recorded`.
+        RefusedError: a job lives in the folder, or above it; or the folder is not what is `recorded`.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
     check_no_job(folder, store, open_folder)
@@ -129,20 +129,22 @@ def dispose(
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
-        SavepointRefusedError: something speaks against it; nothing was deleted.
+        RefusedError: something speaks against it; nothing was deleted.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
     found = plan(store, folder, open_folder, recorded)
     if found.against and not force:
-        raise SavepointRefusedError(
+        raise RefusedError(
             f"the savepoint is still needed: {'; '.join(found.against)}. It was not deleted; --force (force=True) "
             "deletes it anyway",
+            code="savepoint_refused",
             savepoint=found.uri,
         )
     heads = open_heads(JobFiles(store, found.job), runtime, after_swap)
     if any(same_place(each.uri, found.uri) and not each.ended for each in heads.load().savepoints):
-        raise SavepointRefusedError(
+        raise RefusedError(
             "the savepoint is being made; wait for its end, or until its time has run out",
+            code="savepoint_refused",
             job=found.job,
             savepoint=found.uri,
         )
@@ -177,9 +179,10 @@ def _check_same(
     """Refuse a folder to which a job's record has led, and that says itself that it is another savepoint's."""
     same = (header.job, header.request, header.savepoint) == (job, entry.request, entry.id)
     if not same or says(folder, FolderOwner(job, entry.request, store.uri)) is False:
-        raise SavepointRefusedError(
+        raise RefusedError(
             "the job's record names this folder, and the folder says that it is another savepoint's. It was not "
             "deleted. If it is to go, name it: `cairn dispose PATH`",
+            code="savepoint_refused",
             savepoint=folder.uri,
             job=job,
             request=entry.request,
@@ -256,7 +259,7 @@ def prune(
         try:
             folder = open_entry(entry, target, open_folder)
             disposed.append(dispose(store, folder, runtime, open_folder, recorded=(job, entry), after_swap=after_swap))
-        except (SavepointRefusedError, DocumentError, InvalidKeyError) as error:
+        except (RefusedError, DocumentError, InvalidKeyError) as error:
             # One that cannot be read, as of a newer Cairn, does not keep all others for ever.
             kept.append((entry.uri, error.message))
     return Pruned(tuple(disposed), tuple(kept))

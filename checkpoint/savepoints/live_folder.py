@@ -12,7 +12,7 @@ from contextlib import suppress
 from ...storage.errors import ForbiddenError, GoneError, InvalidKeyError, UnsupportedStorageError
 from ...storage.port import ObjectStore
 from ..documents import layout
-from ..errors import SavepointRefusedError
+from ..errors import RefusedError
 
 
 def check_no_job(
@@ -26,7 +26,7 @@ def check_no_job(
         open_folder: opens the folders above; None: only those in `storage` are looked at.
 
     Raises:
-        SavepointRefusedError: a job's head is in it, or above it; nothing was deleted, and nothing has changed.
+        RefusedError: a job's head is in it, or above it; nothing was deleted, and nothing has changed.
         ForbiddenError: the store does not let us look into the folder itself.
     """
     if _holds_head(folder, ""):
@@ -58,11 +58,12 @@ def _holds_head(store: ObjectStore, prefix: str) -> bool:
     return True
 
 
-def _refused(savepoint: str, job_folder: str) -> SavepointRefusedError:
-    return SavepointRefusedError(
+def _refused(savepoint: str, job_folder: str) -> RefusedError:
+    return RefusedError(
         "a job lives in the savepoint's folder, or above it: deleting the savepoint would delete the job's own files. "
         "It was not deleted, and nothing has changed. Move the savepoint into a folder of its own, or delete its files "
         "yourself",
+        code="savepoint_refused",
         savepoint=savepoint,
         head=f"{job_folder}/{layout.HEAD}",
     )

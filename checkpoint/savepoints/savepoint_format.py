@@ -30,7 +30,7 @@ from ..documents.fields import CheckpointId, Count, Job, RequestId, Target
 from ..documents.layout import cut_part
 from ..documents.metadata import HandleLine, Line, MetadataHeader, StageLine
 from ..documents.strict_json import from_json, to_json
-from ..errors import DocumentError, NoSavepointError, SavepointRefusedError
+from ..errors import DocumentError, NoSavepointError, RefusedError
 from ..store.job_files import READ_BYTES, JobFiles
 from ..store.jsonl import MAX_LINE_BYTES
 from .savepoint_request import OpenFolder
@@ -321,7 +321,7 @@ class SavepointFiles(FolderFiles):
         """Claim the folder for the request where it is empty; leave it as it is where the request has it already.
 
         Raises:
-            SavepointRefusedError: foreign files are in the folder, or a savepoint of which the head knows no
+            RefusedError: foreign files are in the folder, or a savepoint of which the head knows no
                 more.
             ForbiddenError: the store does not let us list or write there.
         """
@@ -332,9 +332,10 @@ class SavepointFiles(FolderFiles):
                 self._ours = True
                 return
         if not self.is_ours() or self.has(METADATA):
-            raise SavepointRefusedError(
+            raise RefusedError(
                 "the savepoint's folder is not empty, and the job does not know the files in it. Take it under "
                 "another request id, or into another target",
+                code="savepoint_refused",
                 job=self.job,
                 savepoint=self.store.uri,
                 found=", ".join(standing) or REQUEST,
@@ -445,13 +446,14 @@ def open_entry(entry: SavepointEntry, target: str | None, open_folder: OpenFolde
         open_folder: opens it.
 
     Raises:
-        SavepointRefusedError: the record has it elsewhere; nothing was opened.
+        RefusedError: the record has it elsewhere; nothing was opened.
     """
     if target is None or not same_place(entry.target, target):
-        raise SavepointRefusedError(
+        raise RefusedError(
             "by the job's record this savepoint lies in a target that is not named here, and Cairn opens no place "
             "because a record says so. Name the target where the savepoint was asked for: in its task, or by "
             "`cairn savepoint JOB TARGET --request-id ID` (`cairn stop` for a stop)",
+            code="savepoint_refused",
             savepoint=entry.uri,
             request=entry.request,
             named=target or "none",

@@ -79,8 +79,7 @@ class SavepointRequest:
 
         Raises:
             UnsupportedStorageError: the target's scheme is none of ours.
-            InvalidKeyError: the target is not of an accepted form.
-            InvalidNameError: the request's id is none.
+            InvalidKeyError: the target is not of an accepted form; or the request's id is none.
             InvalidConfigError: another option is out of its bounds.
         """
         if self.target is not None:

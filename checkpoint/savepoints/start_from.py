@@ -21,7 +21,7 @@ from ..documents import layout, run_window
 from ..documents.attempt import DocumentRef
 from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, SavepointOrigin
 from ..documents.head import Head
-from ..errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError, SavepointRefusedError
+from ..errors import DocumentError, InvalidConfigError, NoSavepointError, RefusedError
 from ..rules import savepoint_entries, state_assignment
 from ..rules.imports import NOTHING, Superseded, given_up, imported
 from ..rules.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_sources, check_claimed_by_stages
@@ -98,14 +98,13 @@ class Importing(UseCase):
                 of the job's own storage are checked.
 
         Raises:
-            SavepointRefusedError: the options claim it, and a job lives in its folder, or above it.
+            RefusedError: the options claim it, and a job lives in its folder, or above it; or the job would lose
+                something without agreement, or another import took the place of this one; nothing was lost.
             NoSavepointError: there is no savepoint, or only a part of one; the job has not changed.
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
-            NonRestoredStateError: it holds state of a stage, a hook or a source that the job has not (semantics R3).
-            InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
-            ResumeRefusedError: the job would lose something without agreement, or another import took the place of
-                this one; nothing was lost.
+            InvalidStateError: it holds state of a stage, a hook or a source that the job has not (semantics R3); or a
+                stage cannot be restored at its parallelism (semantics R4).
         """
         found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, options))
         if found is not None:
@@ -126,7 +125,7 @@ class Importing(UseCase):
                 with Spool() as body:
                     copied = ImportCopy(folder, savepoint, self._files, opened, on_progress).run(body)
                     started = self._finish(opened, copied, options, agreed)
-            except (NoSavepointError, DocumentError, ResumeRefusedError):
+            except (NoSavepointError, DocumentError, RefusedError):
                 self._drop(opened)
                 raise
         else:
@@ -223,9 +222,10 @@ class Importing(UseCase):
                 after = _allowing(head, done, options)
                 return Decision(replace(_started(done, copied, gave_up), allowed=after is not None), after)
             if head.importing is None or head.importing.token != opened.token:
-                raise ResumeRefusedError(
+                raise RefusedError(
                     "this import was abandoned, or that of another savepoint took its place; its copies are not used. "
                     "Name the savepoint again if the job is to start from it",
+                    code="resume_refused",
                     job=self._files.job,
                     savepoint=opened.origin.uri,
                 )
@@ -281,17 +281,19 @@ class Importing(UseCase):
     ) -> Superseded:
         found = given_up(head, self._back_to(head, origin))
         if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
-            raise ResumeRefusedError(
+            raise RefusedError(
                 "the job or the savepoint has changed since you looked, and it would lose something else; look again",
+                code="resume_refused",
                 job=self._files.job,
                 savepoint=origin.uri,
                 agreed=agreed.gives_up.said,
                 now=found.said,
             )
         if not options.give_up and found.anything:
-            raise ResumeRefusedError(
+            raise RefusedError(
                 "the job has gone on since that savepoint was taken, or was never there, and would lose that. "
                 "Agree to it, or start a job of another name from the savepoint",
+                code="resume_refused",
                 job=self._files.job,
                 savepoint=origin.uri,
                 gives_up=found.said,
@@ -402,7 +404,7 @@ def delete_claimed(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> No
         check_no_job(folder, files.store)
         _check_copied(files, held, folder)
         failures = _delete_files(folder, record)
-    except SavepointRefusedError as error:
+    except RefusedError as error:
         # Another job or savepoint is in the folder now: the job has its copy, and stays the savepoint's owner.
         log.warning("the savepoint is not deleted, although the job owns it: %s", error)
         return
@@ -426,25 +428,27 @@ def _check_copied(files: JobFiles, held: tuple[CompletedEntry, ...], folder: Obj
     """Check that the job has a whole checkpoint, as anyone who may write the record could claim that there is a copy.
 
     Raises:
-        SavepointRefusedError: no retained checkpoint is whole; nothing was deleted.
+        RefusedError: no retained checkpoint is whole; nothing was deleted.
     """
     if not any(verification.verify(files, each).whole for each in reversed(held)):
-        raise SavepointRefusedError("no retained checkpoint of the job is whole", savepoint=folder.uri)
+        raise RefusedError("no retained checkpoint of the job is whole", code="savepoint_refused", savepoint=folder.uri)
 
 
 def _delete_files(folder: ObjectStore, record: ImportRecord) -> list[DeleteFailure]:
     """Delete the savepoint that was claimed.
 
     Raises:
-        SavepointRefusedError: another savepoint is in the folder now; nothing was deleted.
+        RefusedError: another savepoint is in the folder now; nothing was deleted.
     """
     try:
         found = integrity.load(folder)
     except NoSavepointError:
         return []  # deleted before, down to its metadata
     if (found.end.sha256, found.header.job) != (record.origin.sha256, record.origin.job):
-        raise SavepointRefusedError(
-            "another savepoint than the one that the job was started from lies in the folder", savepoint=folder.uri
+        raise RefusedError(
+            "another savepoint than the one that the job was started from lies in the folder",
+            code="savepoint_refused",
+            savepoint=folder.uri,
         )
     named = [file.key for file in found.files]
     return list(folder.delete([*named, REQUEST])) or list(folder.delete([METADATA]))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ...storage.errors import CairnError, GoneError, InvalidRequestError
+from ...storage.errors import CairnError, GoneError, StorageError
 from ...storage.uris import parse_storage_uri, same_place
 from ..acts import settle
 from ..documents import layout
@@ -24,7 +24,7 @@ from ..documents.entries import SavepointEntry, Stopped
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
 from ..documents.text import one_line
-from ..errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
+from ..errors import DamagedError, InvalidConfigError, NoCheckpointError, RefusedError
 from ..reasons import Reason, Status
 from ..rules import savepoint_entries, transitions
 from ..rules.transitions import done_by
@@ -66,7 +66,7 @@ class Savepoints(UseCase):
 
         Raises:
             InvalidConfigError: the request names no target.
-            SavepointRefusedError: the target lies in the job itself, the folder is not empty, the request id was used
+            RefusedError: the target lies in the job itself, the folder is not empty, the request id was used
                 for another target, or the job is shut down; nothing was opened.
             NoCheckpointError: the job has no completed and no pending checkpoint.
             ForbiddenError: a store refused; if the savepoint was opened, ask again to continue it.
@@ -107,7 +107,7 @@ class Savepoints(UseCase):
         Raises:
             ForbiddenError: a store refused; ask again to continue.
             UnavailableError: a store did not answer; ask again to continue.
-            SavepointRefusedError: the savepoint lies in another target, or the head has forgotten it in between.
+            RefusedError: the savepoint lies in another target, or the head has forgotten it in between.
         """
         entry = self.look(request)
         if entry is None:
@@ -133,7 +133,7 @@ class Savepoints(UseCase):
 
         Raises:
             InvalidConfigError: the request names no target.
-            SavepointRefusedError: as for `take`, except for checks of the target's content.
+            RefusedError: as for `take`, except for checks of the target's content.
             NoCheckpointError: the job has no completed and no pending checkpoint.
         """
         target = self._target(request)
@@ -251,7 +251,7 @@ class Savepoints(UseCase):
 
         try:
             found = self._heads.update(decide)[1]
-        except (SavepointRefusedError, NoCheckpointError):
+        except (RefusedError, NoCheckpointError):
             folder.leave()
             raise
         if found is None or found.folder != name:
@@ -268,27 +268,30 @@ class Savepoints(UseCase):
     def _start(self, head: Head, request: SavepointRequest) -> _Start:
         """Choose the checkpoint that a savepoint is made from, or the epoch that it waits for."""
         if savepoint_entries.is_full(head):
-            raise SavepointRefusedError(
+            raise RefusedError(
                 f"no savepoint is taken ({Reason.TOO_MANY_CHECKPOINT_REQUESTS}): so many are under way that the job "
                 "remembers no other one. Wait until some have ended",
+                code="savepoint_refused",
                 job=self._files.job,
                 under_way=len(head.savepoints),
             )
         stopping = head.stopping()
         if request.stop and stopping is not None:
-            raise SavepointRefusedError(
+            raise RefusedError(
                 "the job is being stopped with another savepoint already. Wait for its end, or type "
                 f"`cairn resume {self._files.job} {self._files.storage_option}`",
+                code="savepoint_refused",
                 job=self._files.job,
                 savepoint=stopping.uri,
                 request=stopping.request,
             )
         if head.stopped is Stopped.SHUTDOWN:
-            raise SavepointRefusedError(
+            raise RefusedError(
                 f"no savepoint is taken ({Reason.CHECKPOINT_COORDINATOR_SHUTDOWN}): the job has stopped. It may have "
                 f"left a savepoint (`cairn savepoints {self._files.job} {self._files.storage_option}`); to take "
                 "another one, let the job go on first, by "
                 f"`cairn resume {self._files.job} {self._files.storage_option}`",
+                code="savepoint_refused",
                 job=self._files.job,
             )
         if request.drain is not None:
@@ -335,26 +338,29 @@ class Savepoints(UseCase):
 
     def _same_target(self, entry: SavepointEntry, request: SavepointRequest, target: str) -> SavepointEntry:
         if entry.stops != request.stop:
-            raise SavepointRefusedError(
+            raise RefusedError(
                 "a savepoint was asked for with this request id already, "
                 + ("with which the job stops" if entry.stops else "with which the job does not stop")
                 + ". Choose another request id",
+                code="savepoint_refused",
                 job=self._files.job,
                 request=request.request,
                 savepoint=entry.uri,
             )
         if request.drain is not None and not entry.drains:
-            raise SavepointRefusedError(
+            raise RefusedError(
                 "a stop was asked for with this request id already, without a last run. Ask again without drain, give "
                 f"it up (`cairn resume {self._files.job} {self._files.storage_option}`), or choose another request id",
+                code="savepoint_refused",
                 job=self._files.job,
                 request=request.request,
                 savepoint=entry.uri,
             )
         if not same_place(entry.target, target):
-            raise SavepointRefusedError(
+            raise RefusedError(
                 "a savepoint was asked for with this request id already, in another target. Name that one, or choose "
                 "another request id",
+                code="savepoint_refused",
                 job=self._files.job,
                 request=request.request,
                 target=target,
@@ -380,14 +386,17 @@ class Savepoints(UseCase):
         copying = Copying(self._files, folder, source, entry.epoch, parallel, on_progress)
         try:
             if not folder.is_ours():
-                raise SavepointDamagedError(
+                raise DamagedError(
                     "the savepoint's folder does not say any more that it is this savepoint's; nothing is written "
                     "there. Take another one",
+                    code="savepoint_damaged",
                     job=self._files.job,
                     savepoint=entry.uri,
                 )
             end = copying.run(header, lambda: _pending(self._heads.load(), entry.id) is not None)
-        except (SavepointDamagedError, InvalidRequestError) as error:
+        except (DamagedError, StorageError) as error:
+            if error.code not in ("savepoint_damaged", "invalid_request"):
+                raise
             return self._failed(entry, folder, error)
         if end is None:
             return self._ended(entry, folder, self._heads.load())
@@ -435,9 +444,10 @@ class Savepoints(UseCase):
             return current
         folder.empty()
         if current is None:
-            raise SavepointRefusedError(
+            raise RefusedError(
                 "the head no longer knows this savepoint: another call has completed it, and it was disposed "
                 "of since; or it had failed, and another one took its place. Ask again",
+                code="savepoint_refused",
                 job=self._files.job,
                 savepoint=entry.uri,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...storage.uris import parse_storage_uri, same_place
-from ..errors import SavepointRefusedError
+from ..errors import RefusedError
 
 
 def is_in_job(folder: str, storage: str, job: str) -> bool:
@@ -27,11 +27,12 @@ def check_target(target: str, storage: str, job: str, **where: str | None) -> No
         **where: the task or group that names it, for the error text.
 
     Raises:
-        SavepointRefusedError: it is one of these.
+        RefusedError: it is one of these.
     """
     if is_in_job(target, storage, job):
-        raise SavepointRefusedError(
+        raise RefusedError(
             "the target lies in the job's own folder, whose files are the job's to delete; name a folder outside of it",
+            code="savepoint_refused",
             **where,
             target=target,
             job=job,
@@ -41,10 +42,11 @@ def check_target(target: str, storage: str, job: str, **where: str | None) -> No
         raise among_jobs(target, storage, **where)
 
 
-def among_jobs(target: str, storage: str, **where: str | None) -> SavepointRefusedError:
+def among_jobs(target: str, storage: str, **where: str | None) -> RefusedError:
     """Give the refusal of a target where only jobs' folders may be."""
-    return SavepointRefusedError(
+    return RefusedError(
         "the target lies among the storage's jobs; name a folder outside of the storage, or one in it that is no job's",
+        code="savepoint_refused",
         **where,
         target=target,
         storage=storage,

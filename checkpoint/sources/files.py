@@ -23,7 +23,7 @@ from ...storage.uris import parse_storage_uri, same_place
 from ..documents import codec
 from ..documents.list_reference import SideList, from_reference
 from ..documents.strict_json import Json
-from ..errors import DocumentError, InvalidConfigError, SourceError
+from ..errors import CallbackError, DocumentError, InvalidConfigError
 from ..source import Reading, Refusal, RunFacts, Shelf
 from ..store.source_lists import INLINE_BYTES
 from ..validation import check_choice, check_whole, refuses_unknown
@@ -45,7 +45,7 @@ class FileSource:
 
     Raises:
         InvalidConfigError: an option is out of its bounds, or the pattern could match no file.
-        InvalidNameError: the name is outside the grammar (semantics W1).
+        InvalidKeyError: the name is outside the grammar (semantics W1).
         UnsupportedStorageError: Cairn does not support the URI's scheme.
     """
 
@@ -86,7 +86,7 @@ class FileSource:
 
         Raises:
             DocumentError: `position` was not written by a FileSource, or a side list that it names is broken.
-            SourceError: there is no such folder or bucket, or a name in it is not valid.
+            CallbackError: there is no such folder or bucket, or a name in it is not valid.
         """
         seen = SeenFiles.of(position, self.uri)
         if not same_place(seen.uri, self.uri):
@@ -206,8 +206,9 @@ class _Choosing:
             yield from self.store.list("")
         except (GoneError, InvalidKeyError) as error:
             help_ = ". Correct its uri, make the folder, or mount its disk" if isinstance(error, GoneError) else ""
-            raise SourceError(
+            raise CallbackError(
                 f"the source {self.source.name!r} cannot list {self.source.uri}: {error.message}{help_}",
+                code="source",
                 source=self.source.name,
                 **error.fields,
             ) from error

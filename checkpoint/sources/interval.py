@@ -25,7 +25,7 @@ class DataInterval:
 
     Raises:
         InvalidConfigError: an option has another value than those listed.
-        InvalidNameError: the name is outside the grammar (semantics W1).
+        InvalidKeyError: the name is outside the grammar (semantics W1).
     """
 
     gap: str = "extend"

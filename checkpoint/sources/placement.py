@@ -24,7 +24,7 @@ from ..documents.head import Head
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json, plain_json, to_json
 from ..documents.text import one_line
-from ..errors import InvalidStateError, SourceError
+from ..errors import CallbackError, InvalidStateError
 from ..rules.restore_choice import RestoreChoice
 from ..rules.state_assignment import ALLOWING, check_claimed_by_sources
 from ..source import Reading, Refusal, RunFacts, Shelf, Source
@@ -81,7 +81,7 @@ def read(
         The slice, and lines for the log; or the first refusal.
 
     Raises:
-        SourceError: a source failed, or its answer cannot be stored.
+        CallbackError: a source failed, or its answer cannot be stored.
     """
     log: list[str] = []
     refused: list[InputRefused] = []
@@ -111,7 +111,7 @@ def advanced(
     """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position.
 
     Raises:
-        SourceError: a source failed, or gave a position that cannot be kept as it is.
+        CallbackError: a source failed, or gave a position that cannot be kept as it is.
     """
     after = dict(positions)
     by_name = {source.name: source for source in sources}
@@ -196,8 +196,8 @@ class Placement:
             The slice, and lines for the log.
 
         Raises:
-            NonRestoredStateError: the restored state holds the position of a source that the request lacks (R3).
-            InvalidStateError: the slice is too large, or no JSON.
+            InvalidStateError: the restored state holds the position of a source that the request lacks (R3); or the
+                slice is too large, or no JSON.
         """
         if not request.sources:
             # Checked first, so that a run without input leaves nothing in the store.
@@ -360,7 +360,7 @@ def _check_size(placed: Slice, beside: _Beside) -> None:
         beside: sizes of the rest of the document.
 
     Raises:
-        SourceError: the input is too large; the text names the source with the largest part, and the sizes.
+        CallbackError: the input is too large; the text names the source with the largest part, and the sizes.
         InvalidStateError: the input is too large, and `slice_detail` is its largest part.
     """
     parts, positions = placed.sources or {}, placed.positions or {}
@@ -377,8 +377,9 @@ def _check_size(placed: Slice, beside: _Beside) -> None:
         raise InvalidStateError(f"{what}. Put less into slice_detail, or the place of a file", slice_detail=detail)
     largest = max(sizes, key=lambda name: sizes[name])
     named = ", ".join(f"{name} {bytes_}" for name, bytes_ in sorted(sizes.items(), key=lambda each: -each[1])[:3])
-    raise SourceError(
+    raise CallbackError(
         f"{what}; by source: {named}. Have {largest} give less in one run, or the place of a file that holds the rest",
+        code="source",
         source=largest,
         step="read",
     )
@@ -408,7 +409,7 @@ def call(source: str, step: str, work: Callable[[], T]) -> T:
     """Call one step of an author's source, so that any error fails the trigger with its cause (semantics T1, T8).
 
     Raises:
-        SourceError: the source raised an error that is not Cairn's, or its answer cannot be stored.
+        CallbackError: the source raised an error that is not Cairn's, or its answer cannot be stored.
         CairnError: Cairn's own error, for example because the source's store did not answer.
     """
     try:
@@ -417,8 +418,9 @@ def call(source: str, step: str, work: Callable[[], T]) -> T:
         if isinstance(error, CairnError) and not isinstance(error, InvalidStateError):
             raise
         cause = error.message if isinstance(error, InvalidStateError) else one_line(repr(error))
-        raise SourceError(
+        raise CallbackError(
             f"the source {source} failed in {step}: {cause}. Mend the source",
+            code="source",
             source=source,
             step=step,
         ) from error

@@ -29,7 +29,7 @@ class AssetEvents:
     The position holds the ids of the newest `MAX_EVENT_IDS` events.
 
     Raises:
-        InvalidNameError: the name is outside the grammar (semantics W1).
+        InvalidKeyError: the name is outside the grammar (semantics W1).
     """
 
     name: str = "events"
@@ -98,7 +98,7 @@ class Offsets:
 
     Raises:
         InvalidConfigError: `ask` cannot be called.
-        InvalidNameError: the name is outside the grammar (semantics W1).
+        InvalidKeyError: the name is outside the grammar (semantics W1).
     """
 
     ask: Callable[[Json, RunFacts], tuple[Json, Json]]

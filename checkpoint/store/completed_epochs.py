@@ -17,7 +17,7 @@ from ...storage.errors import DocumentError, GoneError
 from ..documents import layout
 from ..documents.attempt import DocumentRef, EpochCompletedDocument
 from ..documents.head import CompletedNote, Head, Segment
-from ..errors import CompletedEpochsLostError
+from ..errors import DamagedError
 from ..rules import history as epochs
 from ..rules.history import forgotten
 from . import jsonl, newer_documents
@@ -95,7 +95,7 @@ def move_to_segment(files: JobFiles, old: Head, new: Head, new_token: Callable[[
     kept, joined = _to_join(new.segments, len(noted))
     try:
         written = _write(files, old, noted, joined, new_token)
-    except CompletedEpochsLostError as error:
+    except DamagedError as error:
         # Running epochs have to complete all the same, so the list gets its own segment.
         log.warning("The list of completed epochs is not joined with the older ones. %s", error)
         kept, written = new.segments, _write(files, old, noted, (), new_token)
@@ -106,8 +106,8 @@ def where_is(files: JobFiles, head: Head, epoch: str) -> epochs.EpochPlace:
     """Find an epoch's place, however long ago it completed; see `history.where_is`.
 
     Raises:
-        CompletedEpochsLostError: a list of completed epochs is lost, so the answer is unknown.
-        InvalidNameError: `epoch` is not a valid name of an epoch (semantics W1).
+        DamagedError: a list of completed epochs is lost, so the answer is unknown.
+        InvalidKeyError: `epoch` is not a valid name of an epoch (semantics W1).
     """
     return epochs.where_is(head, epoch, lambda: find(files, head, epoch))
 
@@ -118,18 +118,18 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
     A read or two; one more in a job that version 0.1 has run.
 
     Raises:
-        CompletedEpochsLostError: a segment is missing or altered, so this cannot be known.
+        DamagedError: a segment is missing or altered, so this cannot be known.
         DocumentError: a note of version 0.1 is broken.
     """
     listed = [each.checkpoint for each in head.noted if each.epoch == epoch]
     if listed:
         return max(listed)
     name = _hash(epoch)
-    lost: CompletedEpochsLostError | None = None
+    lost: DamagedError | None = None
     for segment in reversed(head.segments):
         try:
             found = _look_up(files, head, segment, name)
-        except CompletedEpochsLostError as error:
+        except DamagedError as error:
             lost = error
             continue
         # An epoch that a rewind undid may have completed again since, in a list that is lost.
@@ -172,7 +172,7 @@ def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:
                 found[ref.key] = "it is of another size"
         except GoneError:
             found[ref.key] = "it is gone"
-        except CompletedEpochsLostError as error:
+        except DamagedError as error:
             found[ref.key] = error.message
     return found
 
@@ -272,16 +272,17 @@ def _range(files: JobFiles, head: Head, ref: DocumentRef, first: int, last: int)
         raise _lost(files, head, ref, error) from error
 
 
-def _lost(files: JobFiles, head: Head, ref: DocumentRef, error: Exception) -> CompletedEpochsLostError:
+def _lost(files: JobFiles, head: Head, ref: DocumentRef, error: Exception) -> DamagedError:
     dag_id = files.job if head.owner is None else head.owner.dag_id
     again = shlex.join(("airflow", "dags", "trigger", dag_id, "--conf", '{"cairn": {"read_again": true}}'))
-    return CompletedEpochsLostError(
+    return DamagedError(
         f"the list of completed epochs is missing or altered, so it is not known whether a run of long ago has "
         f"completed: {error}. Put the object back from a backup or a bucket version. Until then `{again}` makes a run "
         "that goes on all the same, in place of one that has certainly not completed. If the object cannot be had "
         f"back, take a savepoint of {files.job} and start a job of another name from it by `cairn resume NEW "
         f"--from FOLDER {files.storage_option}`: "
         "that one knows of no runs of long ago, so do not clear them",
+        code="completed_epochs_lost",
         job=files.job,
         key=files.full(ref.key),
     )

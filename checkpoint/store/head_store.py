@@ -23,7 +23,7 @@ from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head
 from ..documents.invariants import check_invariants
-from ..errors import HeadLostError, InvalidStateError, TooMuchContentionError
+from ..errors import DamagedError, InvalidStateError, RetryLaterError
 from ..rules import savepoint_entries
 from ..rules.history import bounded
 from ..runtime import Runtime
@@ -88,7 +88,7 @@ class HeadStore:
 
         Raises:
             DocumentError: it is broken, foreign or of an unknown format.
-            HeadLostError: it is missing although the job has run.
+            DamagedError: it is missing although the job has run.
         """
         return self._load().head
 
@@ -107,7 +107,7 @@ class HeadStore:
 
         Raises:
             DocumentError: it is broken, foreign or of an unknown format.
-            HeadLostError: it is missing although the job has run.
+            DamagedError: it is missing although the job has run.
         """
         before = self._last
         return before is None or self._load().etag != before.etag
@@ -136,13 +136,18 @@ class HeadStore:
             own: accept the version that this process has just written, for a look that is right on any version.
 
         Raises:
-            TooMuchContentionError: the look kept failing while the head kept changing.
+            RetryLaterError: the look kept failing while the head kept changing.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[R]:
             result = look(head, now_ms)
             if doubt(result) and self.load().revision != head.revision:
-                raise TooMuchContentionError("the head changed meanwhile", job=self._files.job, revision=head.revision)
+                raise RetryLaterError(
+                    "the head changed meanwhile",
+                    code="too_much_contention",
+                    job=self._files.job,
+                    revision=head.revision,
+                )
             return Decision(result)
 
         if own and self._own and self._last is not None:
@@ -167,7 +172,7 @@ class HeadStore:
 
         Raises:
             InvariantError: the decision would break the head; nothing was written.
-            TooMuchContentionError: other processes won each time; nothing landed.
+            RetryLaterError: other processes won each time; nothing landed.
             OutcomeUnknownError: the answers were lost; the change may have landed.
         """
         if known and self._last is not None:
@@ -197,8 +202,11 @@ class HeadStore:
             elif fresh:
                 return version.head, decision.result
             version, fresh = self._load(), True
-        raise TooMuchContentionError(
-            "the head kept changing; nothing was written, try again", job=self._files.job, tries=MAX_TRIES
+        raise RetryLaterError(
+            "the head kept changing; nothing was written, try again",
+            code="too_much_contention",
+            job=self._files.job,
+            tries=MAX_TRIES,
         )
 
     def _swap(self, version: _Version, wanted: Head, waits: bool) -> Head | None:
@@ -268,9 +276,10 @@ class HeadStore:
         try:
             return self._read()
         except GoneError as error:
-            raise HeadLostError(
+            raise DamagedError(
                 "head.json is missing although the job has run; put it back from a backup or a bucket version, "
                 "or use another job name: going on would use ids again",
+                code="head_lost",
                 job=self._files.job,
                 store=self._files.store.describe(),
             ) from error

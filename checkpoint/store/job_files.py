@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import IO, TypeVar
 
 from ...storage.checksums import Hasher
-from ...storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
+from ...storage.errors import DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, Written
 from ..documents import codec, layout
 from ..documents.acknowledgement import (
@@ -31,7 +31,7 @@ from ..documents.attempt import (
 from ..documents.head import Head
 from ..documents.server_record import ServersDocument
 from ..documents.strict_json import from_json, to_json
-from ..errors import InvalidStateError, StorageLostError
+from ..errors import InvalidStateError, UnreachableError
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class JobFiles:
     """One job's part of a store.
 
     Raises:
-        InvalidNameError: the name does not match the grammar.
+        InvalidKeyError: the name does not match the grammar.
     """
 
     def __init__(self, store: ObjectStore, job: str) -> None:
@@ -133,7 +133,7 @@ class JobFiles:
         Raises:
             GoneError: there is none.
             DocumentError: it is larger than `max_bytes`.
-            StorageLostError: the bucket itself does not exist.
+            UnreachableError: the bucket itself does not exist.
         """
         with _standing_bucket():
             return self.store.get(self.full(key), max_bytes=max_bytes)
@@ -158,7 +158,7 @@ class JobFiles:
 
         Raises:
             GoneError: there is no such object.
-            StorageLostError: the bucket itself does not exist.
+            UnreachableError: the bucket itself does not exist.
         """
         with _standing_bucket():
             return self.store.read_range(self.full(key), start, length)
@@ -365,5 +365,7 @@ def _standing_bucket() -> Iterator[None]:
     """Raise another error for a missing bucket than for a missing object (semantics W3)."""
     try:
         yield
-    except BucketGoneError as error:
-        raise StorageLostError(error.message, **error.fields) from error
+    except GoneError as error:
+        if error.code != "bucket_gone":
+            raise
+        raise UnreachableError(error.message, code="storage_lost", **error.fields) from error

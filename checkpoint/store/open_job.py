@@ -19,7 +19,7 @@ class OpenJob:
     """The objects of one job, with this process's memory of them.
 
     Raises:
-        InvalidNameError: the job's name does not match the grammar.
+        InvalidKeyError: the job's name does not match the grammar.
     """
 
     def __init__(self, store: ObjectStore, job: str, runtime: Runtime, after_swap: AfterSwap | None = None) -> None:

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoint import errors as domain
-from ...storage import errors as stores
 from ...storage.errors import CairnError, ErrorKind
-from ..airflow_api import TOKEN, AirflowRefusedError, NoSuchDagError
+from ..airflow_api import TOKEN
 
 _WHERE = (("storage", "--storage"), ("endpoint_url", "--endpoint-url"), ("region", "--region"), ("conn", "--conn"))
 _KNOWN_SCHEMES = ("file:", "s3:", "s3a:")
@@ -77,8 +75,7 @@ class Typed:
 def after(error: CairnError, typed: Typed) -> str:
     """Return the command to type after an error."""
     failed = _Failed(error, typed)
-    found = next((_BY_CLASS[cls] for cls in type(error).__mro__ if cls in _BY_CLASS), _BY_KIND[error.kind])
-    return found(failed)
+    return _BY_CODE.get(error.code, _BY_KIND[error.kind])(failed)
 
 
 def after_damage(typed: Typed) -> str | None:
@@ -160,19 +157,20 @@ _BY_KIND: Mapping[ErrorKind, Callable[[_Failed], str]] = {
     ErrorKind.UNSUPPORTED: _Failed.probe,
 }
 
-_BY_CLASS: Mapping[type, Callable[[_Failed], str]] = {
-    stores.GoneError: _Failed.root,
-    stores.NoCredentialsError: _Failed.credentials,
-    stores.NewerFormatError: _Failed.upgrade,
-    domain.StorageLostError: _Failed.root,
-    domain.NoSavepointError: _Failed.savepoints,
-    domain.RewindRefusedError: lambda failed: failed.agreed_or(_Failed.checkpoints),
-    domain.ResumeRefusedError: lambda failed: failed.agreed_or(_Failed.checkpoints),
-    domain.AdoptionRefusedError: _Failed.checkpoints,
-    domain.SavepointRefusedError: lambda failed: failed.agreed_or(_Failed.savepoints),
-    domain.DagNotPausedError: _Failed.pause,
-    AirflowRefusedError: _Failed.token,
-    NoSuchDagError: _Failed.dag,
+_BY_CODE: Mapping[str, Callable[[_Failed], str]] = {
+    "gone": _Failed.root,
+    "bucket_gone": _Failed.root,
+    "no_credentials": _Failed.credentials,
+    "newer_format": _Failed.upgrade,
+    "storage_lost": _Failed.root,
+    "no_savepoint": _Failed.savepoints,
+    "rewind_refused": lambda failed: failed.agreed_or(_Failed.checkpoints),
+    "resume_refused": lambda failed: failed.agreed_or(_Failed.checkpoints),
+    "adoption_refused": _Failed.checkpoints,
+    "savepoint_refused": lambda failed: failed.agreed_or(_Failed.savepoints),
+    "dag_not_paused": _Failed.pause,
+    "airflow_refused": _Failed.token,
+    "no_such_dag": _Failed.dag,
 }
 
 _DAMAGED: Mapping[str, Callable[[Typed], str]] = {

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from ...checkpoint.answers import FilesProgress
 from ...checkpoint.documents.read_windows import WindowText
-from ...checkpoint.errors import CheckpointError
+from ...checkpoint.errors import RefusedError
 from ...checkpoint.views import wording
 from ...storage.printable import printable
 
@@ -115,21 +115,20 @@ def paragraph(text: str, columns: int) -> list[str]:
 # Asks the user at the terminal before data is lost.
 
 
-def ask(
-    lost: Iterable[str], question: str, refused: type[CheckpointError], nothing: str = "changed", **facts: object
-) -> None:
+def ask(lost: Iterable[str], question: str, code: str, nothing: str = "changed", **facts: object) -> None:
     """Print the data that would be lost, and ask for a yes.
 
     Raises:
-        CheckpointError: of the class `refused`: there is no terminal, or the answer is not yes.
+        RefusedError: with this code: there is no terminal, or the answer is not yes.
     """
     if not sys.stdin.isatty():
-        raise refused(f"there is no terminal to ask at; say --yes. Nothing was {nothing}", **facts, option="--yes")
+        why = f"there is no terminal to ask at; say --yes. Nothing was {nothing}"
+        raise RefusedError(why, code=code, **facts, option="--yes")
     # The question is no part of the output, which may go to a file.
     print("\n".join(printable(line) for line in lost), file=sys.stderr)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise refused(f"not agreed to; nothing was {nothing}", **facts)
+        raise RefusedError(f"not agreed to; nothing was {nothing}", code=code, **facts)
 
 
 # Colours states and errors: only on a terminal, and not if the user has set `NO_COLOR` (no-color.org).

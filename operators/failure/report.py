@@ -16,7 +16,6 @@ from ...checkpoint.errors import CheckpointError
 from ...spark.execution.failure_kinds import causes, is_of_store, one_line
 from ...storage.uris import parse_storage_uri
 from ...tasks.job_settings import JobSettings, is_rendered_later
-from ..stage.drivers import DriverUnknownError
 from ..stage.outcome import NO_MEMORY, StageFailedError, failed_prefix
 
 if TYPE_CHECKING:
@@ -80,7 +79,9 @@ def _is_unknown(context: Context) -> bool:
     """Return whether the application's fate is unknown: its task was killed, or lost contact with its driver."""
     error = context.get("exception")
     # A task whose process still runs passes its exception. The dag processor passes a line of text at most.
-    return isinstance(error, DriverUnknownError) or not isinstance(error, BaseException)
+    return not isinstance(error, BaseException) or (
+        isinstance(error, CheckpointError) and error.code == "driver_unknown"
+    )
 
 
 def _lost_server(context: Context) -> str:

@@ -125,8 +125,8 @@ class CheckpointedTaskGroup(TaskGroup):
             `master_hooks`, `listeners`, `outlets` or `table_outlets` have other contents or do not fit the config; the
             interval is not positive; `restore_from` lies in the job's own prefix; `claim` or
             `allow_non_restored_state` are given without `restore_from`; or the group lies in another one.
-        InvalidNameError: the job's name, or a table's, is outside the grammar (semantics W1).
-        SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
+        InvalidKeyError: the job's name, or a table's, is outside the grammar (semantics W1).
+        RefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 

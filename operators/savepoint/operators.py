@@ -15,7 +15,7 @@ from ...checkpoint.answers import FilesProgress
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.run_window import run_text
-from ...checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepointError
+from ...checkpoint.errors import CheckpointFailedError, InvalidConfigError, NoSavepointError
 from ...checkpoint.reasons import Reason, Status, cause_first
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.disposal import HistoryRule
@@ -24,7 +24,6 @@ from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, Savepoin
 from ...checkpoint.validation import check_seconds, check_spelling
 from ...hooks.storage import CheckpointStorageHook
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
-from ...storage.errors import ErrorKind
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
 from ...storage.uris import check_storage_uri
@@ -51,18 +50,6 @@ log = logging.getLogger("airflow_cairn")
 
 _TENTHS = 10
 """How often the log reports the progress of copying."""
-
-
-class SavepointFailedError(CheckpointError):
-    """The savepoint was not made; the message says why (semantics P1)."""
-
-    kind = ErrorKind.CONFLICT
-
-
-class SavepointImpossibleError(SavepointFailedError):
-    """The savepoint cannot be made from the job's checkpoint: one of its files is damaged (semantics P1)."""
-
-    retry_cures = False
 
 
 class SavepointOperator(BaseOperator):
@@ -93,8 +80,8 @@ class SavepointOperator(BaseOperator):
 
     Raises:
         InvalidConfigError: no storage, job or target is given, or an option is out of its bounds.
-        InvalidNameError: the job's name is outside the grammar (semantics W1), or the request id is invalid.
-        SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
+        InvalidKeyError: the job's name is outside the grammar (semantics W1), or the request id is invalid.
+        RefusedError: the target lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's or the target's scheme is not supported.
     """
 
@@ -145,10 +132,10 @@ class SavepointOperator(BaseOperator):
             bytes.
 
         Raises:
-            SavepointFailedError: the savepoint failed.
+            CheckpointFailedError: the savepoint failed.
             TaskDeferred: an epoch is in progress; the task goes on in the triggerer.
             AirflowRescheduleException: an epoch is in progress, and the task is not `deferrable`.
-            SavepointRefusedError: the job refused the savepoint; nothing was opened.
+            RefusedError: the job refused the savepoint; nothing was opened.
             NoCheckpointError: the job has completed no checkpoint yet.
             ForbiddenError: a store refuses the connection's credentials.
         """
@@ -165,11 +152,11 @@ class SavepointOperator(BaseOperator):
             As `execute`.
 
         Raises:
-            SavepointFailedError: the trigger could not go on; also the errors of `execute`.
+            CheckpointFailedError: the trigger could not go on; also the errors of `execute`.
         """
         why = why_failed(event, "the epoch that the savepoint is to hold")
         if why is not None:
-            raise SavepointFailedError(why, job=self.job, kind=event.get("kind"))
+            raise CheckpointFailedError(why, code="savepoint_failed", job=self.job, kind=event.get("kind"))
         return self._take(context, renew=False)
 
     def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
@@ -235,11 +222,15 @@ class SavepointOperator(BaseOperator):
         raise AssertionError("defer() does not return")
 
 
-def failed(entry: SavepointEntry, job: str) -> SavepointFailedError:
+def failed(entry: SavepointEntry, job: str) -> CheckpointFailedError:
     """Return the error for a savepoint that has failed."""
     # IO_EXCEPTION means a damaged checkpoint, or a target folder with other files in it (`Savepoints.take`).
-    cls = SavepointImpossibleError if entry.reason is Reason.IO_EXCEPTION else SavepointFailedError
-    return cls(f"the savepoint failed: {cause_first(entry.detail, entry.reason)}", job=job, savepoint=entry.uri)
+    return CheckpointFailedError(
+        f"the savepoint failed: {cause_first(entry.detail, entry.reason)}",
+        code="savepoint_impossible" if entry.reason is Reason.IO_EXCEPTION else "savepoint_failed",
+        job=job,
+        savepoint=entry.uri,
+    )
 
 
 def _conn_ids(task: SavepointOperator | DisposeSavepointOperator) -> dict[str, str | None]:
@@ -290,7 +281,7 @@ class DisposeSavepointOperator(BaseOperator):
 
     Raises:
         InvalidConfigError: the options do not say what to dispose of, no storage is given, or one is out of bounds.
-        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        InvalidKeyError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's or the savepoint's scheme is not supported.
     """
 
@@ -352,9 +343,9 @@ class DisposeSavepointOperator(BaseOperator):
             `disposed`: the deleted folders; `kept`: the savepoints that are still needed, each with the reason.
 
         Raises:
-            SavepointRefusedError: the named savepoint is still needed.
+            RefusedError: the named savepoint is still needed.
             NoSavepointError: the savepoint does not exist, and no earlier try can have deleted it.
-            SavepointFailedError: a file could not be deleted.
+            CheckpointFailedError: a file could not be deleted.
             ForbiddenError: a store refuses the connection's credentials.
         """
         assert self.storage is not None
@@ -373,7 +364,9 @@ class DisposeSavepointOperator(BaseOperator):
             log.warning("kept: %s: %s", uri, why)
         left = [f"{each.uri}: {failure.key}: {failure.reason}" for each in disposed for failure in each.failures]
         if left:
-            raise SavepointFailedError(f"not everything could be deleted; the next try goes on with it: {left[0]}")
+            raise CheckpointFailedError(
+                f"not everything could be deleted; the next try goes on with it: {left[0]}", code="savepoint_failed"
+            )
         for each in disposed:
             log.info("deleted: %s, %d files, %d bytes", each.uri, each.files, each.size_bytes)
             for why in each.against:

@@ -48,8 +48,8 @@ def savepoint_dag(
 
     Raises:
         InvalidConfigError: an option is misspelt or out of its bounds, or no storage is given.
-        InvalidNameError: the job's name is outside the grammar (semantics W1).
-        SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
+        InvalidKeyError: the job's name is outside the grammar (semantics W1).
+        RefusedError: the target lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's or the target's scheme is not supported.
     """
     check_spelling(savepoint_dag, dag_options, DAG, dag=dag_id or f"{job}-savepoints")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...checkpoint.documents.entries import SavepointEntry, Stopped
 from ...checkpoint.documents.layout import epoch_name, run_id_of
-from ...checkpoint.errors import DagNotPausedError, InvalidConfigError
+from ...checkpoint.errors import InvalidConfigError, RetryLaterError
 from ...checkpoint.extensions.contracts import CheckpointListener, check_listeners
 from ...checkpoint.reasons import Status
 from ...checkpoint.runtime import system_runtime
@@ -140,8 +140,9 @@ class StopWithSavepointOperator(SavepointOperator):
             with AirflowApiHook(conn_id) as api:
                 api.pause(self._dag_id)
         except CairnError as error:
-            raise DagNotPausedError(
+            raise RetryLaterError(
                 f"the job has stopped, and its savepoint is kept; but its DAG is not paused: {error.message}",
+                code="dag_not_paused",
                 **{**error.fields, "dag": self._dag_id, "savepoint": savepoint},
             ) from error
         log.info("the job has stopped, and the DAG %s is paused", self._dag_id)

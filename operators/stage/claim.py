@@ -24,7 +24,7 @@ from ...checkpoint.answers import (
 )
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.run_window import run_of_head
-from ...checkpoint.errors import CheckpointFailedError, JobPausedError, NotTriggeredError, RewoundError
+from ...checkpoint.errors import CheckpointFailedError, NotTriggeredError, RetryLaterError
 from ...tasks.clearing import Where, rerun_note
 from ...tasks.dag_runs import start_unless_paused, state_of_run
 from ...tasks.job_settings import JobSettings
@@ -126,7 +126,9 @@ class StageClaim:
     def _ask(self) -> BeginAnswer:
         try:
             answer = begin_or_trigger(self._begin, self.operator, self.context, self.coordinator, self.epoch)
-        except JobPausedError:
+        except RetryLaterError as error:
+            if error.code != "job_paused":
+                raise
             if not start_unless_paused(self.coordinator, self.context["ti"]):
                 # Airflow starts no task of a paused DAG: this task comes back after the pause.
                 raise AirflowRescheduleException(timezone.utcnow()) from None
@@ -174,7 +176,7 @@ class StageClaim:
             AirflowRescheduleException, AirflowFailException, AirflowApiError: see `let_trigger_run`.
         """
         ti = self.context["ti"]
-        if isinstance(error, RewoundError) and not is_asked_for(ti, self.operator.retries):
+        if error.code == "rewound" and not is_asked_for(ti, self.operator.retries):
             # A user has rewound the job and decides which runs begin anew. A retry would find the same.
             raise AirflowFailException(str(error)) from error
         let_trigger_run(error.message, self.uid, self._where(), self.operator.airflow_api_conn_id)

@@ -14,10 +14,9 @@ import requests
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from ...checkpoint.errors import CheckpointError
+from ...checkpoint.errors import UnreachableError
 from ...hooks.spark_site import NOT_FOUND, is_tracked, point_at
 from ...spark.execution.failure_kinds import one_line
-from ...storage.errors import ErrorKind
 from .outcome import NO_MEMORY
 
 if TYPE_CHECKING:
@@ -42,12 +41,6 @@ UNKNOWN_TO_YARN = "returned HTTP 404 for application"
 
 UNKNOWN = "UNKNOWN"
 """The state of a driver that a standalone master, or Kubernetes, cannot tell at the moment."""
-
-
-class DriverUnknownError(CheckpointError):
-    """The cluster does not say what became of a driver. Nothing was decided, and the next try asks again."""
-
-    kind = ErrorKind.UNAVAILABLE
 
 
 class DurableSubmit(SparkSubmitOperator):
@@ -142,7 +135,7 @@ class StageDrivers:
         """Return why the driver of an execution cannot be waited for; None while it lives.
 
         Raises:
-            DriverUnknownError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
+            UnreachableError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
         """
         if not self._operator.durable:
             return "the try before ended without acknowledging"
@@ -154,10 +147,11 @@ class StageDrivers:
             driver = last[1]
             status, lives = self._status(*last)
         except Exception as error:  # the class depends on the provider and the deploy mode
-            raise DriverUnknownError(
+            raise UnreachableError(
                 "the cluster does not say what became of the driver that an earlier try submitted, so nothing was "
                 "decided: the next try asks again. Where the driver is known to be dead and the cluster will not "
                 f"answer any more, set durable=False, and the next try opens a new attempt. {one_line(error)}",
+                code="driver_unknown",
                 job=handover.job,
                 checkpoint=handover.checkpoint,
                 stage=handover.stage,
@@ -172,14 +166,15 @@ class StageDrivers:
         """Check, after watching a driver failed, that the driver is gone: unknown is not gone (semantics F2).
 
         Raises:
-            DriverUnknownError: the driver lives, or the cluster does not say; the next try waits for it, or finds it
+            UnreachableError: the driver lives, or the cluster does not say; the next try waits for it, or finds it
                 gone.
         """
         if not handover.durable or self.driver_loss_reason(handover) is not None:
             return
-        raise DriverUnknownError(
+        raise UnreachableError(
             "this try lost sight of its driver, which lives or may live: nothing was decided, and the next try asks "
             f"again. {one_line(error)}",
+            code="driver_unknown",
             job=handover.job,
             checkpoint=handover.checkpoint,
             stage=handover.stage,

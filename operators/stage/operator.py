@@ -106,7 +106,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         InvalidConfigError: no storage, no application, a parallelism out of its bounds, `reads` or `exchange` outside a
             group, `reads` that is not a list of uids, an unknown `exchange`, a secret or a reserved key in conf,
             env_vars, application_args or another text, or storage, job and uid that are together too long for S3.
-        InvalidNameError: job or uid are outside the grammar (semantics W1).
+        InvalidKeyError: job or uid are outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 
@@ -194,7 +194,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running
                 the stage again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
-            DriverUnknownError: its driver on the cluster lives or may live, and can no longer be watched.
+            UnreachableError: its driver on the cluster lives or may live, and can no longer be watched.
             FencedError: another attempt replaced this one while it ran.
             AirflowRescheduleException: stages that it reads from run again first (semantics F1), the DAG is paused
                 (S1), another epoch holds the place that this one needs (T2), or another run has overtaken this one

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
 
 from ...checkpoint.answers import BeginAnswer, Restarted, UpstreamsNotReady
-from ...checkpoint.errors import InvalidConfigError
-from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
+from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
+from ...hooks.airflow_api import AirflowApiHook
 from ...tasks.clearing import ENDED, GIVEN_UP, SUCCESS, Where, compare_and_clear, idle, note_of
 from ...tasks.stage_states import states_of
 

@@ -30,7 +30,7 @@ from ...checkpoint.acts.trigger import HeldBy, HolderState
 from ...checkpoint.answers import BeginAnswer, TriggerFirst
 from ...checkpoint.documents.attempt import Owner
 from ...checkpoint.documents.entries import TriggeringTask
-from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError, RewoundError
+from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError
 from ...hooks.clear_body import TaskRef
 from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
@@ -105,7 +105,7 @@ def begin_or_trigger(
             try:
                 answer = begin()
             except (NotTriggeredError, CheckpointNotReadyError) as error:
-                if isinstance(error, RewoundError) and not cleared:
+                if error.code == "rewound" and not cleared:
                     raise
             else:
                 if not isinstance(answer, TriggerFirst):

@@ -27,7 +27,7 @@ def check_specs(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None
 
     Raises:
         InvalidConfigError: an entry is not a StageSpec, or the stages make no job.
-        InvalidNameError: a uid is outside the grammar (semantics W1).
+        InvalidKeyError: a uid is outside the grammar (semantics W1).
     """
     for stage in stages:
         if not isinstance(stage, StageSpec):

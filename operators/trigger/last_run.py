@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING
 from airflow.sdk import DAG
 
 from ...checkpoint.documents.layout import epoch_name, run_id_of
-from ...checkpoint.errors import CheckpointError
-from ...storage.errors import ErrorKind
+from ...checkpoint.errors import RefusedError
 from ...tasks.dag_runs import is_queued
 
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ...checkpoint import Coordinator
-
-
-class LastRunBlockedError(CheckpointError):
-    """The run has the only place of its DAG, which the job's last run needs before the job stops (semantics P2)."""
-
-    kind = ErrorKind.CONFLICT
-    retry_cures = False
 
 
 def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol) -> None:
@@ -36,16 +28,17 @@ def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstance
         ti: the task instance.
 
     Raises:
-        LastRunBlockedError: the DAG may have no other run, and the last run is queued.
+        RefusedError: the DAG may have no other run, and the last run is queued.
     """
     stopping = coordinator.head().kept_from(epoch_name(ti.run_id))
     if dag is None or dag.max_active_runs != 1 or stopping is None or not stopping.waits:
         return
     last = run_id_of(stopping.epoch)
     if is_queued(ti, ti.dag_id, last):
-        raise LastRunBlockedError(
+        raise RefusedError(
             "the job is being stopped, and the run that is its last one waits for the only place of the DAG "
             "(max_active_runs=1), which this run has. Clear this run when the job has been resumed",
+            code="last_run_blocked",
             job=coordinator.job,
             epoch=ti.run_id,
             last_run=last,

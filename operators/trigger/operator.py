@@ -16,7 +16,7 @@ from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRe
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
 from ...checkpoint.documents.entries import Stopped
-from ...checkpoint.errors import CheckpointError, InvalidConfigError, SourceRefusedError
+from ...checkpoint.errors import InvalidConfigError, RefusedError
 from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_hooks, check_listeners
 from ...checkpoint.reasons import Reason, cause_first
 from ...checkpoint.remedies import REMEDIES
@@ -28,7 +28,7 @@ from ...checkpoint.validation import check_seconds, check_span, check_spelling
 from ...checkpoint.views.drawn_stages import DrawnStage, drawn
 from ...hooks.versions.retry_policies import RetryPolicy, policy_option
 from ...spark.pyspark_versions import conflict
-from ...storage.errors import CairnError, ErrorKind
+from ...storage.errors import CairnError
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
 from ...tasks.dag_runs import deployment, start_unless_paused, state_of_run
@@ -64,13 +64,6 @@ log = logging.getLogger("airflow_cairn")
 
 DECLINED_KEY = "cairn_declined"
 """XCom key of the last answer without a checkpoint: reason, detail, position, retry_at."""
-
-
-class TriggerDeclinedError(CheckpointError):
-    """The job declined the trigger, so there is no checkpoint (semantics T1)."""
-
-    kind = ErrorKind.CONFLICT
-    retry_cures = False
 
 
 class TriggerCheckpointOperator(TriggerOperator):
@@ -130,8 +123,8 @@ class TriggerCheckpointOperator(TriggerOperator):
             the schedule gives no data intervals and neither `source` nor `reads_window` is given; `kind` is neither
             `MANUAL` nor `PERIODIC`; `restore_from` lies in the job's own prefix; or `claim` or
             `allow_non_restored_state` are given without `restore_from`.
-        InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
-        SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
+        InvalidKeyError: the job's name or a stage's is outside the grammar (semantics W1).
+        RefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 
@@ -255,19 +248,18 @@ class TriggerCheckpointOperator(TriggerOperator):
             TaskDeferred: the request has to wait; the task goes on in the triggerer.
             AirflowRescheduleException: the request has to wait and the task is not `deferrable`, or the DAG is paused
                 (semantics S1); Airflow starts the task again later.
-            TriggerDeclinedError: the job declined the request for another reason.
-            LastRunBlockedError: the request would wait for a run that Airflow starts only in this run's place.
-            SourceRefusedError: a source has nothing that this run may read, the run has no data interval, or the job
-                has read some of it.
+            RefusedError: the job declined the request for another reason; or the request would wait for a run that
+                Airflow starts only in this run's place; or a source has nothing that this run may read, the run has no
+                data interval, or the job has read some of it.
             CairnError: triggering failed (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts against
                 `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is that of
                 the failure.
-            MasterHookError: a master hook failed or was too slow; the checkpoint was aborted.
-            JobOwnedError: the job belongs to another DAG, or to another deployment (semantics W8).
+            CallbackError: a master hook failed or was too slow; the checkpoint was aborted.
+            CheckpointError: the job belongs to another DAG, or to another deployment (semantics W8).
             InvalidConfigError: a hook of an installed package cannot be used, or the deployment's name is invalid.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
             ForbiddenError: the store refuses the connection's credentials.
-            BucketGoneError: the bucket does not exist.
+            GoneError: the bucket does not exist.
         """
         # Warn in the run's first task: a driver would start and fail in ways that do not name the cause.
         if (problem := conflict()) is not None:
@@ -300,7 +292,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             The result of `execute`.
 
         Raises:
-            TriggerDeclinedError: the trigger could not go on; also the errors of `execute`.
+            RefusedError: the trigger could not go on; also the errors of `execute`.
         """
         self.check_turn(event)
         return self.execute(context)
@@ -309,11 +301,11 @@ class TriggerCheckpointOperator(TriggerOperator):
         """Check how the wait for a place in the queue ended.
 
         Raises:
-            TriggerDeclinedError: the trigger could not go on.
+            RefusedError: the trigger could not go on.
         """
         why = why_failed(event, "a place")
         if why is not None:
-            raise TriggerDeclinedError(why, job=self.job, kind=event.get("kind"))
+            raise RefusedError(why, code="trigger_declined", job=self.job, kind=event.get("kind"))
         log.info("%s", event.get("detail"))
 
     @property
@@ -381,10 +373,14 @@ class TriggerCheckpointOperator(TriggerOperator):
             if answer.reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
                 first = f". Type `cairn resume {settings.job} --storage {settings.storage}`"
             why = then_clear(f"no checkpoint was triggered: {cause_first(answer.detail, answer.reason)}{first}")
-            raise TriggerDeclinedError(why, job=settings.job, epoch=ti.run_id)
+            raise RefusedError(why, code="trigger_declined", job=settings.job, epoch=ti.run_id)
         if isinstance(answer, InputRefused):
-            raise SourceRefusedError(
-                f"no checkpoint was triggered: {answer.detail}", job=settings.job, epoch=ti.run_id, source=answer.source
+            raise RefusedError(
+                f"no checkpoint was triggered: {answer.detail}",
+                code="source_refused",
+                job=settings.job,
+                epoch=ti.run_id,
+                source=answer.source,
             )
         result = self._triggered(answer, settings, ti.run_id)
         with settings.naming_connection():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint import RequestKind
 from ...checkpoint.config import REFUSE
 from ...checkpoint.documents.attempt import Slice
-from ...checkpoint.errors import InvalidConfigError, SourceRefusedError
+from ...checkpoint.errors import InvalidConfigError, RefusedError
 from ...checkpoint.source import AssetEvent, RunFacts
 from ...checkpoint.sources.already_read import NO_INTERVAL
 from ...hooks.storage import CheckpointStorageHook
@@ -70,7 +70,7 @@ def slice_of(
         again: whether to read the epoch although the job has read its window, or may have.
 
     Raises:
-        SourceRefusedError: the epoch would read the run's data interval, and the run has none.
+        RefusedError: the epoch would read the run's data interval, and the run has none.
         InvalidConfigError: the run asks to read its input again, but a source determines the input.
     """
     dag_run = context["dag_run"]
@@ -84,8 +84,9 @@ def slice_of(
     if not has_source and not reads_window:
         return Slice(detail=dict(detail or {}), again=again)
     if not has_source and (start is None or end is None):
-        raise SourceRefusedError(
+        raise RefusedError(
             f"no checkpoint was triggered: {NO_INTERVAL}",
+            code="source_refused",
             run=context["ti"].run_id,
             start=_iso(start),
             end=_iso(end),

@@ -136,8 +136,8 @@ def start_if_asked(
     Raises:
         InvalidConfigError: the conf is wrong.
         NoSavepointError: there is no savepoint, or only a part of one.
-        NonRestoredStateError: the savepoint holds state that nothing claims (semantics R3).
-        InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
+        InvalidStateError: the savepoint holds state that nothing claims (semantics R3); or a stage cannot be restored
+            at its parallelism (semantics R4).
         CairnError: the savepoint could not be read or copied.
     """
     said = options_of(context["dag_run"].conf)

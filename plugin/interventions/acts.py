@@ -15,7 +15,7 @@ from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.run_window import run_of_head
-from ...checkpoint.errors import NoCheckpointError, RewindRefusedError
+from ...checkpoint.errors import NoCheckpointError, RefusedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.rules.rewinds import Rewound
 from ...checkpoint.views import wording
@@ -228,7 +228,7 @@ def rewind(coordinator: Coordinator, checkpoint: int, agreed: Rewound | None, ac
     """
     try:
         coordinator.rewind(checkpoint, abort_pending=True, agreed=agreed, actor=actor)
-    except RewindRefusedError as error:
+    except RefusedError as error:
         raise changed() from error
 
 

@@ -12,8 +12,9 @@ from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name, run_id_of
+from ...checkpoint.errors import AirflowApiError
 from ...checkpoint.savepoints.savepoint_request import drain_run
-from ...hooks.airflow_api import AirflowApiError, AirflowApiHook
+from ...hooks.airflow_api import AirflowApiHook
 from .plan import InterventionRefusedError, Means
 from .runs import under_way
 

@@ -13,7 +13,7 @@ from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import InterventionKind, SavepointEntry
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.run_window import run_of_head
-from ...checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepointError, SavepointRefusedError
+from ...checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepointError, RefusedError
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_format import open_entry
 from ...checkpoint.savepoints.savepoint_request import SavepointRequest
@@ -85,7 +85,7 @@ def open_savepoint(coordinator: Coordinator, agreed: Plan, operation: str, actor
         stops = agreed.kind is InterventionKind.STOP
         request = _request(operation, actor, means.target, stops=stops, drains=agreed.drains)
         return coordinator.open_savepoint(request, means.open_folder)
-    except (InvalidConfigError, NoCheckpointError, SavepointRefusedError) as error:
+    except (InvalidConfigError, NoCheckpointError, RefusedError) as error:
         raise InterventionRefusedError(f"{error.message}.") from error
 
 
@@ -110,7 +110,7 @@ def plan_disposal(coordinator: Coordinator, savepoint: int, means: Means) -> Pla
     try:
         folder = open_entry(entry, means.target, means.open_folder)
         found = disposal.plan(coordinator.files.store, folder, means.open_folder, (coordinator.job, entry))
-    except SavepointRefusedError as error:
+    except RefusedError as error:
         raise InterventionRefusedError(f"{error.message}.") from error
     if found.against:
         reasons = "; ".join(found.against)
@@ -152,7 +152,7 @@ def dispose(coordinator: Coordinator, agreed: Plan, actor: str, means: Means) ->
             actor=actor,
             after_swap=metrics.report,
         )
-    except SavepointRefusedError as error:
+    except RefusedError as error:
         raise InterventionRefusedError(f"{error.message}.") from error
     if done.failures:
         (first, *_) = done.failures
@@ -180,7 +180,7 @@ def _taken_in(coordinator: Coordinator, target: str | None, *, stops: bool, drai
         )
     try:
         coordinator.check_savepoint(_request("to-check", "", target, stops=stops, drains=drains))
-    except (InvalidConfigError, NoCheckpointError, SavepointRefusedError) as error:
+    except (InvalidConfigError, NoCheckpointError, RefusedError) as error:
         raise InterventionRefusedError(f"{error.message}.") from error
     return head
 

@@ -36,7 +36,8 @@ from sqlalchemy import Select, func, literal, select, text, union_all
 from sqlalchemy.orm import Session
 from starlette.requests import Request
 
-from ...hooks.airflow_api import TIMEOUT_S, AirflowApiError, AirflowApiHook, AirflowApiRefusedError, detail_of
+from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError
+from ...hooks.airflow_api import TIMEOUT_S, AirflowApiHook, detail_of
 from ...hooks.airflow_api_access import ApiAccess
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.port import ObjectStore

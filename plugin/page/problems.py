@@ -9,9 +9,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from ...checkpoint.errors import JobOwnedError
+from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, CheckpointError
 from ...checkpoint.masking import masked
-from ...hooks.airflow_api import AirflowApiError, AirflowApiRefusedError
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.printable import printable
 from ..interventions.plan import InterventionRefusedError
@@ -127,7 +126,7 @@ def problem_of(error: Exception) -> Problem:
             return _FOREIGN
         case AirflowNotFoundException():
             return _with(_OF_KIND[ErrorKind.INVALID], str(error))
-        case JobOwnedError():
+        case CheckpointError(code="job_owned"):
             return _with(_OWNED, error.message)
         case CairnError() if error.kind in _OF_KIND:
             return _with(_OF_KIND[error.kind], str(error))

@@ -13,7 +13,7 @@ from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ...storage.errors import InvalidNameError
+from ...storage.errors import InvalidKeyError
 from ...storage.names import check_name
 from ..input.inputs import Inputs
 from ..input.restored import VALUE, RestoredState
@@ -38,11 +38,12 @@ def check_free(kind: str, name: str) -> str:
     """Check a name that an application gives to a state or a value.
 
     Raises:
-        InvalidNameError: the name does not match the grammar (semantics W1), or is reserved for Cairn.
+        InvalidKeyError: the name does not match the grammar (semantics W1), or is reserved for Cairn.
     """
     if check_name(kind, name).startswith(RESERVED):
-        raise InvalidNameError(
+        raise InvalidKeyError(
             f"names of states and values that begin with {RESERVED} are reserved for Cairn's own. Choose another",
+            code="invalid_name",
             kind_of_name=kind,
             value=name,
         )

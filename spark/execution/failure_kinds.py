@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Execution
 from ...checkpoint.masking import masked
+from ...storage import RENAMED
 from ...storage import errors as storage_errors
 from ...storage.errors import OF_THE_STORE, CairnError, ErrorKind, StorageError, may_pass
 from ...storage.printable import printable
@@ -31,7 +32,8 @@ def is_of_store(error: BaseException) -> bool:
 def names_store(printed: str) -> bool:
     """Tell the same from the driver's last printed line; if the driver cannot decline, only that line tells."""
     found = _RAISED.match(printed)
-    kind = getattr(storage_errors, found["name"], None) if found else None
+    name = RENAMED.get(found["name"], found["name"]) if found else ""
+    kind = getattr(storage_errors, name, None)
     return isinstance(kind, type) and issubclass(kind, StorageError) and kind.kind in OF_THE_STORE
 
 
@@ -168,7 +170,8 @@ def one_line(error: BaseException, *, environ: Mapping[str, str] = os.environ) -
     """Describe an exception as `Class: text` in one line of at most 500 characters, credentials masked."""
     lines = (line for line in str(error).splitlines() if not _STACK.match(line))
     text = " ".join(" ".join(lines).split())
-    whole = printable(masked(f"{type(error).__name__}: {text}" if text else type(error).__name__, environ=environ))
+    name = error.name if isinstance(error, CairnError) else type(error).__name__
+    whole = printable(masked(f"{name}: {text}" if text else name, environ=environ))
     if len(whole) <= MAX_LENGTH:
         return whole
     # The cause is at either end: first in Spark's errors, last in tracebacks of Python workers.

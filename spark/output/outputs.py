@@ -63,7 +63,7 @@ class Outputs:
         Raises:
             InvalidStateError: the name was used before, a key column is missing or of a type that cannot be hashed, or
                 `df` is no DataFrame.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: an earlier write in the background failed.
             FencedError: the execution can no longer count, before or during the write.
@@ -125,7 +125,7 @@ class Outputs:
 
         Raises:
             InvalidStateError: the name was used before; `df` is no DataFrame or does not fit the table.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             DocumentError: a manifest of the table is broken or altered.
             FencedError: the execution can no longer count, before or during the write.
@@ -200,7 +200,7 @@ class Outputs:
             InvalidStateError: the name was used before.
             BackgroundSnapshotError: an earlier write in the background failed.
             FencedError: the execution can no longer count; nothing was written.
-            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._take_written(kind, name)
         self._add(make(f"{kind}.{name}"))

@@ -185,7 +185,7 @@ class Writer:
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
-            InvalidNameError: the name is too long.
+            InvalidKeyError: the name is too long.
             InvalidStateError: the key cannot identify rows, or a column has a user-defined type (W5).
         """
         output_id = f"{kind}.{name}"

@@ -12,8 +12,7 @@ from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.errors import CheckpointError, FencedError, InvalidConfigError
-from ...storage.errors import ErrorKind
+from ...checkpoint.errors import CheckpointError, FencedError, InvalidConfigError, UnreachableError
 from ..execution.job_server import CERTIFICATE_HOST, Heard, hear
 from .server import LOOPBACK, ConnectServer
 
@@ -32,20 +31,6 @@ CLIENT_TYPE = "cairn"
 _LOOPBACK = frozenset({"localhost", LOOPBACK, "::1"})
 
 
-class ServerUnreachableError(CheckpointError):
-    """The Spark Connect server did not answer; trying later may help."""
-
-    kind = ErrorKind.UNAVAILABLE
-    of_server = True
-
-
-class WrongServerError(CheckpointError):
-    """A Spark Connect server rejects the token, or the program that answers is no such server."""
-
-    kind = ErrorKind.INVALID
-    of_server = True
-
-
 class ConnectChannel:
     """A channel to a server; close it, or use it as a context manager.
 
@@ -54,7 +39,7 @@ class ConnectChannel:
 
     Raises:
         InvalidConfigError: PySpark's client lacks a package here.
-        ServerUnreachableError: the host does not answer, or not by the connection's protocol.
+        UnreachableError: the host does not answer, or not by the connection's protocol.
     """
 
     def __init__(self, server: ConnectServer) -> None:
@@ -90,8 +75,8 @@ class ConnectChannel:
 
         Raises:
             FencedError: the session has been released, so its execution was replaced.
-            WrongServerError: the server rejects the token, or is no Spark Connect server.
-            ServerUnreachableError: the server did not answer.
+            CheckpointError: the server rejects the token, or is no Spark Connect server.
+            UnreachableError: the server did not answer.
         """
         request = self._proto.AnalyzePlanRequest(
             session_id=session, client_type=CLIENT_TYPE, spark_version=self._proto.AnalyzePlanRequest.SparkVersion()
@@ -106,8 +91,8 @@ class ConnectChannel:
             session: the session's id.
 
         Raises:
-            WrongServerError: the server rejects the token, or is no Spark Connect server.
-            ServerUnreachableError: the server did not answer.
+            CheckpointError: the server rejects the token, or is no Spark Connect server.
+            UnreachableError: the server did not answer.
         """
         request = self._proto.ReleaseSessionRequest(session_id=session, client_type=CLIENT_TYPE)
         request.user_context.user_id = self._server.user
@@ -129,41 +114,49 @@ class ConnectChannel:
             )
         if code in (status.UNAUTHENTICATED, status.PERMISSION_DENIED):
             given = "does not take the connection's token" if self._server.token else "asks for a token"
-            return WrongServerError(
+            return CheckpointError(
                 f"the Spark Connect server {given}. Put the server's spark.connect.authenticate.token into the "
                 "connection's password",
+                code="wrong_server",
                 **at,
             )
         if code is status.UNIMPLEMENTED:
-            return WrongServerError(
-                "what answers there is no Spark Connect server. Check the connection's host and port", **at
+            return CheckpointError(
+                "what answers there is no Spark Connect server. Check the connection's host and port",
+                code="wrong_server",
+                **at,
             )
-        return ServerUnreachableError(f"the Spark Connect server did not answer: {code.name}: {details[:300]}", **at)
+        return UnreachableError(
+            f"the Spark Connect server did not answer: {code.name}: {details[:300]}", code="server_unreachable", **at
+        )
 
     def _check_host(self) -> None:
         """Check that the host answers and is the token's server: grpc would try again and again.
 
         Raises:
-            WrongServerError: the certificate is not the job's server's.
-            ServerUnreachableError: the host does not answer.
+            CheckpointError: the certificate is not the job's server's.
+            UnreachableError: the host does not answer.
         """
         server = self._server
         if server.authority is not None:
             heard = hear(server.host, server.port, server.authority)
             if heard is not Heard.SERVER:
-                wrong = WrongServerError if heard is Heard.STRANGER else ServerUnreachableError
-                raise wrong(f"the Spark server of the job cannot be used: {heard}", server=server.endpoint)
+                why = f"the Spark server of the job cannot be used: {heard}"
+                if heard is Heard.STRANGER:
+                    raise CheckpointError(why, code="wrong_server", server=server.endpoint)
+                raise UnreachableError(why, code="server_unreachable", server=server.endpoint)
             return
         try:
             socket.create_connection((server.host, server.port), CONNECT_S).close()
         except OSError as error:
-            raise ServerUnreachableError(
+            raise UnreachableError(
                 f"the Spark Connect server cannot be reached: {error}. Check the connection's host and port, and that "
                 "the server runs",
+                code="server_unreachable",
                 server=server.endpoint,
             ) from error
 
-    def _no_protocol(self) -> ServerUnreachableError:
+    def _no_protocol(self) -> UnreachableError:
         if self._server.authority is not None:
             why = "Spark does not: it has stopped, or is very busy"
         elif self._server.use_ssl:
@@ -176,7 +169,7 @@ class ConnectChannel:
                 "it does not speak Spark Connect in plain text. Where TLS is in front of it, set use_ssl in the "
                 "connection's extra: {\"use_ssl\": true}; else the port may be another service's"
             )
-        return ServerUnreachableError(f"the host answers, but {why}", server=self._server.endpoint)
+        return UnreachableError(f"the host answers, but {why}", code="server_unreachable", server=self._server.endpoint)
 
 
 def check_version(server_version: str, client_version: str, endpoint: str) -> str | None:

@@ -102,7 +102,7 @@ def connect(submission: Submission) -> SparkSession:
     Raises:
         InvalidConfigError: the server does not match this PySpark, or refuses a setting of the author's.
         FencedError: this execution itself has been replaced.
-        ServerUnreachableError: the server did not answer.
+        UnreachableError: the server did not answer.
     """
     server = ConnectServer(**submission.server)
     JOB_SERVER.use(submission.nonce, server.host, server.port, server.authority)
@@ -180,7 +180,7 @@ def release_session(submission: Submission) -> None:
 
     Raises:
         InvalidConfigError: the server rejects the token.
-        ServerUnreachableError: the server did not answer.
+        UnreachableError: the server did not answer.
     """
     with ConnectChannel(ConnectServer(**submission.server)) as channel:
         release_replaced(channel, (submission.session,))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...checkpoint.documents.server_record import KEY, ServerEntry, ServersDocument
-from ...checkpoint.errors import TooMuchContentionError
+from ...checkpoint.errors import RetryLaterError
 from ...checkpoint.rules import server
 from ...checkpoint.rules.server import ClaimAnswer
 from ...checkpoint.runtime import Runtime
@@ -108,8 +108,9 @@ class ServerRegister:
             if isinstance(written, Written):
                 self._known = (after, written.etag)
                 return result
-        raise TooMuchContentionError(
+        raise RetryLaterError(
             "the record of the job's servers kept changing; nothing was written, try again",
+            code="too_much_contention",
             job=self._files.job,
             tries=MAX_TRIES,
         )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...checkpoint.coordinator import Coordinator
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.server_record import ServerEntry
-from ...checkpoint.errors import HeadLostError
+from ...checkpoint.errors import DamagedError
 from ...checkpoint.rules.server import RENEW_MS, Activity, why_end
 from ...checkpoint.runtime import system_runtime
 from ...storage.errors import CairnError, GoneError
@@ -132,7 +132,7 @@ class ServerLife:
     def _head(self) -> Head | None:
         try:
             head = self._coordinator.head()
-        except HeadLostError:
+        except DamagedError:
             return None
         return head if head.revision else None
 

@@ -157,7 +157,7 @@ def release_replaced(channel: ConnectChannel, sessions: Iterable[str]) -> None:
         sessions: the sessions' ids.
 
     Raises:
-        ServerUnreachableError: the server did not answer.
+        UnreachableError: the server did not answer.
     """
     for session in sessions:
         try:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..errors import InvalidKeyError, MissingRightError, StorageError, UnavailableError, UnsupportedStorageError
+from ..errors import ForbiddenError, InvalidKeyError, StorageError, UnavailableError, UnsupportedStorageError
 
 HIDDEN = ".cairn-tmp"
 """The folder for files that are being written; no listing shows it, and no key may name it."""
@@ -213,7 +213,7 @@ def explained(store: str, key: str) -> Iterator[None]:
     """Turn errors of the operating system into those of `errors.py`.
 
     Raises:
-        MissingRightError: no permission, or a read-only file system.
+        ForbiddenError: no permission, or a read-only file system.
         InvalidKeyError: the file system cannot hold such a name.
         UnsupportedStorageError: the root is no folder.
         UnavailableError: any other error: disk full, disk failure, too many open files.
@@ -227,8 +227,9 @@ def explained(store: str, key: str) -> Iterator[None]:
 def _explanation(error: OSError, store: str, key: str) -> StorageError:
     reason = error.strerror or str(error)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return MissingRightError(
+        return ForbiddenError(
             f"the file system refuses access: {reason}. Give this user the right to read and write there",
+            code="missing_right",
             store=store,
             key=key,
         )

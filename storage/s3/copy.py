@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..checksums import algorithm_of, from_s3
-from ..errors import InvalidRequestError
+from ..errors import StorageError
 from ..port import WriteResult
 from .delete import delete
 from .faults import NoAnswer, Refused
@@ -47,12 +47,13 @@ class Copier:
 
         Raises:
             GoneError: `source` does not exist.
-            InvalidRequestError: the object is larger than 5 GiB.
+            StorageError: the object is larger than 5 GiB.
         """
         if size_bytes > MAX_COPY_BYTES:
-            raise InvalidRequestError(
+            raise StorageError(
                 "an object of more than 5 GiB cannot be copied in one piece yet. "
                 "Write it as several files (repartition the output)",
+                code="invalid_request",
                 store=self._wire.store,
                 key=source,
                 size_bytes=size_bytes,

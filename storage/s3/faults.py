@@ -9,15 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import (
-    BucketGoneError,
-    ClockSkewError,
     ConflictError,
     ForbiddenError,
     GoneError,
     InvalidKeyError,
-    InvalidRequestError,
-    MissingRightError,
-    NoCredentialsError,
     StorageError,
     UnavailableError,
     UnsupportedStorageError,
@@ -114,29 +109,33 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
     assert isinstance(fault, Refused)
     said = f"{fault.code}: {fault.text}" if fault.text else fault.code
     if fault.code == "RequestTimeTooSkewed":
-        return ClockSkewError(
+        return ForbiddenError(
             f"the store refuses requests because its clock and this machine's differ too much ({said}). "
             f"Set this machine's clock (NTP), then try again; nothing is known about what exists there",
+            code="clock_skew",
             **facts,
         )
     if fault.code == NO_CREDENTIALS:
-        return NoCredentialsError(
+        return ForbiddenError(
             f"no credentials were found, so nothing was asked of the store ({fault.text}). Set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, choose a profile by AWS_PROFILE, or name an Airflow connection (aws_conn_id)",
+            code="no_credentials",
             **facts,
         )
     if fault.forbidden:
         needs = f": this takes {right_for(doing)}" if fault.lacks_right and doing in _RIGHTS else ""
         extras = ("request_payer", *(("server_side_encryption",) if doing in _WRITES else ()), "expected_bucket_owner")
         needs += _HEADER % " or ".join(extras) if fault.lacks_right else ""
-        refused = MissingRightError if fault.lacks_right else ForbiddenError
-        return refused(
+        return ForbiddenError(
             f"the store refuses these credentials ({said}). Check the keys and their rights{needs}; "
             f"nothing is known about what exists there",
+            code="missing_right" if fault.lacks_right else "",
             **facts,
         )
     if fault.bucket_gone:
-        return BucketGoneError("the bucket does not exist. Create it, or correct the storage URI", **facts)
+        return GoneError(
+            "the bucket does not exist. Create it, or correct the storage URI", code="bucket_gone", **facts
+        )
     if fault.status == 404:
         return GoneError("there is no such object", **facts)
     return _explain_the_rest(fault, said, facts)
@@ -159,7 +158,9 @@ def _explain_the_rest(fault: Refused, said: str, facts: dict[str, str]) -> Stora
     if fault.code in _BAD_KEY:
         return InvalidKeyError(f"the store refuses this name ({said}). Choose another", **facts)
     if fault.code == "EntityTooLarge":
-        return InvalidRequestError(f"the object is larger than the store takes at once ({said})", **facts)
+        return StorageError(
+            f"the object is larger than the store takes at once ({said})", code="invalid_request", **facts
+        )
     if fault.code in _WRONG_REGION or fault.status in (301, 307):
         return UnsupportedStorageError(
             f"the bucket is in another region or behind another endpoint ({said}). Set the region in the connection, "

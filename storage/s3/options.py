@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..errors import InvalidRequestError
+from ..errors import StorageError
 
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 """S3's ways to encrypt written objects; the last two take a KMS key."""
@@ -46,23 +46,30 @@ class S3Options:
         """Refuse options that cannot work.
 
         Raises:
-            InvalidRequestError: half a key pair, credentials in the endpoint, a limit that is not positive, or a header
+            StorageError: half a key pair, credentials in the endpoint, a limit that is not positive, or a header
                 value that S3 does not know.
         """
         if (self.access_key is None) != (self.secret_key is None):
-            raise InvalidRequestError("an S3 access key and its secret key belong together. Give both, or neither")
+            raise StorageError(
+                "an S3 access key and its secret key belong together. Give both, or neither", code="invalid_request"
+            )
         if self.session_token is not None and self.access_key is None:
-            raise InvalidRequestError("an S3 session token needs the access key and secret key that it belongs to")
+            raise StorageError(
+                "an S3 session token needs the access key and secret key that it belongs to", code="invalid_request"
+            )
         if self.endpoint_url is not None:
             scheme, _, rest = self.endpoint_url.partition("://")
             if scheme not in ("http", "https") or not rest or "@" in rest:
-                raise InvalidRequestError(
+                raise StorageError(
                     "the S3 endpoint is no URL of the form http://host:port or https://host:port, without a user",
+                    code="invalid_request",
                     endpoint_url=self.endpoint_url.rpartition("@")[2],
                 )
         for name in ("connect_timeout_s", "read_timeout_s", "max_attempts"):
             if getattr(self, name) <= 0:
-                raise InvalidRequestError("this S3 option must be above 0", option=name, value=getattr(self, name))
+                raise StorageError(
+                    "this S3 option must be above 0", code="invalid_request", option=name, value=getattr(self, name)
+                )
         self._check_headers()
 
     def _check_headers(self) -> None:
@@ -73,16 +80,18 @@ class S3Options:
             ("expected_bucket_owner", "an account of 12 digits", owner is None or bool(_ACCOUNT.fullmatch(owner))),
         ):
             if not right:
-                raise InvalidRequestError(
+                raise StorageError(
                     "this S3 option has a value that S3 does not know. Correct it, or leave it out",
+                    code="invalid_request",
                     option=name,
                     value=getattr(self, name),
                     allowed=allowed,
                 )
         if self.sse_kms_key_id is not None and (encryption is None or not encryption.startswith("aws:kms")):
-            raise InvalidRequestError(
+            raise StorageError(
                 "a key of KMS encrypts only where KMS is asked to. Set server_side_encryption to aws:kms, or leave "
                 "sse_kms_key_id out",
+                code="invalid_request",
                 option="server_side_encryption",
                 value=encryption,
             )

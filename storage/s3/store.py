@@ -21,7 +21,7 @@ from ..body_limits import check_range, check_size, first, gather
 from ..bucket_rules import BucketRules, LifecycleRule
 from ..checksums import SHA256
 from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
-from ..errors import BucketGoneError, GoneError, UnsupportedStorageError
+from ..errors import GoneError, UnsupportedStorageError
 from ..names import check_key
 from ..port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from ..uris import StorageUri, parse_storage_uri
@@ -321,10 +321,9 @@ class S3Store(ObjectStore):
         full = self._wire.full(upload.key, marker=True)
         try:
             self._wire.ask("abort_multipart_upload", upload.key, Key=full, UploadId=upload.upload_id)
-        except BucketGoneError:
-            raise
-        except GoneError:
-            return
+        except GoneError as error:
+            if error.code == "bucket_gone":
+                raise
 
     def now_ms(self) -> int | None:
         """Return the server's time from an answer; one request."""

@@ -8,19 +8,13 @@ from contextlib import contextmanager
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError, UnreachableError
 from ...checkpoint.health.findings import Finding, error, warning
 from ...checkpoint.masking import masked
-from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
-from ...storage.errors import CairnError, ErrorKind
+from ...hooks.airflow_api import AirflowApiHook
+from ...storage.errors import CairnError
 
 _WHY = "a stage that has failed cannot have the other stages of its region run again"
-
-
-class ConnectionUnknownError(CairnError):
-    """A connection could not be fetched, so it is unknown whether it is defined; trying later may help."""
-
-    kind = ErrorKind.UNAVAILABLE
 
 
 def is_defined(hook: AirflowApiHook) -> bool:
@@ -41,7 +35,7 @@ def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
     """Log in with the connection and ask for a DAG: clearing checks the same right first.
 
     Raises:
-        ConnectionUnknownError: the connection could not be fetched.
+        UnreachableError: the connection could not be fetched.
     """
     conn_id = hook.airflow_api_conn_id
     define = (
@@ -69,7 +63,7 @@ def _look_up(hook: AirflowApiHook) -> None:
 
     Raises:
         AirflowNotFoundException: the connection is not defined in this process.
-        ConnectionUnknownError: the connection could not be fetched.
+        UnreachableError: the connection could not be fetched.
         AirflowApiRefusedError: this process may not read the connection.
         InvalidConfigError: the connection cannot be used.
     """
@@ -85,7 +79,7 @@ def see_connection(conn_id: str) -> None:
 
     Raises:
         AirflowNotFoundException: the connection is not defined.
-        ConnectionUnknownError: the connection could not be fetched.
+        UnreachableError: the connection could not be fetched.
     """
     with _fetching(conn_id):
         BaseHook.get_connection(conn_id)
@@ -97,7 +91,7 @@ def _fetching(conn_id: str) -> Iterator[None]:
 
     Raises:
         AirflowNotFoundException: the connection is not defined in this process.
-        ConnectionUnknownError: the connection could not be fetched.
+        UnreachableError: the connection could not be fetched.
     """
     try:
         yield
@@ -114,7 +108,7 @@ def _ask_each_backend(conn_id: str) -> None:
     """Find a secrets backend that fails: Airflow skips it, and then reports that the connection is not defined.
 
     Raises:
-        ConnectionUnknownError: a backend failed.
+        UnreachableError: a backend failed.
     """
     from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded
 
@@ -125,10 +119,11 @@ def _ask_each_backend(conn_id: str) -> None:
             raise _unknown(error, type(backend).__name__) from error
 
 
-def _unknown(error: Exception, where: str) -> ConnectionUnknownError:
-    return ConnectionUnknownError(
+def _unknown(error: Exception, where: str) -> UnreachableError:
+    return UnreachableError(
         "the connection could not be fetched, so whether it is defined is not known: "
-        f"{where} says {type(error).__name__}: {masked(str(error))}"
+        f"{where} says {type(error).__name__}: {masked(str(error))}",
+        code="connection_unknown",
     )
 
 

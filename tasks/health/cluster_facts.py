@@ -17,7 +17,7 @@ from uuid import uuid4
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.errors import InvalidConfigError, UnreachableError
 from ...checkpoint.masking import masked
 from ...hooks.driver_output import spark as spark_log
 from ...hooks.spark_connect import ConnectClient, connect_server
@@ -28,7 +28,7 @@ from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
 from ...storage.printable import printable
 from ...storage.str_enum import StrEnum
-from .api_checks import ConnectionUnknownError, see_connection
+from .api_checks import see_connection
 
 ANSWER_S = 300.0
 """Seconds for a cluster to start the application and run its small job."""
@@ -124,7 +124,7 @@ def ask(conn_id: str, conf: Mapping[str, str], *, answer_s: float | None = None)
         server = connect_server(conn_id)
     except AirflowNotFoundException:
         return NoAnswer(Silence.UNDEFINED, "the connection is not defined where this process looks")
-    except (ConnectionUnknownError, InvalidConfigError) as error:
+    except (UnreachableError, InvalidConfigError) as error:
         return NoAnswer(Silence.BROKEN, error.message)
     with tempfile.TemporaryDirectory(prefix="cairn-doctor-") as folder:
         file = Path(folder) / "found.json"

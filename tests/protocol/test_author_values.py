@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint.answers import Triggered
-from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, SourceError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.source import Reading, Refusal, RunFacts, Shelf, Source
 from airflow_cairn.checkpoint.sources.values import Offsets
@@ -20,6 +20,7 @@ from airflow_cairn.operators import CheckpointedTaskGroup
 from airflow_cairn.operators.stage.function import spark_epoch_task
 from airflow_cairn.storage.errors import CairnError
 from airflow_cairn.testing import local_epoch
+from tests.support.errors import raises_code
 from tests.support.world.master_hooks import triggered
 from tests.support.world.parties import Ids
 from tests.support.world.world import World
@@ -68,7 +69,7 @@ def trigger(world: World, epoch: str, source: Source) -> Any:
 )
 def test_an_answer_of_a_source(world: World, source: Source, what: str) -> None:  # semantics W11, T1, T8
     """The trigger fails before anything is stored, and is kept and counted as one whose source raises."""
-    with pytest.raises(SourceError) as refused:
+    with raises_code("source") as refused:
         trigger(world, "a", source)
     said = refused.value.message
     assert said.startswith(f"the source {source.name} failed in ")
@@ -109,7 +110,7 @@ def test_a_wrong_answer_of_a_source_is_kept_and_counted(
     world: World, source: Source, what: str
 ) -> None:  # semantics W11, T1, T8
     """As one that raises; nothing of it is fixed."""
-    with pytest.raises(SourceError) as refused:
+    with raises_code("source") as refused:
         trigger(world, "a", source)
     assert what in refused.value.message
     assert refused.value.message.endswith("Mend the source")

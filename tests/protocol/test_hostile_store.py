@@ -40,7 +40,7 @@ from airflow_cairn.checkpoint.documents import layout, list_reference
 from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, Handover
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
-from airflow_cairn.checkpoint.errors import SourceError
+from airflow_cairn.checkpoint.errors import CallbackError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, REQUEST
@@ -496,7 +496,7 @@ def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path
                     deed()
                 except (CairnError, AirflowException, SystemExit, TaskDeferred) as error:
                     # A source's own bug is told so; those of Cairn have none.
-                    unclear += [f"failed: {error}"] if isinstance(error, SourceError) else []
+                    unclear += [f"failed: {error}"] if isinstance(error, CallbackError) else []
                 except Exception as error:  # noqa: BLE001  (it is told below)
                     unclear.append(f"raised {error!r}")
                 for copying in (each for each in threading.enumerate() if each.name == "cairn-savepoint"):

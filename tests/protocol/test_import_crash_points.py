@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 
-from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, ResumeRefusedError
+from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, RefusedError
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import ObjectStore, UnavailableError
@@ -195,7 +195,7 @@ def _meet(name: str, other: str, verb: str, at: int, write: str) -> None:
     replaced = False
     try:
         scene.start(store)
-    except ResumeRefusedError:
+    except RefusedError:
         assert other == "another savepoint", write
         replaced = True
     except NoSavepointError:

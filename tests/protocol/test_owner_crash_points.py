@@ -16,7 +16,7 @@ import pytest
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Declined
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
-from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, SavepointRefusedError
+from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, RefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
@@ -149,7 +149,7 @@ def _again(world: World) -> None:
     for request in ("another", "upgrade"):
         if request == "another" and world.coordinator().look_for_savepoint(request) is None:
             continue
-        with suppress(SavepointRefusedError):  # the other one has stopped it
+        with suppress(RefusedError):  # the other one has stopped it
             _ask_until_it_has_ended(world, request)
 
 
@@ -272,7 +272,7 @@ def _struck(case: Case, others: dict[str, Callable[[World], object]]) -> World:
 
     def meanwhile() -> None:
         assert case.other is not None
-        with suppress(SavepointRefusedError, NoSavepointError):
+        with suppress(RefusedError, NoSavepointError):
             others[case.other](world)
         met.append(case.other)
 
@@ -452,7 +452,7 @@ def test_whoever_starts_from_one_that_is_thrown_away_has_a_copy_or_nothing() -> 
                 nonlocal refused
                 try:
                     disposal.dispose(world.store, folder(world, first), runtime, force=force)
-                except SavepointRefusedError as error:
+                except RefusedError as error:
                     assert "is being started from it" in str(error)
                     refused = True
 

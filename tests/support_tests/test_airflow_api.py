@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from airflow_cairn.checkpoint.errors import AirflowApiError
 from scripts.harness import airflow_api
-from scripts.harness.airflow_api import AirflowApi, AirflowApiError
+from scripts.harness.airflow_api import AirflowApi
 
 LOCKED = b'{"detail":{"reason":"Database error","statement":"hidden"}}'
 

@@ -33,7 +33,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
-from airflow_cairn.checkpoint.errors import CheckpointError, JobPausedError
+from airflow_cairn.checkpoint.errors import CheckpointError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.checkpoint.runtime import system_runtime
@@ -153,7 +153,7 @@ def stage(child: Child) -> dict[str, Any]:
 
     try:
         answer = begin()
-    except JobPausedError:
+    except RetryLaterError:
         coordinator.unpause()
         answer = begin()
     if isinstance(answer, UpstreamsNotReady):

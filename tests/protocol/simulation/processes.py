@@ -31,7 +31,7 @@ from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     CheckpointNotReadyError,
     InvalidStateError,
-    SourceMovedError,
+    RefusedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.ownership import RunState
@@ -329,7 +329,7 @@ class Job:
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again. What is
             # restored may have been damaged: then the attempt that follows has hooks of its own to be asked.
-            with suppress(CheckpointFailedError, CheckpointNotReadyError, SourceMovedError, GoneError, DocumentError):
+            with suppress(CheckpointFailedError, CheckpointNotReadyError, RefusedError, GoneError, DocumentError):
                 for stage in STAGES:
                     self._numbers += 1
                     begun = coordinator.begin(epoch, stage.uid, f"settler-{self._numbers}")

@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, HooksRef, PendingDocument
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.strict_json import Json
-from airflow_cairn.checkpoint.errors import MasterHookError
+from airflow_cairn.checkpoint.errors import CallbackError
 from tests.protocol.simulation.held import Held
 from tests.protocol.simulation.hub import Fault, Hub
 from tests.support.wrapped_stores import Crashed
@@ -32,7 +32,9 @@ def call_here(hook: str, step: str, _timeout: timedelta, work: Callable[[], T]) 
     try:
         return work()
     except (_TooLateError, ConnectionError) as error:
-        raise MasterHookError(f"the master hook {hook} failed in {step}", hook=hook, step=step) from error
+        raise CallbackError(
+            f"the master hook {hook} failed in {step}", code="master_hook", hook=hook, step=step
+        ) from error
 
 
 class Ids(MasterHook):

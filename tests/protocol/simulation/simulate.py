@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from airflow_cairn.checkpoint.documents import invariants
-from airflow_cairn.checkpoint.errors import SavepointRefusedError
+from airflow_cairn.checkpoint.errors import RefusedError
 from airflow_cairn.checkpoint.extensions import master_hooks
 from airflow_cairn.checkpoint.rules import history, savepoint_entries
 from airflow_cairn.checkpoint.savepoints import copy_in
@@ -113,7 +113,7 @@ def _settle(job: Job) -> None:
     coordinator = job.coordinator()
     if job.auditor.savepoints is not None:
         for request in job.auditor.savepoints.requests:
-            with suppress(SavepointRefusedError):  # one with which the job stops, or stopped
+            with suppress(RefusedError):  # one with which the job stops, or stopped
                 outside.take(job, coordinator, request)
         owner.finish(job, coordinator)
     if job.plan.kind.listened:

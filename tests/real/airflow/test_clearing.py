@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_cairn.hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
+from airflow_cairn.checkpoint.errors import AirflowApiError, AirflowApiRefusedError
+from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.hooks.clear_body import TaskRef
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until

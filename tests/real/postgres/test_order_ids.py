@@ -15,11 +15,11 @@ import pytest
 
 from airflow_cairn.checkpoint import Coordinator, MasterHook, Runtime
 from airflow_cairn.checkpoint.answers import Triggered
-from airflow_cairn.checkpoint.errors import MasterHookError
 from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.storage import open_store
 from scripts.harness.postgres_server import PostgresServer
 from tests.support.documented import documented
+from tests.support.errors import raises_code
 from tests.support.world.world import JOB, World
 
 SIZE = 1_000_000
@@ -143,6 +143,6 @@ def test_a_job_that_starts_over_starts_at_one(world: World, dsn: str) -> None:  
 
 def test_a_database_that_is_away_fails_the_trigger(world: World, tmp_path: Path) -> None:  # semantics T7
     hook = order_ids(f"host={tmp_path} user=postgres")
-    with pytest.raises(MasterHookError, match="the master hook order-ids failed in reset: OperationalError"):
+    with raises_code("master_hook", match="the master hook order-ids failed in reset: OperationalError"):
         triggered(world, "a", hook)
     assert world.coordinator().head().pending == ()

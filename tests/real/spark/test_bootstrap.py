@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateErro
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.spark import Keyed, bootstrap_savepoint
 from airflow_cairn.spark.tables import state
-from airflow_cairn.storage import InvalidKeyError, InvalidNameError, UnsupportedStorageError, open_store
+from airflow_cairn.storage import InvalidKeyError, UnsupportedStorageError, open_store
 from tests.real.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def test_one_that_fails_half_way_leaves_nothing(spark: SparkSession, totals: Dat
     [
         ({}, {}, InvalidConfigError, "no state is given"),
         ({"routes": {}}, {}, InvalidConfigError, "no state is given"),
-        ({"ro/utes": {"totals": "df"}}, {}, InvalidNameError, "stage"),
-        ({"routes": {"to tals": "df"}}, {}, InvalidNameError, "state"),
+        ({"ro/utes": {"totals": "df"}}, {}, InvalidKeyError, "stage"),
+        ({"routes": {"to tals": "df"}}, {}, InvalidKeyError, "state"),
         (
             {"routes": {"totals": 7}},
             {},

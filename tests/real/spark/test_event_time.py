@@ -16,8 +16,9 @@ from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl, compact
 from airflow_cairn.spark.stored import once, runs
-from airflow_cairn.storage import InvalidNameError, open_store
+from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, bounds, rows
+from tests.support.errors import raises_code
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -581,7 +582,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
             epoch.watermark([], "time")  # type: ignore[arg-type]
         with pytest.raises(InvalidStateError, match="idle_after is to be a number of epochs, at least 1, and is 0"):
             epoch.watermark(some, "time", idle_after=0)
-        with pytest.raises(InvalidNameError):
+        with raises_code("invalid_name"):
             epoch.watermark(some, "time", source="a/b")
         for odd in (None, "soon"):
             with pytest.raises(InvalidStateError, match=f"a watermark is to be a datetime.*and is {odd!r}"):
@@ -589,9 +590,9 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
         with pytest.raises(InvalidStateError, match="'clean' is no upstream"):
             epoch.read("clean")
         for name in ("_cairn_watermark", "_cairn_timers.windows"):
-            with pytest.raises(InvalidNameError, match="reserved for Cairn's own"):
+            with raises_code("invalid_name", match="reserved for Cairn's own"):
                 epoch.put(name, 1)
-            with pytest.raises(InvalidNameError, match="reserved for Cairn's own"):
+            with raises_code("invalid_name", match="reserved for Cairn's own"):
                 epoch.snapshot(name, some)
         with pytest.raises(InvalidStateError, match="this epoch has no time of its own: its run has no data interval"):
             epoch.snapshot("state", some, ttl=StateTtl(DELAY, "time", "processing"))

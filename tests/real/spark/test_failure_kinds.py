@@ -12,7 +12,8 @@ from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark.execution.failure_kinds import is_incurable
-from airflow_cairn.storage import InvalidNameError, UnavailableError
+from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.errors import InvalidKeyError
 from tests.real.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     ("error", "expected"),
     [
         (InvalidStateError("written twice"), True),
-        (InvalidNameError("no name"), True),
+        (InvalidKeyError("no name", code="invalid_name"), True),
         (UnavailableError("later"), False),
         (ValueError("bad row"), False),
         (KeyboardInterrupt(), False),

@@ -22,10 +22,11 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.execution.fence import LOOK_EVERY_MS
-from airflow_cairn.storage import InvalidNameError, UnavailableError
+from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.port import DeleteFailures, WriteResult
 from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.support.errors import raises_code
 from tests.support.world.world import Clock
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ def test_odd_names_are_refused(spark: SparkSession, pipeline: Pipeline, name: st
             lambda: epoch.get(name),
             lambda: epoch.drop(name),
         ):
-            with pytest.raises(InvalidNameError, match=r"name (cannot be used|is reserved)"):
+            with raises_code("invalid_name", match=r"name (cannot be used|is reserved)"):
                 call()
 
 

@@ -17,11 +17,12 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoCheckpointError
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import state, table
-from airflow_cairn.storage import InvalidNameError, UnsupportedStorageError
+from airflow_cairn.storage import UnsupportedStorageError
 from airflow_cairn.storage.local.store import LocalStore
 from scripts.harness.s3_server import S3Server
 from tests.real.spark.pipeline import Pipeline, counts, rows
 from tests.support.documented import marked
+from tests.support.errors import raises_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +112,7 @@ def test_two_stages_cannot_publish_one_table(spark: SparkSession, tmp_path: Path
 def test_bad_arguments_are_refused(spark: SparkSession, tmp_path: Path) -> None:  # semantics W1
     with pytest.raises(UnsupportedStorageError, match="no storage for the scheme gs"):
         table(spark, "gs://lake/cairn", "flights", "league")
-    with pytest.raises(InvalidNameError, match="this job name cannot be used"):
+    with raises_code("invalid_name", match="this job name cannot be used"):
         table(spark, f"file://{tmp_path}/lake", "../flights", "league")
 
 

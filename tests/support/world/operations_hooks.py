@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from airflow_cairn.checkpoint.errors import MasterHookError
+from airflow_cairn.checkpoint.errors import CallbackError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import TIMEOUT, World
@@ -36,7 +36,7 @@ def _give_up(world: World) -> Run:
         (ids,) = world.hooks
         ids.fails_in = "trigger"
         try:
-            with suppress(MasterHookError):
+            with suppress(CallbackError):
                 world.ask(EPOCH, store)
         finally:
             ids.fails_in = None

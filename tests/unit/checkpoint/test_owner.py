@@ -12,9 +12,10 @@ from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import JobOwner
-from airflow_cairn.checkpoint.errors import AdoptionRefusedError, InvalidConfigError, JobOwnedError
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules.ownership import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, described
+from tests.support.errors import raises_code
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
 
@@ -63,9 +64,9 @@ def test_another_owner_changes_nothing(world: World, other: JobOwner, epoch: str
     before, keys = world.coordinator().head(), world.memory.all_keys()
     # It knows nothing of the owner's run, or has an ended one of the same id: neither says anything of the owner's.
     for state in RunState:
-        with pytest.raises(JobOwnedError) as caught:
+        with raises_code("job_owned") as caught:
             ask(world, epoch, other, stranger(state))
-        with pytest.raises(JobOwnedError):
+        with raises_code("job_owned"):
             world.coordinator().ownership.check(run_of(other, epoch))
     assert (world.coordinator().head(), world.memory.all_keys()) == (before, keys)
     text = str(caught.value)
@@ -80,7 +81,7 @@ def test_of_two_first_triggers_one_is_refused() -> None:
     world.coordinator().head()
     # The other one triggers just before this one's swap of the head, which was decided on a job without an owner.
     between = InterleavingStore(world.store, "replace", 0, lambda: ask(world, "e1", OTHERS[0]), "head.json")
-    with pytest.raises(JobOwnedError):
+    with raises_code("job_owned"):
         world.coordinator(between).trigger(world.request("e1", run_of(HERE, "e1")))
     assert world.coordinator().head().owner == OTHERS[0]
 
@@ -130,14 +131,14 @@ def test_adopting_lets_the_new_owner_in_and_the_old_one_out(world: World, other:
     answer = ask(world, "e2", other)
     assert isinstance(answer, Triggered)
     assert answer.pending.restore is not None and answer.pending.restore.checkpoint == 1
-    with pytest.raises(JobOwnedError):
+    with raises_code("job_owned"):
         ask(world, "e2")
 
 
 def test_adopting_waits_for_what_is_pending_or_ends_it(world: World) -> None:
     ask(world, "e1")
     ask(world, "e2")
-    with pytest.raises(AdoptionRefusedError) as caught:
+    with raises_code("adoption_refused") as caught:
         world.coordinator().ownership.adopt("renamed")
     assert "--abort-pending" in str(caught.value) and "pending=`1`" in str(caught.value)
     assert world.coordinator().head().owner == HERE
@@ -179,7 +180,7 @@ def test_a_lost_answer_gives_the_answer(world: World) -> None:
 
 
 def test_a_job_that_never_ran_cannot_be_adopted(world: World) -> None:
-    with pytest.raises(AdoptionRefusedError, match="no such job"):
+    with raises_code("adoption_refused", match="no such job"):
         world.coordinator().ownership.adopt("flights")
 
 

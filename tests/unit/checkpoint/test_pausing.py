@@ -11,8 +11,8 @@ from airflow_cairn.checkpoint import Coordinator, RequestKind
 from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Failed, StageAcknowledged, Triggered, Waiting
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import Stopped
-from airflow_cairn.checkpoint.errors import JobPausedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, World
 
@@ -48,7 +48,7 @@ def test_nothing_begins_while_it_lasts(world: World) -> None:  # semantics S1, T
     found = world.coordinator().go_on("a")
     assert isinstance(found, Failed)
     assert (found.tolerated, found.paused, found.job_failed) == (True, True, False)
-    with pytest.raises(JobPausedError, match="the DAG was paused, which has stopped the job's checkpoints: unpause it"):
+    with raises_code("job_paused", match="the DAG was paused, which has stopped the job's checkpoints: unpause it"):
         world.coordinator().begin("a", "report", world.new_claimant())
 
 

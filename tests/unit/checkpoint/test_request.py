@@ -8,7 +8,7 @@ import pytest
 
 from airflow_cairn.checkpoint.answers import TriggerRequest
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.storage import InvalidNameError
+from airflow_cairn.storage.errors import InvalidKeyError
 from tests.support.world.world import World
 
 
@@ -16,10 +16,10 @@ from tests.support.world.world import World
     ("names", "error", "text"),
     [
         ({"listeners": ("warehouse", "warehouse")}, InvalidConfigError, "one name"),
-        ({"listeners": ("../x",)}, InvalidNameError, "listener"),
-        ({"listeners": ("",)}, InvalidNameError, "listener"),
+        ({"listeners": ("../x",)}, InvalidKeyError, "listener"),
+        ({"listeners": ("",)}, InvalidKeyError, "listener"),
         ({"hooks": ("a", "a")}, InvalidConfigError, "one name"),
-        ({"hooks": ("../x",)}, InvalidNameError, "hook"),
+        ({"hooks": ("../x",)}, InvalidKeyError, "hook"),
     ],
 )
 def test_bad_names_are_refused_at_the_request(

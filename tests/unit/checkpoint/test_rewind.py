@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.entries import RewindRecord
 from airflow_cairn.checkpoint.documents.head import CompletedNote
-from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, NoCheckpointError, RewindRefusedError
+from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.rules.rewinds import Rewound, target
@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.store import head_store
 from airflow_cairn.checkpoint.store.head_store import Decision, open_heads
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.errors import raises_code
 from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore
 
@@ -91,7 +92,7 @@ def test_a_damaged_one_cannot_be_rewound_to(world: World) -> None:  # semantics 
 def test_it_refuses_while_a_checkpoint_is_pending(world: World) -> None:  # semantics R5
     pending = world.trigger("e4").pending.checkpoint
     before = world.coordinator().head()
-    with pytest.raises(RewindRefusedError, match=r"is pending.*--abort-pending.*pending=`4`.*runs=`e4`"):
+    with raises_code("rewind_refused", match=r"is pending.*--abort-pending.*pending=`4`.*runs=`e4`"):
         world.coordinator().rewind(1)
     assert world.coordinator().head() == before
     found = world.coordinator().rewind(1, abort_pending=True)
@@ -124,7 +125,7 @@ def test_it_does_what_was_agreed_to_or_nothing(world: World) -> None:
     agreed = world.coordinator().rewind_plan(2)
     world.run_epoch("e6")
     before = world.coordinator().head()
-    with pytest.raises(RewindRefusedError, match=r"has changed since.*agreed=`undoes 3, 4, 5` now=`undoes 3, 4, 5, 6`"):
+    with raises_code("rewind_refused", match=r"has changed since.*agreed=`undoes 3, 4, 5` now=`undoes 3, 4, 5, 6`"):
         world.coordinator().rewind(2, agreed=agreed)
     assert world.coordinator().head() == before
     again = world.coordinator().rewind_plan(3)

@@ -14,12 +14,13 @@ from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Failed, Queued, Triggered, Waiting
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
-from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, SavepointRefusedError
+from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules.admission import turn_of
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.errors import raises_code
 from tests.support.parsed_once import parsed_once
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, folder, standing, take
@@ -204,12 +205,12 @@ def test_whoever_goes_back_gives_the_stop_up(world: World) -> None:  # semantics
 
 def test_it_stops_once(world: World) -> None:
     entry = FaultyStop(world).begun()
-    with pytest.raises(SavepointRefusedError, match=r"being stopped with another savepoint already.*request=`upgrade`"):
+    with raises_code("savepoint_refused", match=r"being stopped with another savepoint already.*request=`upgrade`"):
         stop(world, "another")
-    with pytest.raises(SavepointRefusedError, match=r"already, with which the job stops\. Choose another"):
+    with raises_code("savepoint_refused", match=r"already, with which the job stops\. Choose another"):
         take(world, asked("upgrade"))
     nightly = take(world, asked("nightly"))
-    with pytest.raises(SavepointRefusedError, match="already, with which the job does not stop"):
+    with raises_code("savepoint_refused", match="already, with which the job does not stop"):
         stop(world, "nightly")
     assert nightly.status is Status.COMPLETED, "one that stops nothing is in nobody's way"
     assert stop(world).id == entry.id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,12 @@ import pytest
 
 from airflow_cairn.checkpoint import errors as domain
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
-from airflow_cairn.cli import airflow_api
 from airflow_cairn.cli.main import main, parser
 from airflow_cairn.cli.output.next_command import Typed, after
 from airflow_cairn.storage import errors as stores
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import CairnError
+from tests.support.documented import DOCS
 from tests.support.world.world import World
 
 STORE = ("--storage", "s3://lake/the jobs", "--endpoint-url", "http://127.0.0.1:9000", "--conn", "lake")
@@ -33,11 +34,14 @@ LINES = (
 )
 
 
-def classes(cls: type[CairnError] = CairnError) -> Iterator[type[CairnError]]:
-    """Give each class of errors that the command line may end with."""
-    for each in cls.__subclasses__():
-        yield each
-        yield from classes(each)
+def documented() -> Iterator[CairnError]:
+    """Give each error of the domain and of the stores, by class and code."""
+    for name, code in re.findall(
+        r"^\| `(\w+)` \| `(\w+)` \|", (DOCS / "reference/errors.md").read_text(), re.MULTILINE
+    ):
+        found = getattr(domain, name, None) or getattr(stores, name, None)
+        if found is not None:
+            yield found("it failed", code=code, dag="flights")
 
 
 def typed(*words: str) -> Typed:
@@ -47,13 +51,12 @@ def typed(*words: str) -> Typed:
 @pytest.mark.parametrize("words", LINES, ids=lambda words: words[0])
 def test_what_comes_next_can_be_typed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     asked = typed(*words)
-    homes = (stores.__name__, domain.__name__, airflow_api.__name__)
-    found = [cls for cls in classes() if cls.__module__ in homes]
+    found = list(documented())
     assert len(found) > 40
-    for cls in found:
-        follows = after(cls("it failed", dag="flights"), asked)
+    for error in found:
+        follows = after(error, asked)
         program, *rest = shlex.split(follows.removeprefix("AWS_PROFILE=PROFILE "))
-        assert program in {"cairn", "aws", "ls", "pip", "airflow", "read"}, (cls, follows)
+        assert program in {"cairn", "aws", "ls", "pip", "airflow", "read"}, (error.code, follows)
         if program != "cairn":
             continue
         if rest[-1] == "--help":
@@ -63,36 +66,44 @@ def test_what_comes_next_can_be_typed(words: tuple[str, ...], capsys: pytest.Cap
             continue
         read = parser().parse_args(rest)
         if "--storage" in words and read.on_store:
-            assert (read.storage, read.endpoint_url, read.conn) == (STORE[1], STORE[3], STORE[5]), (cls, follows)
+            assert (read.storage, read.endpoint_url, read.conn) == (STORE[1], STORE[3], STORE[5]), (error.code, follows)
 
 
 @pytest.mark.parametrize(
     ("error", "words", "follows"),
     [
         (stores.UnavailableError("x"), ("show", "flights", "3"), "cairn show flights 3"),
-        (stores.NoCredentialsError("x"), ("jobs",), "AWS_PROFILE=PROFILE cairn jobs"),
-        (stores.MissingRightError("x"), ("jobs", "--region", "r"), "cairn doctor --storage URI --region r"),
-        (stores.MissingRightError("x"), ("doctor", "--read-only"), "cairn doctor --read-only"),
-        (stores.NewerFormatError("x"), ("jobs",), "pip install --upgrade airflow-cairn"),
+        (stores.ForbiddenError("x", code="no_credentials"), ("jobs",), "AWS_PROFILE=PROFILE cairn jobs"),
+        (
+            stores.ForbiddenError("x", code="missing_right"),
+            ("jobs", "--region", "r"),
+            "cairn doctor --storage URI --region r",
+        ),
+        (stores.ForbiddenError("x", code="missing_right"), ("doctor", "--read-only"), "cairn doctor --read-only"),
+        (stores.DocumentError("x", code="newer_format"), ("jobs",), "pip install --upgrade airflow-cairn"),
         (domain.NoCheckpointError("x", jobs="rides"), ("stats", "fligths"), "cairn jobs --storage URI"),
         (domain.NoCheckpointError("x"), ("stats", "flights"), "cairn checkpoints flights --storage URI"),
         (
-            domain.SavepointRefusedError("x", job="rides"),
+            domain.RefusedError("x", code="savepoint_refused", job="rides"),
             ("dispose", "s3://k/s"),
             "cairn savepoints rides --storage URI",
         ),
         (
-            domain.RewindRefusedError("x", option="--yes"),
+            domain.RefusedError("x", code="rewind_refused", option="--yes"),
             ("rewind", "flights", "--to", "2"),
             "cairn rewind flights --to 2 --yes",
         ),
         (
-            airflow_api.NoSuchDagError("x", dag="flights", paused=True),
+            domain.RefusedError("x", code="no_such_dag", dag="flights", paused=True),
             ("checkpoint", "flights"),
             "airflow dags unpause flights",
         ),
-        (airflow_api.NoSuchDagError("x", dag="f"), ("checkpoint", "f"), "airflow dags list"),
-        (domain.DagNotPausedError("x"), ("stop", "flights", "--dag", "own"), "airflow dags pause own"),
+        (domain.RefusedError("x", code="no_such_dag", dag="f"), ("checkpoint", "f"), "airflow dags list"),
+        (
+            domain.RetryLaterError("x", code="dag_not_paused"),
+            ("stop", "flights", "--dag", "own"),
+            "airflow dags pause own",
+        ),
     ],
 )
 def test_it_fits_the_failure(

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError, TaskFacts
+from airflow_cairn.checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
+from airflow_cairn.hooks.airflow_api import AirflowApiHook, TaskFacts
 from airflow_cairn.hooks.airflow_api_access import access_of
 from airflow_cairn.hooks.clear_body import TaskRef
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked

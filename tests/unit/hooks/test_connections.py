@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks import CheckpointStorageHook
 from airflow_cairn.storage import S3Options
-from airflow_cairn.storage.errors import InvalidKeyError, InvalidRequestError, UnsupportedStorageError
+from airflow_cairn.storage.errors import InvalidKeyError, UnsupportedStorageError
+from tests.support.errors import raises_code
 
 CANARY = "canary/secret+0123456789"
 Define = Callable[[str, str], None]
@@ -130,10 +131,10 @@ def test_other_bad_connections(connections: Define) -> None:
         hook(connections, host="minio.example.com", login="id", password=CANARY).open_store()
     with pytest.raises(InvalidConfigError, match="service_config is not of the form"):
         hook(connections, extra={"service_config": {"s3": "x"}}).open_store()
-    with pytest.raises(InvalidRequestError, match="belong together") as caught:
+    with raises_code("invalid_request", match="belong together") as caught:
         hook(connections, password=CANARY).open_store()
     assert CANARY not in str(caught.value)
-    with pytest.raises(InvalidRequestError, match=r"does not know.*allowed=`requester`"):
+    with raises_code("invalid_request", match=r"does not know.*allowed=`requester`"):
         hook(connections, extra={"request_payer": "me"}).open_store()
     with pytest.raises(AirflowNotFoundException, match="nowhere"):
         CheckpointStorageHook("s3://lake/x", "nowhere").open_store()

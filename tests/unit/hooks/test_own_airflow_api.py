@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from airflow_cairn.hooks.airflow_api import AirflowApiError
+from airflow_cairn.checkpoint.errors import AirflowApiError
 from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 
 

@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.extensions.contracts import check_listeners
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import CheckpointNotifications
-from airflow_cairn.storage.errors import InvalidNameError
+from airflow_cairn.storage.errors import InvalidKeyError
 from tests.support.world.world import World
 
 SAID: list[str] = []
@@ -114,7 +114,7 @@ def test_it_is_a_listener_of_the_group() -> None:
         ({"failed": ["mail"]}, InvalidConfigError, r"a notifier is a function of the context.*option=`failed`.*mail"),
         ({"completed": "mail"}, InvalidConfigError, r"option=`completed` found=`'?mail"),
         ({"failed": 3}, InvalidConfigError, r"option=`failed` found=`3`"),
-        ({"failed": print, "name": "a/b"}, InvalidNameError, "a/b"),
+        ({"failed": print, "name": "a/b"}, InvalidKeyError, "a/b"),
     ],
 )
 def test_what_cannot_be_is_refused_at_parse(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint import Coordinator, TriggerRequest
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, StateHandle
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidConfigError, ListenerError
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
@@ -24,6 +24,7 @@ from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import CairnError, UnavailableError
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 from tests.support.world.listeners import Listener
 from tests.support.world.world import World
 
@@ -216,7 +217,7 @@ def test_a_listener_that_fails_holds_the_events_back(job: Job) -> None:  # seman
     )
     job.acknowledge(job.begin(RUN))
     here = at()
-    with pytest.raises(ListenerError):
+    with raises_code("listener"):
         sensor(job, listeners=[listening]).execute(here)
     assert sent(here) == {}
 

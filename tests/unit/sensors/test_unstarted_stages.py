@@ -12,9 +12,9 @@ from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import FailedOver
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import AirflowApiError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks
-from airflow_cairn.hooks.airflow_api import AirflowApiError
 from tests.support.airflow_stage import Job
 from tests.support.api_stand_in import ApiStandIn, OneRun
 from tests.unit.sensors.test_skipped_stages import Run

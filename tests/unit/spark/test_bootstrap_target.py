@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint.errors import InvalidConfigError, SavepointRefusedError
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.spark import bootstrap_savepoint
 from airflow_cairn.storage import S3Options
 from tests.support import jobs
+from tests.support.errors import raises_code
 from tests.support.world.world import JOB, World
 
 NO_SESSION: Any = None
@@ -25,7 +26,7 @@ def lake(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("below", ["", "/kept", "/chk-0000000001/state/"])
 def test_a_job_s_own_folder_is_refused(lake: str, below: str) -> None:  # semantics P1
-    with pytest.raises(SavepointRefusedError, match=rf"in a job's own folder.*folder=`{lake}/{JOB}`"):
+    with raises_code("savepoint_refused", match=rf"in a job's own folder.*folder=`{lake}/{JOB}`"):
         bootstrap_savepoint(NO_SESSION, {}, f"{lake}/{JOB}{below}", s3=S3Options())
 
 

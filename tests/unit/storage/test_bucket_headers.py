@@ -11,17 +11,10 @@ import pytest
 from airflow_cairn.checkpoint.health import store_reach
 from airflow_cairn.checkpoint.health.findings import RIGHT_MISSING, Finding
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.storage import (
-    ForbiddenError,
-    InvalidRequestError,
-    ObjectStore,
-    S3Options,
-    Written,
-    open_store,
-    probe,
-)
+from airflow_cairn.storage import ForbiddenError, ObjectStore, S3Options, Written, open_store, probe
 from airflow_cairn.storage.port import PendingUpload
 from airflow_cairn.storage.s3.clients import client_for, taken
+from tests.support.errors import raises_code
 from tests.support.s3_proxy import ASKED, OWNER, Rule, S3Proxy, demands, lowered, right_of, signer, without
 
 
@@ -161,6 +154,6 @@ def test_a_key_of_kms_goes_along(s3_options: S3Options) -> None:
     ids=str,
 )
 def test_a_value_that_s3_does_not_know_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
+    with raises_code("invalid_request") as caught:
         S3Options(**wrong)
     assert said in str(caught.value)

@@ -23,11 +23,11 @@ from airflow_cairn.storage import (
     DocumentError,
     GoneError,
     InvalidKeyError,
-    InvalidRequestError,
     ObjectStore,
     PendingUpload,
     Written,
 )
+from tests.support.errors import raises_code
 from tests.unit.storage.backends import Backend
 from tests.unit.storage.hostile import HOSTILE_KEYS
 
@@ -176,7 +176,7 @@ def test_a_range_ends_with_the_object(store: ObjectStore, start: int, length: in
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1)])
 def test_a_negative_range_is_refused(store: ObjectStore, start: int, length: int):
-    with pytest.raises(InvalidRequestError):
+    with raises_code("invalid_request"):
         store.read_range("digits", start, length)
 
 

@@ -6,11 +6,11 @@ import json
 import sys
 from dataclasses import replace
 
-from airflow_cairn.checkpoint import FileSource, SourceError, TriggerRequest
+from airflow_cairn.checkpoint import FileSource, TriggerRequest
 from airflow_cairn.checkpoint.answers import InputRefused, Triggered
 from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.errors import CallbackError, InvalidStateError
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.s3.store import S3Store
@@ -87,6 +87,6 @@ for run in ("last", "none"):
 found["total"] = total
 try:
     ask(Pipeline(storage, spark, job="elsewhere", s3=s3), "no bucket", "s3://no-such-bucket/in")
-except SourceError as error:
+except CallbackError as error:
     found["no bucket"] = str(error)
 print("FOUND " + json.dumps(found))

@@ -14,13 +14,13 @@ from airflow_cairn.checkpoint.documents import codec, invariants, layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
-from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError, ListenerError
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import DeleteFailure
-from airflow_cairn.storage.errors import NewerFormatError
 from airflow_cairn.storage.port import DeleteFailures
+from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.world.lagging import REGIONAL
 from tests.support.world.listeners import Killed, Listener, complete_told, trigger_told
@@ -415,7 +415,7 @@ def test_an_abort_carries_the_latest_completed_id(world: World) -> None:  # sema
 def test_every_listener_hears_of_it_though_one_fails(world: World) -> None:  # semantics C4
     complete_told(world, "a", "warehouse", "mail")
     broken, sound = Listener(failures=1), Listener("mail")
-    with pytest.raises(ListenerError):
+    with raises_code("listener"):
         world.coordinator().deliver([broken, sound])
     assert (broken.told, sound.told) == ([], [(1, "complete", 1)])
     world.coordinator().deliver([broken, sound])
@@ -503,11 +503,9 @@ def test_a_job_of_an_older_format_goes_on_and_is_written_in_the_current_one(
     assert world.folded()["routes"] == ["a", "b", "c"], "what the older one has written is restored"
     # The other direction: the older one reads nothing of it, and says which formats it is about.
     monkeypatch.setattr(codec, "FORMAT", 1)
-    with pytest.raises(
-        NewerFormatError, match=r"written by a newer Cairn; upgrade this one.*reads_up_to=`1` found=`2`"
-    ):
+    with raises_code("newer_format", match=r"written by a newer Cairn; upgrade this one.*reads_up_to=`1` found=`2`"):
         world.coordinator().head()
-    with pytest.raises(NewerFormatError, match=r"reads_up_to=`1` found=`2`"):
+    with raises_code("newer_format", match=r"reads_up_to=`1` found=`2`"):
         world.trigger("d")
 
 

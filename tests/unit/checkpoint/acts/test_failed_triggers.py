@@ -13,12 +13,13 @@ from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.strict_json import Json
-from airflow_cairn.checkpoint.errors import NoCheckpointError, SourceError
+from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources.values import Offsets
 from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.storage import CairnError, ForbiddenError, UnavailableError, WriteResult
+from tests.support.errors import raises_code
 from tests.support.world.failing import tolerant
 from tests.support.world.world import World
 from tests.support.wrapped_stores import WrappedStore
@@ -126,7 +127,7 @@ def test_a_source_that_raises_is_a_trigger_that_failed(world: World) -> None:  #
     request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
     for _ in range(2):
         world.clock.advance(timedelta(seconds=1))
-        with pytest.raises(SourceError, match="the source ledger failed in read: KeyError") as raised:
+        with raises_code("source", match="the source ledger failed in read: KeyError") as raised:
             world.coordinator().trigger(request)
         assert isinstance(raised.value.__cause__, KeyError), "whose traceback the task's log shows"
     head = world.coordinator().head()
@@ -145,7 +146,7 @@ def test_so_is_one_that_raises_when_its_position_is_moved(
 ) -> None:  # semantics T1, T8
     world.count()
     monkeypatch.setattr(Offsets, "advance", lambda *_: 1 / 0)
-    with pytest.raises(SourceError, match="the source ledger failed in advance: ZeroDivisionError"):
+    with raises_code("source", match="the source ledger failed in advance: ZeroDivisionError"):
         world.trigger("a")
     assert world.coordinator().head().counters.failed == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,24 +16,13 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import ListMode, Output
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine
-from airflow_cairn.checkpoint.errors import (
-    InvalidStateError,
-    NoCheckpointError,
-    NonRestoredStateError,
-    StorageLostError,
-)
+from airflow_cairn.checkpoint.errors import InvalidStateError, NoCheckpointError, UnreachableError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.state_assignment import assign
 from airflow_cairn.checkpoint.store import metadata_file, verification
-from airflow_cairn.storage import (
-    Blob,
-    BucketGoneError,
-    CairnError,
-    ForbiddenError,
-    ObjectStat,
-    ObjectStore,
-    UnavailableError,
-)
+from airflow_cairn.storage import Blob, CairnError, ForbiddenError, ObjectStat, ObjectStore, UnavailableError
+from airflow_cairn.storage.errors import GoneError
+from tests.support.errors import raises_code
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore, RecordingStore, WrappedStore
 
@@ -170,7 +160,7 @@ def test_with_the_input_of_a_damaged_checkpoint_gone_nobody_guesses(world: World
 class _Refusing(WrappedStore):
     """Cannot be asked about one folder; it says so in one of the ways a store has."""
 
-    def __init__(self, inner: ObjectStore, error: type[CairnError], verb: str, part: str) -> None:
+    def __init__(self, inner: ObjectStore, error: Callable[..., CairnError], verb: str, part: str) -> None:
         super().__init__(inner)
         self.error, self.verb, self.part = error, verb, part
 
@@ -185,14 +175,14 @@ class _Refusing(WrappedStore):
     [
         (UnavailableError, UnavailableError),
         (ForbiddenError, ForbiddenError),
-        (BucketGoneError, StorageLostError),
+        (partial(GoneError, code="bucket_gone"), UnreachableError),
     ],
 )
 @pytest.mark.parametrize(
     ("verb", "part"), [("list", "state/clean"), ("read_range", "_metadata"), ("stat", "state/clean")]
 )
 def test_what_cannot_be_read_now_is_an_error_and_no_damage(
-    world: World, error: type[CairnError], raised: type[CairnError], verb: str, part: str
+    world: World, error: Callable[..., CairnError], raised: type[CairnError], verb: str, part: str
 ) -> None:  # semantics R1, W3
     for epoch in ("a", "b"):
         world.run_epoch(epoch)
@@ -313,7 +303,7 @@ def test_state_that_no_stage_claims_is_an_error(world: World) -> None:
     world.run_epoch("e1")
     world.stages = (StageSpec("clean"), StageSpec("lines", upstream=("clean",)))
     before = world.coordinator().head()
-    with pytest.raises(NonRestoredStateError) as refused:
+    with raises_code("non_restored_state") as refused:
         world.coordinator().trigger(world.request("e2"))
     text = str(refused.value)
     assert "unclaimed=`airports, report, routes`" in text

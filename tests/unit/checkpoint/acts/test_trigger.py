@@ -13,18 +13,12 @@ from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, TriggerAn
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.documents.head import MAX_WAITING
-from airflow_cairn.checkpoint.errors import (
-    HeadLostError,
-    InvalidConfigError,
-    InvalidStateError,
-    MasterHookError,
-    NonRestoredStateError,
-)
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.extensions.contracts import check_hooks
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import queue
 from airflow_cairn.checkpoint.rules.ownership import RunState
-from airflow_cairn.storage import InvalidNameError
+from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
 from tests.support.world.parties import Ids
@@ -202,10 +196,10 @@ def test_a_lost_head_is_never_taken_for_a_new_job(world: World) -> None:  # sema
     world.run_epoch("a")
     world.store.delete([f"{JOB}/head.json"])
     for act in (lambda: world.trigger("b"), world.coordinator().head, world.coordinator().clean):
-        with pytest.raises(HeadLostError, match="going on would use ids again"):
+        with raises_code("head_lost", match="going on would use ids again"):
             act()
     world.store.delete([found.key for found in world.store.list(f"{JOB}/chk-0000000001/")])
-    with pytest.raises(HeadLostError):  # the epochs alone say that the job has run
+    with raises_code("head_lost"):  # the epochs alone say that the job has run
         world.trigger("b")
 
 
@@ -227,7 +221,7 @@ def test_a_slice_that_no_reader_would_take_back_is_refused(world: World) -> None
     "epoch", ["", ".", "..", "a/b", "a\n", "-x", "a" * 251, "scheduled__2026-01-01T00:00:00+00:00"]
 )
 def test_an_epoch_that_is_no_name_is_refused(world: World, epoch: str) -> None:  # semantics W1
-    with pytest.raises(InvalidNameError):
+    with raises_code("invalid_name"):
         world.coordinator().trigger(replace(world.request("a"), epoch=epoch))
     assert not any("epochs" in key for key in world.memory.all_keys())
 
@@ -388,7 +382,7 @@ def test_a_hook_that_fails_aborts_and_is_named(world: World, step: str) -> None:
         run(world, "a", ids)
     epoch = epochs[step == "restore"]
     ids.fails_in = step
-    with pytest.raises(MasterHookError, match=f"the master hook ids failed in {step}: ConnectionError") as caught:
+    with raises_code("master_hook", match=f"the master hook ids failed in {step}: ConnectionError") as caught:
         triggered(world, epoch, ids)
     assert isinstance(caught.value.__cause__, ConnectionError)
     (*_, ended) = world.coordinator().head().history
@@ -405,7 +399,7 @@ def test_a_hook_that_hangs_is_left_behind(world: World) -> None:  # semantics T7
     ids.timeout = timedelta(milliseconds=50)
     ids.answer = lambda: stop.wait(300)
     try:
-        with pytest.raises(MasterHookError, match=r"was not done with trigger after 0\.05 s"):
+        with raises_code("master_hook", match=r"was not done with trigger after 0\.05 s"):
             triggered(world, "a", ids)
         (left,) = (thread for thread in threading.enumerate() if thread.name == "cairn-hook-ids-trigger")
         assert left.daemon, "it does not keep its process from ending"
@@ -426,12 +420,12 @@ def test_a_new_hook_gets_none_and_an_old_one_its_own(world: World) -> None:  # s
 def test_state_that_no_hook_claims(world: World) -> None:  # semantics T7, R3
     one, two = Ids("one"), Ids("two")
     run(world, "a", one)
-    with pytest.raises(NonRestoredStateError, match=r"no master hook claims.*unclaimed=`one` hooks=`two`"):
+    with raises_code("non_restored_state", match=r"no master hook claims.*unclaimed=`one` hooks=`two`"):
         triggered(world, "b", two)
-    with pytest.raises(NonRestoredStateError, match="no master hook claims"):
+    with raises_code("non_restored_state", match="no master hook claims"):
         world.coordinator().trigger(asking(world, "b"))
     choice = world.coordinator().restore_latest()
-    with pytest.raises(NonRestoredStateError, match="no master hook claims"):
+    with raises_code("non_restored_state", match="no master hook claims"):
         world.coordinator().restore_hooks(choice, [two])
     assert two.calls == []
     world.coordinator().restore_hooks(choice, [two], allow_non_restored_state=True)

@@ -21,8 +21,9 @@ from airflow_cairn.checkpoint.documents.metadata import StageLine, Trailer
 from airflow_cairn.checkpoint.documents.strict_json import from_json, to_json
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles, encode
-from airflow_cairn.storage import DocumentError, InvalidKeyError, InvalidNameError
+from airflow_cairn.storage import DocumentError, InvalidKeyError
 from airflow_cairn.storage.names import NAME_GRAMMAR, check_name
+from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.world.generated import documents_of
 from tests.support.world.golden import EXAMPLES
@@ -305,7 +306,7 @@ def test_long_names_stay_apart_in_keys() -> None:  # semantics W1
     "output", ["state." + "n" * 251, "state.", "state...", "state.a/b", "state", ".a", "St.a", "s" * 33 + ".a", "s.a\n"]
 )
 def test_what_names_no_output_has_no_folder(output: str) -> None:  # semantics W1
-    with pytest.raises(InvalidNameError, match="this names no output"):
+    with raises_code("invalid_name", match="this names no output"):
         layout.output_folder(1, "s", 1, "f" * 16, "f" * 16, output)
 
 

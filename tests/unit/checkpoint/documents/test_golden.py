@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles, encode, reference
-from airflow_cairn.storage.errors import NewerFormatError
+from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.world.golden import (
     EXAMPLES,
@@ -76,7 +76,7 @@ def test_an_older_cairn_refuses_the_current_format_by_name(cls: type, monkeypatc
     monkeypatch.setattr(codec, "FORMAT", 1)
     files = JobFiles(MemoryStore(), "flights")
     data = (ROOT / "2" / name_of(cls)).read_bytes()
-    with pytest.raises(NewerFormatError, match="reads_up_to=`1` found=`2`") as refused:
+    with raises_code("newer_format", match="reads_up_to=`1` found=`2`") as refused:
         files.parse(cls, "chk-0000000001/x", data, max_bytes=codec.MAX_HEAD_BYTES)
     assert "upgrade this one to read it" in str(refused.value)
 

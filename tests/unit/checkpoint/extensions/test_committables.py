@@ -12,14 +12,15 @@ from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.metadata import StageLine
-from airflow_cairn.checkpoint.errors import InvalidStateError, ListenerError
+from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.extensions.committables import Committable
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark.acknowledging import MAX_BYTES, Committables
 from airflow_cairn.spark.epoch import Epoch
-from airflow_cairn.storage.errors import InvalidNameError
+from airflow_cairn.storage.errors import InvalidKeyError
+from tests.support.errors import raises_code
 from tests.support.world.lagging import REGIONAL, fail_permanently
 from tests.support.world.listeners import trigger_told
 from tests.support.world.parties import Ear
@@ -237,7 +238,7 @@ def test_metadata_that_is_damaged_keeps_the_notice(world: World, ear: Ear, alter
     mail = Ear("mail")
     restored = _damage(world, 1, altered=altered)
     says = r"staged for checkpoint 1 cannot be read; .* cairn forget-listener flights warehouse --checkpoint 1"
-    with pytest.raises(ListenerError, match=says):
+    with raises_code("listener", match=says):
         world.coordinator().deliver([ear, mail])
     assert (ear.heard, heard(mail)) == ([], [(2, "COMPLETED", ["b-routes"])])
     assert world.coordinator().head().notices[0] == first
@@ -314,7 +315,7 @@ def test_outside_of_the_block_it_is_refused(world: World) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "error", "text"),
     [
-        ("../x", 1, InvalidNameError, "committable"),
+        ("../x", 1, InvalidKeyError, "committable"),
         ("orders", object(), InvalidStateError, "the committable 'orders' cannot be kept"),
         ("orders", float("nan"), InvalidStateError, "the committable 'orders' cannot be kept"),
         ("orders", "x" * MAX_BYTES, InvalidStateError, "are too large"),

@@ -15,17 +15,13 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.entries import PendingEntry
 from airflow_cairn.checkpoint.documents.head import MAX_NOTICES, Head
 from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
-from airflow_cairn.checkpoint.errors import (
-    CheckpointFailedError,
-    InvalidConfigError,
-    ListenerError,
-    UndeliveredNoticesError,
-)
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.transitions import Ending
 from airflow_cairn.storage import UnavailableError, open_store
+from tests.support.errors import raises_code
 from tests.support.world.listeners import Listener, complete_told, trigger_told
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
@@ -50,7 +46,7 @@ def test_a_listener_that_fails_keeps_its_notices_in_order_and_stops_nobody(world
     complete_told(world, "a", "warehouse", "mail")
     complete_told(world, "b", "warehouse", "mail")
     broken, sound = Listener(failures=1), Listener("mail")
-    with pytest.raises(ListenerError, match="its notice is kept") as caught:
+    with raises_code("listener", match="its notice is kept") as caught:
         world.coordinator().deliver([broken, sound])
     assert isinstance(caught.value.__cause__, ConnectionError)
     assert (caught.value.fields["listener"], caught.value.fields["checkpoint"]) == ("warehouse", 1)
@@ -71,7 +67,7 @@ def test_at_the_bound_nothing_is_dropped_and_nothing_is_triggered(world: World) 
     for number in range(MAX_NOTICES):
         checkpoint = trigger_told(world, f"e{number}").pending.checkpoint
         world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "bad row")
-    with pytest.raises(UndeliveredNoticesError, match="none was dropped"):
+    with raises_code("undelivered_notices", match="none was dropped"):
         trigger_told(world, "late")
     assert len(world.coordinator().head().notices) == MAX_NOTICES
     world.trigger("quiet")  # who has no listeners is not held up
@@ -86,7 +82,7 @@ def test_a_failover_at_the_bound_leaves_the_attempt_pending(world: World) -> Non
         world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "")
     trigger_told(world, "a")
     world.submit("a", "clean", "first")
-    with pytest.raises(UndeliveredNoticesError):
+    with raises_code("undelivered_notices"):
         world.coordinator().fail("a", "clean", "first", "killed")
     assert world.pending_id("a") == MAX_NOTICES
     world.coordinator().deliver([Listener()])

@@ -17,13 +17,13 @@ from airflow_cairn.checkpoint.errors import (
     DocumentError,
     InvalidConfigError,
     InvalidStateError,
-    MasterHookError,
 )
 from airflow_cairn.checkpoint.extensions.contracts import MAX_ANSWER_BYTES, check_hooks
 from airflow_cairn.checkpoint.extensions.master_hooks import call, close_all
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import attempt_documents
-from airflow_cairn.storage.errors import InvalidNameError
+from airflow_cairn.storage.errors import InvalidKeyError
+from tests.support.errors import raises_code
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
 from tests.support.world.parties import Ids
 from tests.support.world.world import JOB, TIMEOUT, World
@@ -91,7 +91,7 @@ def test_what_a_hook_raises_is_told_whatever_it_is() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    with pytest.raises(MasterHookError, match=r"SystemExit\(3\)"):
+    with raises_code("master_hook", match=r"SystemExit\(3\)"):
         call("ids", "trigger", SECOND, leave)
 
 
@@ -100,7 +100,7 @@ def test_the_second_hook_fails_after_the_first_has_answered(world: World) -> Non
     calls: list[tuple[Any, ...]] = []
     one, two = Ids("one", calls=calls), Ids("two", calls=calls)
     two.fails_in = "trigger"
-    with pytest.raises(MasterHookError, match="two"):
+    with raises_code("master_hook", match="two"):
         triggered(world, "a", one, two)
     two.fails_in = None
     calls.clear()
@@ -311,7 +311,7 @@ def test_answers_do_not_count_where_another_process_failed_meanwhile(world: Worl
         raise ConnectionError("the database is down")
 
     slow.answer = overtaken_and_failing
-    with pytest.raises(MasterHookError):
+    with raises_code("master_hook"):
         triggered(world, "a", slow)
     assert triggered(world, "a", quick).pending.hooks not in refs
     assert [each[0] for each in quick.calls] == ["reset", "trigger", "reset", "trigger"]
@@ -330,8 +330,8 @@ def _bad() -> Iterator[tuple[Any, type[Exception], str]]:
     late.timeout, never.timeout = timedelta(0), timedelta(seconds=-1)
     text.timeout = "60"  # type: ignore[assignment]  # what an author may write
     yield [Ids(), Ids()], InvalidConfigError, "two hooks have one name"
-    yield [Ids("../x")], InvalidNameError, "hook"
-    yield [Ids("")], InvalidNameError, "hook"
+    yield [Ids("../x")], InvalidKeyError, "hook"
+    yield [Ids("")], InvalidKeyError, "hook"
     yield [Ids], InvalidConfigError, "derive from MasterHook"
     yield [Bad()], InvalidConfigError, "derive from MasterHook"
     yield ["a.b"], InvalidConfigError, "derive from MasterHook"

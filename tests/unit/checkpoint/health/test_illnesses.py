@@ -23,13 +23,9 @@ from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.storage import (
-    BucketGoneError,
-    ClockSkewError,
     ConditionFailed,
     DeleteFailure,
     ForbiddenError,
-    MissingRightError,
-    NoCredentialsError,
     ObjectStore,
     StorageError,
     UnavailableError,
@@ -37,6 +33,7 @@ from airflow_cairn.storage import (
     WriteResult,
 )
 from airflow_cairn.storage.bucket_rules import BucketRules, LifecycleRule
+from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import DeleteFailures
 from scripts.setup.base import ROOT
 from tests.support.world.world import JOB, STAGES, TIMEOUT, World
@@ -224,24 +221,40 @@ BUCKET = BucketRules("lake")
 TIDY = LifecycleRule("tidy", "cairn/")
 
 ILLNESSES: dict[str, tuple[Callable[[World], ObjectStore], str, str]] = {
-    "the bucket is not there": (refused("list_folders", BucketGoneError(NO)), "storage-missing", "memory"),
-    "no credentials": (refused("list_folders", NoCredentialsError(NO)), "credentials-missing", "memory"),
+    "the bucket is not there": (
+        refused("list_folders", GoneError(NO, code="bucket_gone")),
+        "storage-missing",
+        "memory",
+    ),
+    "no credentials": (
+        refused("list_folders", ForbiddenError(NO, code="no_credentials")),
+        "credentials-missing",
+        "memory",
+    ),
     "refused credentials": (refused("list_folders", ForbiddenError(NO)), "credentials-refused", "memory"),
     "no answer": (refused("list_folders", UnavailableError(NO)), "storage-unreachable", "memory"),
     "another region": (refused("list_folders", UnsupportedStorageError(NO)), "storage-unsupported", "memory"),
-    "refused for the clock": (refused("list_folders", ClockSkewError(NO)), "clock-skew", "memory"),
+    "refused for the clock": (refused("list_folders", ForbiddenError(NO, code="clock_skew")), "clock-skew", "memory"),
     "a clock that is a minute behind": (at(60), "clock-skew", "memory"),
     "a clock that is an hour ahead": (at(-3600), "clock-skew", "memory"),
-    "may not list": (refused("list_folders", MissingRightError(NO)), "right-missing", "s3:ListBucket"),
-    "may not write": (refused("create", MissingRightError(NO)), "right-missing", "s3:PutObject"),
-    "may not read": (refused("get", MissingRightError(NO)), "right-missing", "s3:GetObject"),
+    "may not list": (
+        refused("list_folders", ForbiddenError(NO, code="missing_right")),
+        "right-missing",
+        "s3:ListBucket",
+    ),
+    "may not write": (refused("create", ForbiddenError(NO, code="missing_right")), "right-missing", "s3:PutObject"),
+    "may not read": (refused("get", ForbiddenError(NO, code="missing_right")), "right-missing", "s3:GetObject"),
     "may not list uploads": (
-        refused("uploads", MissingRightError(NO)),
+        refused("uploads", ForbiddenError(NO, code="missing_right")),
         "right-missing",
         "s3:ListBucketMultipartUploads",
     ),
-    "may not abort uploads": (refused("abort_upload", MissingRightError(NO)), "right-missing", "s3:AbortMultipart"),
-    "may not delete": (refused("delete", MissingRightError(NO)), "right-missing", "s3:DeleteObject"),
+    "may not abort uploads": (
+        refused("abort_upload", ForbiddenError(NO, code="missing_right")),
+        "right-missing",
+        "s3:AbortMultipart",
+    ),
+    "may not delete": (refused("delete", ForbiddenError(NO, code="missing_right")), "right-missing", "s3:DeleteObject"),
     "deletes nothing": (lambda world: Locked(world.store), "right-missing", "s3:DeleteObject"),
     "swaps every version": (lambda world: Careless(world.store), "conditional-writes", "memory"),
     "drops the write id": (lambda world: Dropping(world.store), "conditional-writes", "memory"),

@@ -12,9 +12,10 @@ from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver, Ready, 
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.documents.metadata import HandleLine
-from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.store import acks, metadata_file
+from tests.support.errors import raises_code
 from tests.support.world.early import EARLY, EarlyWorld
 from tests.support.world.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
 from tests.support.world.world import CONFIG
@@ -124,10 +125,10 @@ def test_what_is_owed_may_not_lose_its_reader() -> None:  # semantics B2, R3
     early = early_pair()
     run_early(early, "a")
     early.stages = (StageSpec("clean"), StageSpec("routes"))
-    with pytest.raises(NonRestoredStateError, match="routes from clean"):
+    with raises_code("non_restored_state", match="routes from clean"):
         early.trigger("b")
     early.stages = PAIR[:1]
-    with pytest.raises(NonRestoredStateError, match="no stage claims"):
+    with raises_code("non_restored_state", match="no stage claims"):
         early.trigger("b")
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn
 
-import pytest
-
 from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.documents.entries import RewindRecord
 from airflow_cairn.checkpoint.documents.head import CompletedNote, Head
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.history import EpochEnded, EpochPending, EpochUnknown, where_is
-from airflow_cairn.storage import InvalidNameError
+from tests.support.errors import raises_code
 from tests.support.world.world import World
 
 GAP = Head(job="flights", revision=9, next_id=5)
@@ -72,5 +70,5 @@ def test_what_completed_long_ago_and_was_rewound_is_not_new() -> None:  # semant
 
 
 def test_what_is_no_name_of_an_epoch() -> None:  # semantics W1
-    with pytest.raises(InvalidNameError):
+    with raises_code("invalid_name"):
         where_is(GAP, "../a", _never)

@@ -26,10 +26,11 @@ from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import CompletedEntry
 from airflow_cairn.checkpoint.documents.metadata import HandleLine
-from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.rules.partial_completion import closed
 from airflow_cairn.checkpoint.store import metadata_file
+from tests.support.errors import raises_code
 from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_permanently, run_some
 from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
 
@@ -125,7 +126,7 @@ def test_a_stage_that_owes_may_not_vanish(world: World) -> None:  # semantics R3
     run_some(world, "a", "clean", "routes", "report")
     complete_without(world, "a", "airports")
     world.stages = tuple(each for each in STAGES if each.uid != "airports")
-    with pytest.raises(NonRestoredStateError, match="no stage claims") as caught:
+    with raises_code("non_restored_state", match="no stage claims") as caught:
         world.trigger("b")
     assert caught.value.fields["unclaimed"] == "airports"
     world.config = replace(UNALIGNED, allow_non_restored_state=True)
@@ -138,7 +139,7 @@ def test_what_is_in_flight_may_not_lose_its_reader(world: World) -> None:  # sem
     run_some(world, "a", "clean", "routes", "report")
     complete_without(world, "a", "airports")
     world.stages = tuple(StageSpec("airports") if each.uid == "airports" else each for each in STAGES)
-    with pytest.raises(NonRestoredStateError, match="airports from clean"):
+    with raises_code("non_restored_state", match="airports from clean"):
         world.trigger("b")
     world.config = replace(UNALIGNED, allow_non_restored_state=True)
     assert [each.inputs for each in world.trigger("b").pending.backlogs["airports"]] == [{}]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_cairn.checkpoint.documents.entries import Intervention, InterventionKind, SavepointEntry, Stopped
-from airflow_cairn.checkpoint.errors import SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.errors import raises_code
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, standing, take
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, RecordingStore
@@ -113,7 +113,7 @@ def test_one_elsewhere_is_gone_on_with_only_by_who_names_the_place(world: World)
     world.run_epoch("e1")
     entry = opened(world)
     for target in (None, "s3://elsewhere", f"{TARGET}/{entry.folder}"):
-        with pytest.raises(SavepointRefusedError, match=r"lies in a target that is not named here.*request=`by hand`"):
+        with raises_code("savepoint_refused", match=r"lies in a target that is not named here.*request=`by hand`"):
             world.coordinator().go_on_with_savepoint("by hand", target, _never)
     assert standing(world, entry) == ["_request"]
     made = go_on(world)

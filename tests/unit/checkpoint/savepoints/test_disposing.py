@@ -13,12 +13,13 @@ import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
-from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.port import DeleteFailures
+from tests.support.errors import raises_code
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import Clock, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
@@ -149,7 +150,7 @@ def test_one_that_a_job_claims_is_refused(
     entry, _ = _two(world)
     claim(world, entry)
     before = standing(world, entry)
-    with pytest.raises(SavepointRefusedError, match=f"the savepoint is still needed: {why}"):
+    with raises_code("savepoint_refused", match=f"the savepoint is still needed: {why}"):
         _dispose(world, entry)
     assert standing(world, entry) == before
     assert _dispose(world, entry, force=True).against, "it says what is lost"
@@ -161,7 +162,7 @@ def test_the_only_way_back_is_refused(world: World) -> None:  # semantics P3, R1
     entry = take(world)
     damaged = next(key for key in world.memory.all_keys("flights/") if "state.totals" in key)
     world.memory.put(damaged, b"?")
-    with pytest.raises(SavepointRefusedError, match="has no other way back: none of its retained checkpoints is whole"):
+    with raises_code("savepoint_refused", match="has no other way back: none of its retained checkpoints is whole"):
         _dispose(world, entry)
     assert_whole(world, entry)
     _dispose(world, entry, force=True)
@@ -183,7 +184,7 @@ def test_one_that_its_owner_has_deleted_is_none(world: World, gone: list[str]) -
     entry, other = _two(world)
     _damage(world, "flights")
     folder(world, other).delete([key for key in standing(world, other) if key.endswith(tuple(gone))][:1])
-    with pytest.raises(SavepointRefusedError, match="no other savepoint of it exists"):
+    with raises_code("savepoint_refused", match="no other savepoint of it exists"):
         _dispose(world, entry)
 
 
@@ -191,7 +192,7 @@ def test_the_only_way_back_of_a_job_that_started_from_it_is_refused(world: World
     entry, _ = _two(world)
     Coordinator(world.store, "fork").start_from(folder(world, entry))
     _damage(world, "fork")
-    with pytest.raises(SavepointRefusedError, match="the job fork has no other way back"):
+    with raises_code("savepoint_refused", match="the job fork has no other way back"):
         _dispose(world, entry)
     assert_whole(world, entry)
 
@@ -199,7 +200,7 @@ def test_the_only_way_back_of_a_job_that_started_from_it_is_refused(world: World
 def test_a_job_that_cannot_be_asked_is_in_the_way(world: World) -> None:
     entry, _ = _two(world)
     world.memory.put("other/head.json", b"{")
-    with pytest.raises(SavepointRefusedError, match="the job other cannot be asked whether it needs it"):
+    with raises_code("savepoint_refused", match="the job other cannot be asked whether it needs it"):
         _dispose(world, entry)
 
 
@@ -207,7 +208,7 @@ def test_one_that_is_being_made_is_refused_with_force_too(world: World) -> None:
     world.run_epoch("e1")
     world.trigger("e2")
     entry = take(world)
-    with pytest.raises(SavepointRefusedError, match="the savepoint is being made"):
+    with raises_code("savepoint_refused", match="the savepoint is being made"):
         _dispose(world, entry, force=True)
 
 
@@ -467,11 +468,9 @@ def test_one_that_was_copied_over_a_jobs_folder_is_never_deleted(world: World, a
     opened(place).create("head.json", b"{}")
     runtime, before = Runtime(world.clock, world.new_token), world.memory.all_keys()
     for force in (False, True):
-        with pytest.raises(
-            SavepointRefusedError, match=r"a job lives in the savepoint's folder.*head=`.*other/head.json"
-        ):
+        with raises_code("savepoint_refused", match=r"a job lives in the savepoint's folder.*head=`.*other/head.json"):
             dispose(world.store, target, runtime, opened, force=force)
-    with pytest.raises(SavepointRefusedError, match="a job lives in the savepoint's folder"):
+    with raises_code("savepoint_refused", match="a job lives in the savepoint's folder"):
         Coordinator(world.store, "new", runtime).start_from(target, ImportOptions(claim=True), open_folder=opened)
     assert [key for key in before if key not in world.memory.all_keys()] == [], "nothing was deleted"
     assert Coordinator(world.store, "new").head().revision == 0

@@ -20,7 +20,8 @@ from airflow_cairn.checkpoint.errors import NoSavepointError
 from airflow_cairn.checkpoint.savepoints import integrity, savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, SavepointEnd, SavepointHeader
 from airflow_cairn.checkpoint.store.job_files import PIECE_BYTES
-from airflow_cairn.storage import DocumentError, InvalidNameError, ObjectStore, open_store
+from airflow_cairn.storage import DocumentError, ObjectStore, open_store
+from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.world import golden
 
@@ -169,5 +170,5 @@ def test_the_folder_follows_from_the_request() -> None:
 
 @pytest.mark.parametrize("request_id", ["", "x" * 501, "a\nb", "a\x7fb"])
 def test_a_request_id_is_checked(request_id: str) -> None:
-    with pytest.raises(InvalidNameError, match="a request id has 1 to 500 char"):
+    with raises_code("invalid_name", match="a request id has 1 to 500 char"):
         check_request(request_id)

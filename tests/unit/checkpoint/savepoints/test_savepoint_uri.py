@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
-from airflow_cairn.checkpoint.errors import SavepointRefusedError
 from airflow_cairn.checkpoint.savepoints.savepoint_format import open_entry, savepoint_folder
 from airflow_cairn.storage import InvalidKeyError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.errors import raises_code
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_a_target_is_the_recorded_one_however_it_is_spelt(named: str) -> None:  
         open_entry(entry, named, _open)
     assert str(opened.value) == named, "what the caller names, never what is stored"
     for other in (None, "s3://lake/kept2", "s3://lake", "file:///lake/kept"):
-        with pytest.raises(SavepointRefusedError, match="a target that is not named here"):
+        with raises_code("savepoint_refused", match="a target that is not named here"):
             open_entry(entry, other, _open)

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
-from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import savepoint_entries
 from airflow_cairn.checkpoint.savepoints.disposal import dispose
@@ -25,11 +25,11 @@ from airflow_cairn.checkpoint.sources import files
 from airflow_cairn.storage import (
     ForbiddenError,
     InvalidKeyError,
-    InvalidNameError,
     UnavailableError,
     UnsupportedStorageError,
     WriteResult,
 )
+from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
 from tests.support.world.early import EarlyWorld
 from tests.support.world.listed_folder import Job
@@ -86,7 +86,7 @@ def test_the_same_request_is_the_same_savepoint(world: World) -> None:  # semant
 def test_the_same_request_elsewhere_is_refused(world: World) -> None:
     world.run_epoch("e1")
     take(world)
-    with pytest.raises(SavepointRefusedError, match="asked for with this request id already, in another target"):
+    with raises_code("savepoint_refused", match="asked for with this request id already, in another target"):
         take(world, asked(target="s3://elsewhere/other"))
 
 
@@ -276,7 +276,7 @@ def test_one_that_was_disposed_of_while_a_slow_copier_went_on(world: World) -> N
 
     # Request, head, six files: all of them stand, and the metadata comes next. The look before it was too early.
     slow = InterleavingStore(world.store, "create", 7, meanwhile)
-    with pytest.raises(SavepointRefusedError, match="the head no longer knows this savepoint"):
+    with raises_code("savepoint_refused", match="the head no longer knows this savepoint"):
         take(world, store=slow)
     assert world.coordinator().head().savepoints == ()
     assert world.memory.all_keys("elsewhere/") == []
@@ -291,7 +291,7 @@ def test_a_slow_copier_does_no_harm_to_one_made_anew(world: World) -> None:  # s
         dispose(world.store, folder(world, take(world)), Runtime(world.clock, world.new_token))
         made.append(take(world))
 
-    with pytest.raises(SavepointRefusedError, match="the head no longer knows this savepoint"):
+    with raises_code("savepoint_refused", match="the head no longer knows this savepoint"):
         take(world, store=InterleavingStore(world.store, "create", 7, meanwhile))
     assert world.coordinator().head().savepoints == tuple(made)
     assert_whole(world, made[0])
@@ -486,7 +486,7 @@ def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.M
     world.clock.advance(timedelta(minutes=1))
     waiting.append(take(world, asked("request 1")))
     assert world.coordinator().head().savepoints == tuple(waiting)
-    with pytest.raises(SavepointRefusedError, match=r"\(TOO_MANY_CHECKPOINT_REQUESTS\): so many are under way"):
+    with raises_code("savepoint_refused", match=r"\(TOO_MANY_CHECKPOINT_REQUESTS\): so many are under way"):
         take(world, asked("one more"))
     world.run_epoch("e2")
     for entry in waiting:
@@ -532,7 +532,7 @@ def test_one_under_way_stays_and_keeps_its_source(world: World) -> None:  # sema
 def test_a_target_in_the_job_is_refused(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
     for target in ("s3://memory/flights", "s3a://memory/flights/savepoints/"):
-        with pytest.raises(SavepointRefusedError, match="the target lies in the job's own folder, whose files are the"):
+        with raises_code("savepoint_refused", match="the target lies in the job's own folder, whose files are the"):
             take(world, asked(target=target))
     assert_whole(world, take(world, asked(target="s3://memory/flights-savepoints")))
 
@@ -541,7 +541,7 @@ def test_a_target_in_the_job_is_refused(world: World) -> None:  # semantics P1
 def test_a_target_among_the_jobs_is_refused(world: World, target: str) -> None:  # semantics P1, W1
     world.run_epoch("e1")
     world.memory.put("other/head.json", b"{}")
-    with pytest.raises(SavepointRefusedError, match="the target lies among the storage's jobs"):
+    with raises_code("savepoint_refused", match="the target lies among the storage's jobs"):
         take(world, asked(target=target))
     assert not world.memory.all_keys("memory/")
 
@@ -551,7 +551,7 @@ def test_a_folder_with_something_in_it_is_refused(world: World, found: str) -> N
     world.run_epoch("e1")
     place = Below(world.store, f"{TARGET}/{folder_name('flights', 'by hand', storage=world.store.uri)}")
     place.create(found, b"somebody else's")
-    with pytest.raises(SavepointRefusedError, match="the savepoint's folder is not empty, and the job does not know"):
+    with raises_code("savepoint_refused", match="the savepoint's folder is not empty, and the job does not know"):
         take(world)
     assert world.coordinator().head().savepoints == ()
     assert place.get(found).data == b"somebody else's"
@@ -571,7 +571,7 @@ def test_a_savepoint_that_the_head_has_forgotten_is_not_taken_for_another(world:
     other = World(world.store)
     head = json.loads(world.store.get("flights/head.json").data)
     world.memory.put("flights/head.json", json.dumps({**head, "savepoints": []}).encode())
-    with pytest.raises(SavepointRefusedError, match="Take it under another request id"):
+    with raises_code("savepoint_refused", match="Take it under another request id"):
         take(other)
     assert_whole(world, entry)
 
@@ -581,7 +581,7 @@ def test_a_savepoint_that_the_head_has_forgotten_is_not_taken_for_another(world:
     [
         ({"target": "gs://bucket/savepoints"}, UnsupportedStorageError, "no storage for the scheme gs"),
         ({"target": "savepoints"}, InvalidKeyError, "it has no scheme"),
-        ({"request": ""}, InvalidNameError, "a request id has 1 to 500 char"),
+        ({"request": ""}, InvalidKeyError, "a request id has 1 to 500 char"),
         ({"timeout": timedelta(0)}, InvalidConfigError, "timeout must be a timedelta of more than zero"),
         ({"parallel": 0}, InvalidConfigError, "parallel"),
     ],
@@ -600,7 +600,7 @@ def test_nothing_completed(world: World) -> None:
 def test_a_job_that_is_shut_down(world: World) -> None:  # semantics T1
     world.run_epoch("e1")
     shut_down(world.coordinator())
-    with pytest.raises(SavepointRefusedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
+    with raises_code("savepoint_refused", match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
         take(world)
 
 

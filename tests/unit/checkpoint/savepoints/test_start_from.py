@@ -21,9 +21,7 @@ from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     InvalidStateError,
     NoCheckpointError,
-    NonRestoredStateError,
     NoSavepointError,
-    ResumeRefusedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.rules import history, imports
@@ -36,6 +34,7 @@ from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.store import metadata_file, source_lists
 from airflow_cairn.storage import ConditionFailed, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.checksums import SHA256, checksum_of
+from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.shut_down import shut_down
 from tests.support.world import world as world_module
@@ -216,7 +215,7 @@ def test_whoever_copies_for_longer_than_that_is_told(old: World) -> None:  # sem
         old.clock.advance(timedelta(days=2))
         old.coordinator().look_for_savepoint("none")
 
-    with pytest.raises(ResumeRefusedError, match="this import was abandoned"):
+    with raises_code("resume_refused", match="this import was abandoned"):
         old.coordinator().start_from(saved(old), on_progress=look)
     audit_started(old, "e1", "e2")
 
@@ -247,7 +246,7 @@ def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # se
     new.run_epoch("x1")
     new.run_epoch("x2")
     folder = saved(old, job="rides")
-    with pytest.raises(ResumeRefusedError, match=r"would lose that.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
+    with raises_code("resume_refused", match=r"would lose that.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
         new.coordinator().start_from(folder, REFUSING)
     assert new.coordinator().head().importing is None
     new.coordinator().start_from(folder)
@@ -273,7 +272,7 @@ def test_whoever_is_replaced_while_he_copies_is_told(old: World) -> None:  # sem
             new.coordinator(last).start_from(second)
 
     store = InterleavingStore(new.store, "replace", 1, begin_another, suffix="head.json")
-    with pytest.raises(ResumeRefusedError, match="that of another savepoint took its place"):
+    with raises_code("resume_refused", match="that of another savepoint took its place"):
         new.coordinator(store).start_from(first)
     importing = new.coordinator().head().importing
     assert importing is not None
@@ -296,7 +295,7 @@ def test_the_plan_says_what_it_does_and_does_nothing(old: World) -> None:
     assert (plan.standing, plan.gives_up.checkpoints, plan.origin.checkpoint) == (None, (3,), 2)
     assert old.coordinator().head() == before
     old.run_epoch("e4")
-    with pytest.raises(ResumeRefusedError, match=r"has changed since you looked.*agreed=`checkpoints 3; epochs e3`"):
+    with raises_code("resume_refused", match=r"has changed since you looked.*agreed=`checkpoints 3; epochs e3`"):
         old.coordinator().start_from(folder, agreed=plan)
     assert old.coordinator().head().importing is None
     old.coordinator().start_from(folder, agreed=old.coordinator().start_plan(folder))
@@ -383,7 +382,7 @@ RENAMED = tuple(replace(stage, uid=stage.uid.replace("report", "summary"), upstr
 def test_a_stage_that_was_renamed_is_named_with_those_there_are(old: World) -> None:  # semantics R3
     new = World(stages=RENAMED)
     new.coordinator().start_from(saved(old))
-    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`report`.*new=`summary`.*stages=`airports, clean, ro"):
+    with raises_code("non_restored_state", match=r"unclaimed=`report`.*new=`summary`.*stages=`airports, clean, ro"):
         new.trigger("e3")
 
 
@@ -392,7 +391,7 @@ def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: Wo
     new, folder = World(stages=RENAMED), saved(old)
     new.coordinator().start_from(folder)
     told = f"`cairn resume flights --from {folder.uri} --allow-non-restored-state --storage {new.store.uri}`"
-    with pytest.raises(NonRestoredStateError, match=re.escape(told)):
+    with raises_code("non_restored_state", match=re.escape(told)):
         new.trigger("e3")
     ids = new.coordinator().head().next_id
     allowed = new.coordinator().start_from(folder, ImportOptions(allow_non_restored_state=True))
@@ -469,7 +468,7 @@ def test_state_may_be_left_behind_by_the_restore_from_it_alone(old: World) -> No
     new.run_epoch("e3")
     assert new.folded() == {**{uid: ["e1", "e2", "e3"] for uid in ("clean", "routes", "airports")}, "summary": ["e3"]}
     new.stages = STAGES
-    with pytest.raises(NonRestoredStateError, match="unclaimed=`summary`"):
+    with raises_code("non_restored_state", match="unclaimed=`summary`"):
         new.trigger("e4")
 
 

@@ -18,13 +18,7 @@ from airflow_cairn.checkpoint.acts.opening import Opener, Opening
 from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, InputRefused, Triggered, TriggerRequest
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Limits, Owner, Slice, StageSpec
-from airflow_cairn.checkpoint.errors import (
-    InvalidConfigError,
-    InvalidStateError,
-    NonRestoredStateError,
-    SourceError,
-    SourceMovedError,
-)
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
 from airflow_cairn.checkpoint.sources import files as seen_files
@@ -39,6 +33,7 @@ from airflow_cairn.storage import ObjectStat, ObjectStore, open_store
 from airflow_cairn.storage.uris import parse_storage_uri
 from airflow_cairn.tasks.messages import already_read
 from tests.support.documented import documented
+from tests.support.errors import raises_code
 from tests.support.kafka_stand_in import Topic
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import JOB, World
@@ -383,7 +378,7 @@ def test_a_rewound_run_is_not_skipped_because_the_position_is_another(world: Wor
 def test_a_source_that_is_taken_out_is_refused_with_its_name(folder: Folder) -> None:  # semantics R3, T8
     folder.put("a")
     folder.run("1")
-    with pytest.raises(NonRestoredStateError, match="unclaimed=`files` new=`none`"):
+    with raises_code("non_restored_state", match="unclaimed=`files` new=`none`"):
         folder.world.trigger("2")
     folder.put("b")
     assert folder.run("3") == ["b"], "put back it goes on where it was"
@@ -394,7 +389,7 @@ def test_a_source_that_is_renamed_is_refused_with_both_names(folder: Folder) -> 
     folder.put("a")
     folder.run("1")
     folder.source = FileSource(f"file://{folder.root}", name="landing")
-    with pytest.raises(NonRestoredStateError, match="unclaimed=`files` new=`landing`"):
+    with raises_code("non_restored_state", match="unclaimed=`files` new=`landing`"):
         folder.trigger("2")
     folder.world.config = replace(folder.world.config, allow_non_restored_state=True)
     assert folder.run("2") == ["a"], "the author has said to leave the old position behind"
@@ -404,7 +399,7 @@ def test_a_source_that_is_renamed_is_refused_with_both_names(folder: Folder) -> 
 
 def test_only_a_trigger_places_an_input_on_another_checkpoint(world: World) -> None:
     placed = Opening("1", Slice(base=7), world.stages, Limits(1, 1), None)
-    with pytest.raises(SourceMovedError, match="clear"):
+    with raises_code("source_moved", match="clear"):
         Opener(world.files, Runtime(world.clock, world.new_token)).open(world.coordinator().head(), placed, 0)
 
 
@@ -540,7 +535,7 @@ def test_what_older_versions_noted_of_a_local_file_is_not_read_again(folder: Fol
 
 def test_a_folder_that_does_not_exist_is_no_empty_day(folder: Folder) -> None:
     source = FileSource(f"file://{folder.root}/typo")
-    with pytest.raises(SourceError, match=r"source 'files' cannot list file://.*typo: there is no such folder.*mount"):
+    with raises_code("source", match=r"source 'files' cannot list file://.*typo: there is no such folder.*mount"):
         read_of(source, open_store(source.uri))
     (folder.root / "typo").mkdir()
     assert keys(read_of(source, open_store(source.uri))) == []
@@ -549,7 +544,7 @@ def test_a_folder_that_does_not_exist_is_no_empty_day(folder: Folder) -> None:
 def test_a_symlink_in_the_folder_is_said_with_the_source(folder: Folder) -> None:
     folder.put("a")
     (folder.root / "latest").symlink_to(folder.root / "a")
-    with pytest.raises(SourceError, match=r"source 'files' cannot list .*symlink.*latest"):
+    with raises_code("source", match=r"source 'files' cannot list .*symlink.*latest"):
         read_of(folder.source, open_store(folder.source.uri))
 
 
@@ -728,7 +723,7 @@ def test_what_is_too_much_together_is_refused_before_it_is_fixed(world: World) -
     for stage in world.stages:
         world.run_stage("1", stage.uid)
     world.coordinator().complete(world.pending_id("1"))
-    with pytest.raises(SourceError, match=r"fit into the document of an attempt; by source: offsets \d+\. Have offset"):
+    with raises_code("source", match=r"fit into the document of an attempt; by source: offsets \d+\. Have offset"):
         ask("2")
     (declined,) = world.coordinator().head().declined
     assert (declined.epoch, declined.reason) == ("2", Reason.TRIGGER_CHECKPOINT_FAILURE)
@@ -777,7 +772,7 @@ def stored(world: World) -> Stored:
 def test_a_stored_input_that_fits_into_no_attempt_is_asked_for_again(stored: Stored) -> None:  # semantics T8
     """Nothing of it was read. What the refusal says cures it."""
     for times in (1, 2):
-        with pytest.raises(SourceError, match=r"by source: offsets \d+\. Have offsets give less in one run"):
+        with raises_code("source", match=r"by source: offsets \d+\. Have offsets give less in one run"):
             stored.ask()
         assert (stored.asked, stored.stored) == (times, stored.fixed)
     stored.value = "little"
@@ -835,7 +830,7 @@ def test_the_input_of_epochs_to_be_read_again_counts(stored: Stored) -> None:  #
     world.coordinator().complete(world.pending_id("2"))
     newest = world.coordinator().head().completed[-1]
     world.store.delete([world.files.full(newest.metadata.key)])
-    with pytest.raises(SourceError, match=r"epochs to be read again of \d\d\d,\d\d\d, and 786,432 fit") as refused:
+    with raises_code("source", match=r"epochs to be read again of \d\d\d,\d\d\d, and 786,432 fit") as refused:
         stored.ask(epoch="3")
     assert refused.value.fields["source"] == "offsets"
     assert not world.files.has(layout.epoch_slice("3"))

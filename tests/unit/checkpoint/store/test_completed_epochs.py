@@ -12,12 +12,12 @@ from airflow_cairn.checkpoint.answers import AlreadyRead, EpochCompleted, Trigge
 from airflow_cairn.checkpoint.documents import invariants, layout
 from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, Slice
 from airflow_cairn.checkpoint.documents.head import CompletedNote, Head
-from airflow_cairn.checkpoint.errors import CompletedEpochsLostError
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.checkpoint.store.completed_epochs import RECENT, find, move_to_segment
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage.errors import DocumentError
+from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import RecordingStore
@@ -156,7 +156,7 @@ def test_a_list_that_is_lost_is_never_taken_for_empty(short: World, damage: str)
         short.memory.create(key, data[:5] + bytes([data[5] ^ 1]) + data[6:])
     if damage == "shorter":
         short.memory.create(key, data[:-63])
-    with pytest.raises(CompletedEpochsLostError, match="Put the object back"):
+    with raises_code("completed_epochs_lost", match="Put the object back"):
         short.ask("new")
     assert not short.coordinator().head().pending
     anew = replace(short.request("new"), slice=Slice(again=True))
@@ -208,13 +208,13 @@ def test_what_stays_lost_holds_up_nothing_that_runs(short: World) -> None:  # se
     assert "late-3" not in head.completions(), "forgotten"
     again = replace(short.request("late-3"), slice=Slice(again=True))
     assert isinstance(short.coordinator().trigger(again), EpochCompleted), "another list says so"
-    with pytest.raises(CompletedEpochsLostError):
+    with raises_code("completed_epochs_lost"):
         short.ask("new")
 
 
 def test_the_way_of_the_words_when_a_list_is_lost(short: World) -> None:
     short.memory.delete([f"flights/{segment(short)}"])
-    with pytest.raises(CompletedEpochsLostError) as error:
+    with raises_code("completed_epochs_lost") as error:
         short.ask("new")
     assert not error.value.retry_cures
     command = """`airflow dags trigger flights --conf '{"cairn": {"read_again": true}}'`"""

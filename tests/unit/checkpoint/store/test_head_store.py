@@ -19,9 +19,6 @@ from airflow_cairn.checkpoint.documents.invariants import InvariantError
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     InvalidStateError,
-    JobOwnedError,
-    StorageLostError,
-    TooMuchContentionError,
 )
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.rules.ownership import RunState
@@ -31,12 +28,10 @@ from airflow_cairn.checkpoint.store.head_store import MAX_TRIES, Decision, HeadS
 from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
 from airflow_cairn.storage import (
     Blob,
-    BucketGoneError,
     ConditionFailed,
     DeleteFailure,
     DocumentError,
     ForbiddenError,
-    InvalidNameError,
     ObjectStore,
     OutcomeUnknownError,
     PendingUpload,
@@ -46,7 +41,9 @@ from airflow_cairn.storage import (
     Written,
     ensure_probed,
 )
+from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import DeleteFailures
+from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
@@ -240,7 +237,7 @@ def test_losing_again_and_again_ends(world: World) -> None:
 
     world.trigger("a")
     store = AlwaysLost(world.store)
-    with pytest.raises(TooMuchContentionError, match="nothing was written, try again"):
+    with raises_code("too_much_contention", match="nothing was written, try again"):
         world.coordinator(store).abort(1, Reason.JOB_FAILURE, "by hand")
     assert store.tries == MAX_TRIES
 
@@ -327,9 +324,9 @@ def test_a_head_that_is_forbidden_is_not_missing(world: World) -> None:  # seman
 def test_a_bucket_that_is_gone_makes_no_new_job(world: World) -> None:  # semantics W3
     class Gone(WrappedStore):
         def _read(self, verb: str, key: str, call: Callable[[], object]) -> object:  # type: ignore[override]
-            raise BucketGoneError("the bucket does not exist", key=key)
+            raise GoneError("the bucket does not exist", code="bucket_gone", key=key)
 
-    with pytest.raises(StorageLostError):
+    with raises_code("storage_lost"):
         world.coordinator(Gone(world.store)).trigger(world.request("a"))
     assert world.memory.all_keys() == []
 
@@ -355,7 +352,7 @@ def test_a_create_whose_answer_was_lost_knows_its_own_from_another_s(world: Worl
     "job", ["", ".", "..", "a/b", "/a", "a\n", "-x", "é", "a b", "a" * 300, "_cairn", "a\x00", "a\\b"]
 )
 def test_a_job_that_is_no_name_is_refused(world: World, job: str) -> None:  # semantics W1
-    with pytest.raises(InvalidNameError):
+    with raises_code("invalid_name"):
         Coordinator(world.store, job)
 
 
@@ -531,6 +528,6 @@ def test_two_airflows_that_share_a_job_do_not_end_each_others_checkpoints(world:
     """The same DAG, schedule and run ids in production and in staging, by one storage root."""
     production, staging = (Owner("flights", "e1", f"https://{each}.example.com") for each in ("airflow", "staging"))
     world.coordinator().trigger(world.request("e1", production))
-    with pytest.raises(JobOwnedError):
+    with raises_code("job_owned"):
         world.coordinator().trigger(world.request("e1", staging), lambda owner: RunState.ENDED)
     assert world.coordinator().head().pending_of_epoch("e1") is not None

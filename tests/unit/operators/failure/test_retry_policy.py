@@ -21,13 +21,7 @@ from airflow_cairn.checkpoint import (
     runtime,
 )
 from airflow_cairn.checkpoint.config import RestartStrategy
-from airflow_cairn.checkpoint.errors import (
-    InvalidConfigError,
-    InvalidStateError,
-    MasterHookError,
-    NonRestoredStateError,
-    NoSavepointError,
-)
+from airflow_cairn.checkpoint.errors import CallbackError, InvalidConfigError, InvalidStateError, NoSavepointError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
@@ -41,8 +35,7 @@ from airflow_cairn.operators.stage.tries import came_back, is_asked_for
 from airflow_cairn.storage.errors import (
     DocumentError,
     ForbiddenError,
-    InvalidNameError,
-    NewerFormatError,
+    InvalidKeyError,
     UnavailableError,
     UnsupportedStorageError,
 )
@@ -284,15 +277,15 @@ def test_two_who_decide_are_refused(dag_file: DagFile) -> None:  # semantics F4,
 @pytest.mark.parametrize(
     ("error", "action"),
     [
-        (NonRestoredStateError("state that no stage claims"), RetryAction.FAIL),
+        (InvalidStateError("state that no stage claims", code="non_restored_state"), RetryAction.FAIL),
         (InvalidStateError("another parallelism"), RetryAction.FAIL),
-        (InvalidNameError("a uid"), RetryAction.FAIL),
+        (InvalidKeyError("a uid", code="invalid_name"), RetryAction.FAIL),
         (InvalidConfigError("the run's conf"), RetryAction.FAIL),
         (UnsupportedStorageError("a savepoint at ftp://"), RetryAction.FAIL),
-        (NewerFormatError("a savepoint of a newer Cairn"), RetryAction.FAIL),
+        (DocumentError("a savepoint of a newer Cairn", code="newer_format"), RetryAction.FAIL),
         (NoSavepointError("not copied yet"), RetryAction.FAIL),
         (UnavailableError("later"), RetryAction.DEFAULT),
-        (MasterHookError("not yet"), RetryAction.DEFAULT),
+        (CallbackError("not yet", code="master_hook"), RetryAction.DEFAULT),
     ],
 )
 def test_a_trigger_that_no_retry_cures_fails_at_once(error: Exception, action: RetryAction) -> None:  # semantics F4, R3

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 from airflow_cairn.checkpoint.answers import FailedOver, UpstreamsNotReady
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.hooks.airflow_api import AirflowApiError
+from airflow_cairn.checkpoint.errors import AirflowApiError
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.graph.run_tasks import where_of
 from tests.support.airflow_fixtures import Said

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_cairn.checkpoint.errors import InvalidConfigError, ListenerError
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
@@ -22,6 +22,7 @@ from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks.entry_points import LISTENERS
 from tests.support.airflow_fixtures import Install, Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 from tests.support.world.listeners import Listener
 
 
@@ -60,7 +61,7 @@ def test_a_listener_that_fails_fails_the_sensor_and_the_next_try_tells_it_again(
     listener = Listener(failures=1)
     trigger(job, "r1", listener)
     job.acknowledge(job.begin("r1"))
-    with pytest.raises(ListenerError, match="its notice is kept"):
+    with raises_code("listener", match="its notice is kept"):
         wait(job, "r1", listener)
     assert job.coordinator.head().latest_id() == 1, "the checkpoint is complete"
     assert wait(job, "r1", listener).is_done

@@ -12,8 +12,6 @@ from airflow_cairn.checkpoint import CheckpointConfig, MasterHook
 from airflow_cairn.checkpoint.errors import (
     CheckpointNotReadyError,
     InvalidConfigError,
-    MasterHookError,
-    NonRestoredStateError,
 )
 from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.operators import (
@@ -27,6 +25,7 @@ from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks.entry_points import MASTER_HOOKS
 from tests.support.airflow_fixtures import DagFile, Install, Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 
 
 class Feed(MasterHook):
@@ -94,7 +93,7 @@ def test_a_retry_that_finds_the_answers_calls_nothing_but_close(job: Job) -> Non
 def test_a_broken_hook_fails_the_task_and_the_retry_goes_on(job: Job) -> None:  # semantics T7
     feed = Feed()
     feed.broken = True
-    with pytest.raises(MasterHookError, match=r"the master hook feed failed in trigger: ConnectionError.*hook=`feed`"):
+    with raises_code("master_hook", match=r"the master hook feed failed in trigger: ConnectionError.*hook=`feed`"):
         trigger(job, "r1", feed)
     assert feed.calls[-1] == "close"
     feed.broken = False
@@ -147,7 +146,7 @@ def test_restoring_by_hand_sends_the_hooks_back(job: Job) -> None:  # semantics 
 def test_restoring_without_a_hook_that_has_state(job: Job) -> None:  # semantics T7, R3
     trigger(job, "r1", Feed())
     complete(job, "r1")
-    with pytest.raises(NonRestoredStateError, match="unclaimed=`feed`"):
+    with raises_code("non_restored_state", match="unclaimed=`feed`"):
         restore(job)
     assert restore(job, allow_non_restored_state=True)["checkpoint"] == 1
 

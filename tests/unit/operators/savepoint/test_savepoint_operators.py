@@ -16,16 +16,16 @@ from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     NoCheckpointError,
     NoSavepointError,
-    SavepointRefusedError,
+    RefusedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.operators import DisposeSavepointOperator, SavepointOperator, savepoint_dag
-from airflow_cairn.operators.savepoint.operators import SavepointFailedError
-from airflow_cairn.storage import InvalidKeyError, InvalidNameError, UnsupportedStorageError, open_store
+from airflow_cairn.storage import InvalidKeyError, UnsupportedStorageError, open_store
 from airflow_cairn.triggers import SavepointTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_it_fails_with_its_epoch_and_the_next_try_takes_another(job: Job, target
     job.trigger("r2")
     task, trigger = _deferred(job, target)
     job.coordinator.abort(2, Reason.JOB_FAILURE, "the run failed")
-    with pytest.raises(SavepointFailedError, match=r"the savepoint failed: checkpoint 2, which it.* .JOB_FAILURE"):
+    with raises_code("savepoint_failed", match=r"the savepoint failed: checkpoint 2, which it.* .JOB_FAILURE"):
         task.execute_complete(context(Ti(run_id="nightly")), _event(trigger))
     assert take(job, target, Ti(run_id="nightly", try_number=2))["checkpoint"] == 1
 
@@ -121,7 +121,7 @@ def test_a_triggerer_that_cannot_look_says_so(job: Job, target: str) -> None:
     (job.folder / "flights/head.json").write_text("{")
     event = _event(trigger)
     assert event["status"] == "error"
-    with pytest.raises(SavepointFailedError, match="waiting for the epoch that the savepoint is to hold failed"):
+    with raises_code("savepoint_failed", match="waiting for the epoch that the savepoint is to hold failed"):
         task.execute_complete(context(Ti(run_id="nightly")), event)
 
 
@@ -135,19 +135,19 @@ def test_nothing_completed(job: Job, target: str) -> None:
     [
         ({"storage": None}, InvalidConfigError, "no storage is given"),
         ({"job": None}, InvalidConfigError, "no job is given"),
-        ({"job": "../x"}, InvalidNameError, "this job name cannot be used"),
+        ({"job": "../x"}, InvalidKeyError, "this job name cannot be used"),
         ({"target": None}, InvalidConfigError, "no target is given: write target='s3://bucket/prefix'.*task=`take`"),
         ({"target": "gs://bucket/x"}, UnsupportedStorageError, r"no storage for the scheme gs.*gs://bucket/x"),
         ({"target": "/kept"}, InvalidKeyError, "this is no storage URI: it has no scheme"),
         ({"target": 7}, InvalidKeyError, "this is no storage URI: it is no text"),
         (
             {"target": "file:///s/flights/kept"},
-            SavepointRefusedError,
+            RefusedError,
             r"lies in the job's own folder.*name a folder outside of it.*task=`take`.*folder=`file:///s/flights`",
         ),
-        ({"target": "file:///s/flights/"}, SavepointRefusedError, "lies in the job's own folder"),
-        ({"target": "file:///s"}, SavepointRefusedError, r"lies among the storage's jobs.*storage=`file:///s`"),
-        ({"request_id": "a\nb"}, InvalidNameError, "a request id has 1 to 500 char"),
+        ({"target": "file:///s/flights/"}, RefusedError, "lies in the job's own folder"),
+        ({"target": "file:///s"}, RefusedError, r"lies among the storage's jobs.*storage=`file:///s`"),
+        ({"request_id": "a\nb"}, InvalidKeyError, "a request id has 1 to 500 char"),
         ({"timeout": timedelta(0)}, InvalidConfigError, "timeout must be a timedelta of more than zero"),
         ({"parallel": 0}, InvalidConfigError, "parallel"),
         ({"poll_interval": 0}, InvalidConfigError, "poll_interval must be above 0 seconds"),
@@ -168,7 +168,7 @@ def test_templates_are_checked_when_rendered() -> None:
 
 
 def test_the_factory_refuses_a_target_in_the_job() -> None:  # semantics P1
-    with pytest.raises(SavepointRefusedError, match="lies in the job's own folder"):
+    with raises_code("savepoint_refused", match="lies in the job's own folder"):
         savepoint_dag("flights", "@daily", "file:///s/flights/kept", storage="file:///s")
 
 
@@ -194,7 +194,7 @@ def test_the_only_way_back_is_not(job: Job, target: str, said: Said) -> None:  #
     uri = take(job, target)["savepoint"]
     (metadata,) = (job.folder / "flights/chk-0000000001").glob("_metadata*")
     metadata.write_bytes(b"?")
-    with pytest.raises(SavepointRefusedError, match="has no other way back"):
+    with raises_code("savepoint_refused", match="has no other way back"):
         dispose(job, savepoint=uri)
     assert dispose(job, savepoint=uri, force=True)["disposed"] == [uri]
     assert "although the job flights has no other way back" in said.text

@@ -13,15 +13,15 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import DagNotPausedError, InvalidConfigError
+from airflow_cairn.checkpoint.errors import AirflowApiError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
-from airflow_cairn.hooks.airflow_api import AirflowApiError, AirflowApiHook
+from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.operators import StopWithSavepointOperator
-from airflow_cairn.operators.savepoint.operators import SavepointFailedError
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.errors import raises_code
 
 
 @dataclass
@@ -105,7 +105,7 @@ def test_if_it_fails_the_job_and_its_dag_go_on(job: Job, target: str, dag: Dag) 
     with pytest.raises(TaskDeferred):
         task.execute(context(Ti(run_id="upgrade")))
     job.coordinator.abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
-    with pytest.raises(SavepointFailedError, match="JOB_FAILURE"):
+    with raises_code("savepoint_failed", match="JOB_FAILURE"):
         task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
     assert (job.coordinator.head().stopped, dag.paused) == (None, False)
 
@@ -113,7 +113,7 @@ def test_if_it_fails_the_job_and_its_dag_go_on(job: Job, target: str, dag: Dag) 
 def test_if_only_the_pause_fails_the_savepoint_is_named(job: Job, target: str, dag: Dag) -> None:
     job.complete("r1")
     dag.refuses = True
-    with pytest.raises(DagNotPausedError, match=rf"savepoint is kept.*savepoint=`{target}/savepoint-flights-"):
+    with raises_code("dag_not_paused", match=rf"savepoint is kept.*savepoint=`{target}/savepoint-flights-"):
         stop(job, target)
     dag.refuses = False
     assert stop(job, target)["stopped"], "the next try"
@@ -166,7 +166,7 @@ def test_the_next_try_has_a_last_run_of_its_own(job: Job, target: str, dag: Dag)
             task.execute(context(Ti(run_id="upgrade")))
         assert caught.value.trigger.epoch == epoch_name(dag.runs[-1])
         job.coordinator.abort(job.trigger(dag.runs[-1]), Reason.JOB_FAILURE, "its DAG run has ended")
-        with pytest.raises(SavepointFailedError, match="JOB_FAILURE"):
+        with raises_code("savepoint_failed", match="JOB_FAILURE"):
             task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
     assert len(dag.runs) == 2
 

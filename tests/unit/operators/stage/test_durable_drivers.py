@@ -22,11 +22,11 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.stage.drivers import DriverUnknownError
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.cluster_stand_in import ClusterStandIn, install_spark_submit
+from tests.support.errors import raises_code
 from tests.support.world.cluster import Cluster
 
 RUN = "manual__2001-01-01T00:00:00+00:00"
@@ -186,7 +186,7 @@ def test_a_cluster_that_does_not_answer_decides_nothing(job: Job, cluster: Clust
     state = TaskState()
     outlived(job, cluster, state)
     cluster.down = True
-    with pytest.raises(DriverUnknownError, match="500") as failed:
+    with raises_code("driver_unknown", match="500") as failed:
         retry(job, cluster, state)
     assert failed.value.fields["driver"] in [*cluster.states, *(f"spark:{pod}" for pod in cluster.states)]
     cluster.down = False
@@ -207,7 +207,7 @@ def test_a_connection_that_cannot_be_read_decides_nothing(
     outlived(job, cluster, state)
     with monkeypatch.context() as patch:
         patch.setattr(hooks_of_provider.SparkSubmitHook, "get_connection", refuse)
-        with pytest.raises(DriverUnknownError, match="connection cluster cannot be read"):
+        with raises_code("driver_unknown", match="connection cluster cannot be read"):
             retry(job, cluster, state)
     assert retry(job, cluster, state)["attempt"] == 1
     assert cluster.submitted == 1
@@ -279,7 +279,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def lose_sight(job: Job, cluster: ClusterStandIn, state: TaskState, try_number: int, **options: Any) -> None:
     """A try cannot watch its driver any more; Airflow calls back with what it raised."""
     ti, operator = Ti(run_id=RUN, try_number=try_number, **{"max_tries": 2, **options}), stage(job, cluster)
-    with pytest.raises(DriverUnknownError) as failed:
+    with raises_code("driver_unknown") as failed:
         operator.execute(context(ti, task_state_store=state))
     restore_latest_checkpoint(context(ti, task=operator, exception=failed.value))
 

@@ -22,11 +22,11 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, TriggerCheckpointOperator
 from airflow_cairn.operators.graph.stages import instances_of
-from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 from tests.support.trigger_events import payload
 from tests.unit.operators.group.test_master_hooks import Feed
 
@@ -165,7 +165,7 @@ def test_it_waits_for_its_turn_in_the_triggerer(make: Make, job: Job) -> None:  
 
 def test_a_wait_that_failed_fails_the_stage(make: Make) -> None:
     event = {"status": "error", "detail": "no connection", "kind": "invalid"}
-    with pytest.raises(TriggerDeclinedError, match="waiting for a place failed: no connection"):
+    with raises_code("trigger_declined", match="waiting for a place failed: no connection"):
         make().run("a", wakes=event)
 
 

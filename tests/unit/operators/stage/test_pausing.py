@@ -12,12 +12,12 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks.dag_runs import dag_is_paused, start_unless_paused, stop_if_paused
 from airflow_cairn.triggers import CheckpointTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
 
 RUN = "scheduled__r1"
@@ -74,7 +74,7 @@ def test_a_job_that_was_shut_down_is_not_started(job: Job) -> None:  # semantics
     job.complete("r0")
     shut_down(job.coordinator)
     for paused in (True, False):
-        with pytest.raises(TriggerDeclinedError, match=r"the job was shut down.* .CHECKPOINT_COORDINATOR_SHUTDOWN"):
+        with raises_code("trigger_declined", match=r"the job was shut down.* .CHECKPOINT_COORDINATOR_SHUTDOWN"):
             trigger(job, Ti(run_id=RUN, paused=paused))
     assert job.coordinator.head().stopped is Stopped.SHUTDOWN
 

@@ -28,12 +28,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
-from airflow_cairn.hooks.session_server import ServerStartError
 from airflow_cairn.hooks.spark_connect import Ended
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.execution.job_server import Heard, hear
-from airflow_cairn.spark.remote.channel import ServerUnreachableError
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import ConnectServer, server_of, server_token, this_machine
 from airflow_cairn.spark.remote.submission import NOT_RUN, Problem
@@ -46,6 +44,7 @@ from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.connect_stand_in import connect_server
+from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
 
 pytestmark = pytest.mark.large
@@ -289,7 +288,7 @@ def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
     register.come_up("elsewhere", 1, "spark.example")
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.SILENCE)
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.SILENCE_MS", 0)
-    with pytest.raises(ServerUnreachableError, match=r"does not reach it.*hostname_callable.*bind_address.*example:1`"):
+    with raises_code("server_unreachable", match=r"does not reach it.*hostname_callable.*bind_address.*example:1`"):
         run(job, application, "e1", session=on_all_machines())
     assert servers.started() == []
 
@@ -298,7 +297,7 @@ def test_one_that_this_stage_has_started_and_does_not_reach_is_not_started_again
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.NOTHING)
-    with pytest.raises(ServerUnreachableError, match="this machine does not reach it"):
+    with raises_code("server_unreachable", match="this machine does not reach it"):
         run(job, application, "e1", session=on_all_machines())
     [started] = servers.started()
     assert servers.said(started["pid"])["why"] == "another server has replaced it", "it ends by itself"
@@ -534,7 +533,7 @@ def test_each_epoch_has_a_server_that_ends_with_it(job: Job, servers: Servers, a
 def test_a_server_that_does_not_start_says_why_and_holds_nobody_up(
     job: Job, servers: Servers, application: str
 ) -> None:
-    with pytest.raises(ServerStartError, match=r"ended with status 3 .*\n.*there is no such master"):
+    with raises_code("server_start", match=r"ended with status 3 .*\n.*there is no such master"):
         run(job, application, "e1", session=ConnectSession(conf={"spark.test.do": "fail"}))
     assert servers.nonces() == []
     assert not Path(servers.started()[0]["folder"]).exists()
@@ -553,7 +552,7 @@ def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
     connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}))
     session = on_all_machines()
     object.__setattr__(session, "conf", {"spark.test.do": "break"})
-    with pytest.raises(ServerStartError, match=r"(?s)ended with status 1 before .*there is no such plugin"):
+    with raises_code("server_start", match=r"(?s)ended with status 1 before .*there is no such plugin"):
         run(job, application, "e1", session=session, group_conn_id="other")
     [started] = servers.started()
     assert servers.nonces() == [], "the stage has taken its entry away"

@@ -30,10 +30,11 @@ from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.operators import SparkEpochOperator, TriggerCheckpointOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.plugin.cairn_plugin import CairnPlugin
-from airflow_cairn.storage.errors import InvalidNameError, UnavailableError
+from airflow_cairn.storage.errors import UnavailableError
 from tests.support import spark_submit_stand_in
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 
 RUN = "manual__2001-01-01T00:00:00+00:00"
 CANARY = "canary-0123456789"
@@ -742,7 +743,7 @@ def test_what_templates_rendered_to_is_checked_again(job: Job, submitted: Submit
     with pytest.raises(InvalidConfigError, match="an AWS access key id"):
         operator.execute(context(Ti(run_id=RUN)))
     operator.conf, operator.job = {}, "../other"
-    with pytest.raises(InvalidNameError, match="this job name cannot be used"):
+    with raises_code("invalid_name", match="this job name cannot be used"):
         operator.execute(context(Ti(run_id=RUN)))
     assert not submitted
 

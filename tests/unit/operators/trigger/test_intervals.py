@@ -10,12 +10,13 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
-from airflow_cairn.checkpoint.errors import InvalidConfigError, SourceRefusedError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, RefusedError
 from airflow_cairn.operators import TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.run_facts import slice_of
 from airflow_cairn.operators.trigger.start_from_savepoint import options_of
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.errors import raises_code
 
 DAY = datetime(2001, 1, 1, tzinfo=UTC)
 ONE = timedelta(days=1)
@@ -135,7 +136,7 @@ START, END = "2001-01-01T00:00:00+00:00", "2001-01-02T00:00:00+00:00"
 def test_slices(run: DagRun, options: dict[str, Any], expected: Slice | str) -> None:  # semantics T8
     found = context(Ti(), dag_run=run)
     if isinstance(expected, str):
-        with pytest.raises((SourceRefusedError, InvalidConfigError), match=expected):
+        with pytest.raises((RefusedError, InvalidConfigError), match=expected):
             slice_of(found, None, **options)
     else:
         assert slice_of(found, None, **options) == expected
@@ -178,11 +179,11 @@ def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(
 def test_a_part_and_an_interval_without_length_are_refused(job: Job) -> None:  # semantics T8
     trigger(job, "day", DagRun(DAY, DAY + ONE, "scheduled"))
     finish(job, "day")
-    with pytest.raises(SourceRefusedError, match=r"some of .* has been read: checkpoint 1 has read") as refused:
+    with raises_code("source_refused", match=r"some of .* has been read: checkpoint 1 has read") as refused:
         trigger(job, "part", DagRun(DAY + ONE / 2, DAY + 2 * ONE))
     left = "--window 2001-01-02T00:00:00+00:00 2001-01-03T00:00:00+00:00"
     assert f"Trigger a run for what is left: `cairn checkpoint flights {left}`" in str(refused.value)
-    with pytest.raises(SourceRefusedError, match="or one without length"):
+    with raises_code("source_refused", match="or one without length"):
         trigger(job, "moment", DagRun(DAY + 5 * ONE, DAY + 5 * ONE))
 
 

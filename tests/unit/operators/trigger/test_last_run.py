@@ -14,9 +14,9 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger.last_run import LastRunBlockedError
 from airflow_cairn.storage import open_store
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 
 LAST = "cairn_drain__last"
 NOT_MADE = AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR, detail={"status_code": 404}))
@@ -51,7 +51,7 @@ def stop(job: Job, tmp_path: Path) -> Any:
 
 def test_the_only_place_is_left_to_the_last_run(job: Job, stop: Any) -> None:  # semantics P2
     stop(LAST)
-    with pytest.raises(LastRunBlockedError, match=rf"Clear this run when.*epoch=`r3` last_run=`{LAST}`") as caught:
+    with raises_code("last_run_blocked", match=rf"Clear this run when.*epoch=`r3` last_run=`{LAST}`") as caught:
         trigger(job, "r3", "queued", max_active_runs=1)
     task = trigger(job, LAST, "running", max_active_runs=1)
     assert [entry.epoch for entry in job.coordinator.head().pending] == [epoch_name(LAST)]
@@ -72,7 +72,7 @@ def test_so_it_is_where_the_run_that_was_under_way_is_cleared(job: Job, stop: An
     stop(None)
     with pytest.raises(TaskDeferred):
         trigger(job, "r3", "", before="running", max_active_runs=1)
-    with pytest.raises(LastRunBlockedError):
+    with raises_code("last_run_blocked"):
         trigger(job, "r3", "", before="queued", max_active_runs=1)
     job.complete("r2")
     with pytest.raises(TaskDeferred):

@@ -14,13 +14,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_cairn.checkpoint import AssetEvents, CheckpointConfig, DataInterval, FileSource, Offsets
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidConfigError, SourceRefusedError
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.source import RunFacts, Source
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.run_facts import run_facts
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
 
 
 def operator(source: Any, **options: Any) -> TriggerCheckpointOperator:
@@ -176,7 +177,7 @@ def test_a_run_that_may_read_nothing_is_refused_with_what_to_do(
     if source.name == "interval":
         trigger(job, DataInterval(), interval("first", 5, 6))
         finish(job, "first")
-    with pytest.raises(SourceRefusedError, match=text) as refused:
+    with raises_code("source_refused", match=text) as refused:
         trigger(job, source, run)
     assert refused.value.fields["source"] == source.name
     assert refused.value.fields["epoch"] == run.run_id

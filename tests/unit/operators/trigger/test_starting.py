@@ -11,12 +11,7 @@ import pytest
 from airflow.sdk.api.datamodels._generated import DagRun as SdkDagRun
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
-from airflow_cairn.checkpoint.errors import (
-    InvalidConfigError,
-    InvalidStateError,
-    NonRestoredStateError,
-    NoSavepointError,
-)
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, NoSavepointError
 from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.start_from_savepoint import RunOptions, options_of
@@ -25,6 +20,7 @@ from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.local.store import LocalStore
 from tests.support.airflow_fixtures import DagFile, Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.errors import raises_code
 from tests.support.jobs import dump
 from tests.support.world.saved import saved
 from tests.support.world.world import STAGES, World
@@ -113,16 +109,16 @@ def test_what_a_run_says_comes_before_what_the_dag_says(job: Job, kept: Path) ->
 
 
 def test_state_of_other_stages_needs_a_word(job: Job, kept: Path) -> None:  # semantics R3
-    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`airports, clean, report`.*stages=`routes`"):
+    with raises_code("non_restored_state", match=r"unclaimed=`airports, clean, report`.*stages=`routes`"):
         operator(job, stages=[StageSpec("routes")]).execute(told(asked(kept, "first")))
 
 
 def test_the_next_run_may_say_that_word(job: Job, kept: Path, said: Said) -> None:  # semantics R3
     trigger = operator(job, stages=[StageSpec("routes"), StageSpec("hubs")])
-    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`airports, clean, report`.*new=`hubs`"):
+    with raises_code("non_restored_state", match=r"unclaimed=`airports, clean, report`.*new=`hubs`"):
         trigger.execute(told(asked(kept, "first")))
     job.coordinator.start_from(open_store(f"file://{kept / 'first'}"))  # by the command, which knows no stages
-    with pytest.raises(NonRestoredStateError, match=r"For this restore alone: `cairn resume flights --from file://"):
+    with raises_code("non_restored_state", match=r"For this restore alone: `cairn resume flights --from file://"):
         trigger.execute(told(None))
     assert trigger.execute(told(asked(kept, "first", allow_non_restored_state=True), "r2"))["restored_from"] == 1
     assert "it may leave behind now what no stage claims" in said.text
@@ -134,7 +130,7 @@ def test_what_does_not_fit_gives_nothing_up(job: Job, kept: Path) -> None:  # se
     for stages, error, text in (
         (
             [StageSpec("routes")],
-            NonRestoredStateError,
+            InvalidStateError,
             r"the checkpoint holds state that no stage claims.*For this start alone.*savepoint=`",
         ),
         (

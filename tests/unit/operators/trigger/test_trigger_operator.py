@@ -21,17 +21,17 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind
 from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidConfigError, JobOwnedError, NoCheckpointError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.rules import queue
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
 from airflow_cairn.operators.trigger.run_facts import kind_of
 from airflow_cairn.storage import UnavailableError, WriteResult
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
 
 DAY = datetime(2001, 1, 1, tzinfo=UTC)
@@ -169,7 +169,7 @@ def test_a_woken_task_asks_whether_the_runs_before_it_still_run(job: Job) -> Non
 
 def test_a_wait_that_cannot_go_on_fails_the_task(job: Job) -> None:
     event = {"status": "error", "detail": "the connection nowhere is not defined", "kind": "invalid"}
-    with pytest.raises(TriggerDeclinedError, match=r"the connection nowhere.*set deferrable=False.*kind=`invalid`"):
+    with raises_code("trigger_declined", match=r"the connection nowhere.*set deferrable=False.*kind=`invalid`"):
         operator(job).execute_complete(other(), event)
     assert job.coordinator.head().pending == ()
 
@@ -217,7 +217,7 @@ def test_another_deployment_cannot_trigger(job: Job, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AIRFLOW__CAIRN__DEPLOYMENT", "staging")
     # The same run ids, as two deployments of one schedule have them: it must not take over the other's checkpoint.
     for run in ("r1", "r2"):
-        with pytest.raises(JobOwnedError) as caught:
+        with raises_code("job_owned") as caught:
             operator(job).execute(context(Ti(run_id=run, states={"r1": refused(404)})))
         assert "DAG flights of the deployment production" in str(caught.value)
         assert "cairn adopt flights --dag flights --deployment 'staging'" in str(caught.value)
@@ -273,7 +273,7 @@ def test_a_schedule_waits_until_the_pause_ends(job: Job, run_type: str) -> None:
 
 def test_a_stopped_job_fails_the_trigger(job: Job) -> None:  # semantics T1, S1
     shut_down(job.coordinator)
-    with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
+    with raises_code("trigger_declined", match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
         operator(job).execute(context(Ti(run_id="r1")))
 
 

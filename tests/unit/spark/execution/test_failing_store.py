@@ -15,8 +15,7 @@ from airflow_cairn.storage import errors
 from airflow_cairn.storage.errors import (
     CairnError,
     ForbiddenError,
-    InvalidNameError,
-    MissingRightError,
+    InvalidKeyError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -35,10 +34,10 @@ def from_it(error: Exception) -> Exception:
     ("error", "of_store"),
     [
         (ForbiddenError("403"), True),
-        (MissingRightError("403"), True),
+        (ForbiddenError("403", code="missing_right"), True),
         (OutcomeUnknownError("the answer was lost"), True),
         (from_it(UnavailableError("503")), True),
-        (InvalidNameError("no name"), False),
+        (InvalidKeyError("no name", code="invalid_name"), False),
         (ValueError("a bad row"), False),
     ],
 )
@@ -59,9 +58,9 @@ def test_a_decline_says_whether_it_is_of_the_store(job: Job, error: Exception, o
 @pytest.mark.parametrize(
     ("raised", "of_store"),
     [
-        (MissingRightError("403"), True),
+        (ForbiddenError("403", code="missing_right"), True),
         (UnavailableError("503"), True),
-        (InvalidNameError("no name"), False),
+        (InvalidKeyError("no name", code="invalid_name"), False),
         (ValueError("a bad row"), False),
     ],
 )

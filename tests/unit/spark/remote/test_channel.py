@@ -12,16 +12,11 @@ from pyspark.sql.connect import proto
 
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.spark.remote import channel
-from airflow_cairn.spark.remote.channel import (
-    ConnectChannel,
-    ServerUnreachableError,
-    WrongServerError,
-    channel_builder,
-    check_version,
-)
+from airflow_cairn.spark.remote.channel import ConnectChannel, channel_builder, check_version
 from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.submission import release_replaced, session_id
 from tests.support.connect_stand_in import connect_server
+from tests.support.errors import raises_code
 
 ONE, TWO = session_id("one"), session_id("two")
 
@@ -66,7 +61,10 @@ def test_the_token_is_given_and_a_wrong_one_is_refused() -> None:
         with ConnectChannel(server_of("127.0.0.1", server.port, token="right")) as it:
             assert it.version(ONE) == "4.3.0"
         wrong = server_of("localhost", server.port, token="wrong")
-        with ConnectChannel(wrong) as it, pytest.raises(WrongServerError, match="does not take the connection's tok"):
+        with (
+            ConnectChannel(wrong) as it,
+            raises_code("wrong_server", match="does not take the connection's tok"),
+        ):
             it.version(ONE)
 
 
@@ -89,7 +87,7 @@ def test_who_listens_at_the_ipv6_address_of_localhost_gets_nothing() -> None:  #
 def test_a_server_that_asks_for_a_token_says_so() -> None:
     with connect_server(token="right") as server:
         made = server_of("localhost", server.port, token="x")
-        with ConnectChannel(made) as it, pytest.raises(WrongServerError) as refused:
+        with ConnectChannel(made) as it, raises_code("wrong_server") as refused:
             it.version(ONE)
     assert "spark.connect.authenticate.token" in str(refused.value)
 
@@ -97,7 +95,7 @@ def test_a_server_that_asks_for_a_token_says_so() -> None:
 def test_a_host_that_does_not_answer_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(ServerUnreachableError, match=f"cannot be reached.*server=`127.0.0.1:{port}`"):
+    with raises_code("server_unreachable", match=f"cannot be reached.*server=`127.0.0.1:{port}`"):
         ConnectChannel(server_of("127.0.0.1", port))
 
 
@@ -108,7 +106,7 @@ def test_a_port_that_speaks_something_else_is_no_endless_wait(
     monkeypatch.setattr(channel, "SPEAK_S", 0.3)
     with (
         socket.create_server(("127.0.0.1", 0)) as mute,
-        pytest.raises(ServerUnreachableError, match=said),
+        raises_code("server_unreachable", match=said),
     ):
         ConnectChannel(server_of("localhost", mute.getsockname()[1], use_ssl=use_ssl))
 
@@ -118,7 +116,10 @@ def test_what_is_no_spark_connect_server_is_refused() -> None:
     port = other.add_insecure_port("localhost:0")
     other.start()
     try:
-        with ConnectChannel(server_of("localhost", port)) as it, pytest.raises(WrongServerError, match="is no Spark"):
+        with (
+            ConnectChannel(server_of("localhost", port)) as it,
+            raises_code("wrong_server", match="is no Spark"),
+        ):
             it.version(ONE)
     finally:
         other.stop(None).wait()

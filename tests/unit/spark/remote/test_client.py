@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 
 from airflow_cairn.spark.execution.job_cancellation import EndSignal
 from airflow_cairn.spark.remote import client
-from airflow_cairn.spark.remote.channel import ServerUnreachableError
 from airflow_cairn.spark.remote.submission import Submission, session_id
 from tests.support.connect_stand_in import connect_server
+from tests.support.errors import raises_code
 
 ONE = session_id("one")
 
@@ -33,7 +33,7 @@ def test_its_session_is_released_without_it(there: bool, monkeypatch: pytest.Mon
         if there:
             client._release_in_time(submission)
         else:
-            with pytest.raises(ServerUnreachableError):
+            with raises_code("server_unreachable"):
                 client._release_in_time(submission)
         assert server.closed == ({("cairn", ONE)} if there else set())
     assert ends == [128 + signal.SIGTERM]

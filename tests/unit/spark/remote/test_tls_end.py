@@ -17,12 +17,13 @@ from pyspark.sql.connect import proto
 from airflow_cairn.spark.execution import job_server
 from airflow_cairn.spark.execution.job_server import CERTIFICATE_HOST, Heard
 from airflow_cairn.spark.remote import channel
-from airflow_cairn.spark.remote.channel import ConnectChannel, ServerUnreachableError, WrongServerError
+from airflow_cairn.spark.remote.channel import ConnectChannel
 from airflow_cairn.spark.remote.server import ConnectServer, server_of
 from airflow_cairn.spark.remote.server_identity import certificate, certificate_authority
 from airflow_cairn.spark.remote.submission import session_id
 from airflow_cairn.spark.remote.tls_end import TlsEnd, is_of_this_user
 from tests.support.connect_stand_in import connect_server
+from tests.support.errors import raises_code
 
 TOKEN = "the-servers-token"
 ONE = session_id("one")
@@ -75,13 +76,20 @@ def test_a_client_that_knows_the_token_gets_through(tmp_path: Path) -> None:  # 
 def test_a_wrong_token_is_refused_by_spark(tmp_path: Path) -> None:  # semantics V4
     with connect_server(token="another") as server, tls_end(server.port, tmp_path) as end:
         made = client_of(end.port)
-        with ConnectChannel(made) as it, pytest.raises(WrongServerError, match="does not take the connection's token"):
+        with (
+            ConnectChannel(made) as it,
+            raises_code("wrong_server", match="does not take the connection's token"),
+        ):
             it.version(ONE)
 
 
 def test_a_server_with_another_authority_never_sees_the_token(tmp_path: Path) -> None:  # semantics V4
     said = r"does not have its certificate: another program, or the secret of the sessions was changed"
-    with connect_server() as server, tls_end(server.port, tmp_path) as end, pytest.raises(WrongServerError, match=said):
+    with (
+        connect_server() as server,
+        tls_end(server.port, tmp_path) as end,
+        raises_code("wrong_server", match=said),
+    ):
         ConnectChannel(client_of(end.port, trusts="another token"))
     assert server.asked == []
 
@@ -106,13 +114,16 @@ def test_plain_text_to_the_tls_end_is_no_endless_wait(tmp_path: Path, monkeypatc
     with (
         connect_server() as server,
         tls_end(server.port, tmp_path) as end,
-        pytest.raises(ServerUnreachableError, match=r"in plain text\. Where TLS is in front of it, set use_ssl"),
+        raises_code("server_unreachable", match=r"in plain text\. Where TLS is in front of it, set use_ssl"),
     ):
         ConnectChannel(server_of("127.0.0.1", end.port))
 
 
 def test_tls_to_a_plain_port_says_so() -> None:
-    with echo() as port, pytest.raises(WrongServerError, match="does not have its certificate: another program"):
+    with (
+        echo() as port,
+        raises_code("wrong_server", match="does not have its certificate: another program"),
+    ):
         ConnectChannel(client_of(port))
 
 
@@ -134,7 +145,7 @@ def test_a_spark_that_has_stopped_behind_its_tls_end_says_so(
     with (
         socket.create_server(("127.0.0.1", 0)) as mute,
         tls_end(mute.getsockname()[1], tmp_path) as end,
-        pytest.raises(ServerUnreachableError, match=said) as silent,
+        raises_code("server_unreachable", match=said) as silent,
     ):
         ConnectChannel(client_of(end.port))
     assert "TLS" not in str(silent.value)

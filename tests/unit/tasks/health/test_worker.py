@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.health.findings import Examination, Finding
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.hooks.class_archive import FILE
-from airflow_cairn.operators import CairnDoctorOperator, UnhealthyError
+from airflow_cairn.operators import CairnDoctorOperator
 from airflow_cairn.storage import UnsupportedStorageError, open_store
 from airflow_cairn.tasks.health import airflow_checks, api_checks, spark_checks
 from airflow_cairn.tasks.health.examine import examine_worker
@@ -27,6 +27,7 @@ from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Ti, context
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.errors import raises_code
 from tests.support.world.world import World
 
 Define = Callable[[str, str], None]
@@ -412,15 +413,15 @@ def test_the_operator(machine: None, api: dict[str, Answer], tmp_path: Path, sai
         return made.execute(context(Ti(run_id="r")))
 
     assert doctor(fail_on="warning")["healthy"]
-    with pytest.raises(UnhealthyError, match="checkpoint-old"):
+    with raises_code("unhealthy", match="checkpoint-old"):
         doctor(max_age=timedelta(hours=2))  # the clock of this world stands still in 2023
     api["/dags/flights"] = (200, {"is_paused": True})
     assert [each["name"] for each in doctor()["findings"]] == ["dag-paused"]
     assert "WARNING dag-paused: flights: the DAG is paused. Why it matters: no epoch begins. To mend it: " in said.text
-    with pytest.raises(UnhealthyError, match=r"the doctor has found dag-paused \(flights\)"):
+    with raises_code("unhealthy", match=r"the doctor has found dag-paused \(flights\)"):
         doctor(fail_on="warning")
     api["/dags/flights"] = (404, {})
-    with pytest.raises(UnhealthyError, match="dag-missing"):
+    with raises_code("unhealthy", match="dag-missing"):
         doctor()
     assert not doctor(fail_on="never")["healthy"]
 
