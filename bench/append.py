@@ -102,7 +102,7 @@ def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
     listed, count, size = listing.write(draft, [*others, *merged])
     output = Output("table", _NAME, folder, schema, appended=Appended(count, size))
     return AckDocument(
-        at.job, at.checkpoint, at.epoch, at.attempt, at.stage, at.token, run, 1, (output,),
+        at.checkpoint, at.epoch, at.attempt, at.token, at.job, at.stage, run, 1, (output,),
         subtasks=(SubtaskAck(0, (listed, new, *merged)),),
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.documents import codec, layout, metadata
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.fields import AtLeast, IsName
 from airflow_cairn.checkpoint.documents.schemas import check_schema
+from airflow_cairn.checkpoint.documents.strict_json import stored_name
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.store.job_files import KINDS, REWRITTEN
@@ -133,9 +134,10 @@ class _Types:
         properties, required = {}, []
         for field in dataclasses.fields(cls):
             schema = self.of(hints[field.name])
-            properties[field.name] = {**schema, "description": said[field.name]} if field.name in said else schema
+            stored = stored_name(cls, field.name)
+            properties[stored] = {**schema, "description": said[field.name]} if field.name in said else schema
             if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-                required.append(field.name)
+                required.append(stored)
         shape: Schema = {"type": "object", "properties": properties, "required": required}
         if self._exact:
             shape["additionalProperties"] = False
@@ -186,12 +188,13 @@ def _says(cls: type) -> str:
 @cache
 def _attribute_docs(cls: type) -> dict[str, str]:
     """Give what stands in a text below each field."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(body, ast.ClassDef)
     found = {}
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    for each in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+                found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
     return found
 
 

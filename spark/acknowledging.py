@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from ..checkpoint.acts.acknowledgements import ExecutionReports
 from ..checkpoint.documents import codec, layout
 from ..checkpoint.documents.acknowledgement import AckDocument, AckMetrics, DeclineDocument, SubtaskAck
-from ..checkpoint.documents.attempt import Handover
+from ..checkpoint.documents.attempt import Handover, StageRef
 from ..checkpoint.documents.codec import MAX_MARKER_BYTES
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.documents.strict_json import Json, plain_json, to_json
+from ..checkpoint.documents.strict_json import Json, common, plain_json, to_json
 from ..checkpoint.errors import CheckpointFailedError, InvalidStateError
 from ..checkpoint.reasons import AckAnswer, Reason
 from ..checkpoint.store.job_files import encode
@@ -73,12 +73,7 @@ def acknowledgement(
     highest = max((file.subtask for stored in ordered for file in stored.files), default=0)
     parallelism = handover.parallelism or highest + 1
     header = AckDocument(
-        job=handover.job,
-        checkpoint=handover.checkpoint,
-        epoch=handover.epoch,
-        attempt=handover.attempt,
-        stage=handover.stage,
-        token=handover.token,
+        **common(handover, StageRef),
         run=run,
         parallelism=parallelism,
         outputs=tuple(stored.output for stored in ordered),

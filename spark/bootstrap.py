@@ -155,7 +155,7 @@ def _stage(
 ) -> Iterator[Line]:
     """Write a stage's states, and yield its lines."""
     execution = Execution(runtime.new_token(), 1, 1)
-    handover = Handover(JOB, 1, JOB, 1, uid, execution.token, JOB, Slice(), max_parallelism=groups)
+    handover = Handover(1, JOB, 1, execution.token, JOB, uid, JOB, Slice(), max_parallelism=groups)
     writer = Writer(files, handover, runtime.new_token(), runtime.now_ms)
     written: list[Stored] = []
     for name, keyed in outputs.items():

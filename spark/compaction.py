@@ -275,12 +275,12 @@ class _Compactor:
         # part. A single file may come from a state that was small; then Spark chooses by size.
         width = max((file.subtask for file in stored.files if not file.handle.run), default=0) + 1
         at = Handover(
-            self._files.job,
             home,
             self._entry.epoch,
             layout.COMPACTOR,
-            stage,
             token,
+            self._files.job,
+            stage,
             "compact",
             Slice(),
             parallelism=width if width > 1 else None,

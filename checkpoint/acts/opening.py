@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ..answers import Damage
 from ..documents import run_window
 from ..documents.attempt import (
+    AttemptRef,
     BacklogEpoch,
     Execution,
     HooksRef,
@@ -28,6 +29,7 @@ from ..documents.attempt import (
 from ..documents.entries import EndedEntry, ImportRecord, PendingEntry
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.run_window import run_of_slice
+from ..documents.strict_json import common
 from ..documents.text import one_line
 from ..errors import CallbackError, InvalidStateError, RefusedError
 from ..reasons import RequestKind, Status, cause_first
@@ -159,10 +161,7 @@ class Opener:
         )
         held = attempt_documents.write(self._files, head, document)
         entry = PendingEntry(
-            id=document.checkpoint,
-            epoch=document.epoch,
-            attempt=document.attempt,
-            token=document.token,
+            **common(document, AttemptRef),
             triggered_at_ms=now_ms,
             # The stages do not start before the delay is over.
             expires_at_ms=now_ms + restart.delay_ms + opening.limits.timeout_ms,

@@ -7,10 +7,9 @@ from typing import Annotated
 
 from ...storage.str_enum import StrEnum
 from ..reasons import Reason
-from .attempt import DocumentRef, Execution
+from .attempt import DocumentRef, StageRef
 from .fields import (
     AtLeast,
-    Attempt,
     CheckpointId,
     Checksum,
     Count,
@@ -152,16 +151,9 @@ class AckMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class AckDocument:
+class AckDocument(StageRef):
     """`chk-<id>/acks/<stage>/<token>.json`: all subtasks of one execution in one marker (semantics A6)."""
 
-    job: Job
-    checkpoint: CheckpointId
-    """The execution's home."""
-    epoch: Epoch
-    attempt: Attempt
-    stage: Stage
-    token: Token
     run: Token
     """Id of the driver that wrote; two drivers of one execution differ in it."""
     parallelism: Annotated[int, AtLeast(1)]
@@ -178,11 +170,6 @@ class AckDocument:
     """Execution whose output the stage has read, by upstream; only for at-least-once stages (semantics B2)."""
     skipped: bool = field(default=False, metadata=SPARSE)
     """Whether the stage did not run, because its task was skipped: all its outputs are carried over."""
-
-    @property
-    def execution(self) -> Execution:
-        """The execution that acknowledges."""
-        return Execution(self.token, self.checkpoint, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)

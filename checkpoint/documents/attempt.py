@@ -141,6 +141,18 @@ class StageSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptRef:
+    """One attempt of an epoch. The records of an attempt begin with it, and their JSON has its fields beside theirs."""
+
+    checkpoint: CheckpointId
+    """In a record of a stage, its execution's home: the checkpoint that was pending when that was started."""
+    epoch: Epoch
+    attempt: Attempt
+    token: Token
+    """Names the attempt's documents; in a record of a stage, its execution's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """One execution of a stage: the unit that a token fences (semantics W4)."""
 
@@ -299,14 +311,10 @@ class HooksRef:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingDocument:
+class PendingDocument(AttemptRef):
     """`chk-<id>/pending-<token>.json`: one attempt of an epoch, with the stages that it expects."""
 
     job: Job
-    checkpoint: CheckpointId
-    token: Token
-    epoch: Epoch
-    attempt: Attempt
     slice: Slice
     stages: tuple[StageSpec, ...]
     executions: dict[Stage, Execution]
@@ -346,20 +354,26 @@ class PendingDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
+class StageRef(AttemptRef):
+    """One execution of a stage, by its home, its token, and the attempt that started it."""
+
+    job: Job
+    stage: Stage
+
+    @property
+    def execution(self) -> Execution:
+        """The stage's execution."""
+        return Execution(self.token, self.checkpoint, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Handover(StageRef):
     """`chk-<id>/handover/<stage>/<token>.json`: the operator's message to the application, and the claim to submit it.
 
     Created once. Only the claimant changes: when a later try takes over a driver that lives on, and when a later try
     finds that the stage has acknowledged (semantics F5).
     """
 
-    job: Job
-    checkpoint: CheckpointId
-    """The execution's home: the checkpoint that was pending when it was started."""
-    epoch: Epoch
-    attempt: Attempt
-    stage: Stage
-    token: Token
     claimant: str
     """Id of the Airflow task instance, one per try, that may submit, has taken over the driver, or was the last to run
     the task after the stage had acknowledged."""
@@ -386,11 +400,6 @@ class Handover:
     """The highest parallelism at which the stage can be restored; None: it names no parallelism (semantics R4)."""
     try_number: Annotated[int, AtLeast(0)] = field(default=0, metadata=SPARSE)
     """The claimant's try number, which Airflow counts on over retries and clears; 0: unknown (F5)."""
-
-    @property
-    def execution(self) -> Execution:
-        """The stage's execution."""
-        return Execution(self.token, self.checkpoint, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)

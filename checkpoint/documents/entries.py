@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
 from typing import Annotated
 
 from ...storage.str_enum import StrEnum
 from ..reasons import BY_PAUSE, COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
-from .attempt import DocumentRef, Owner, PendingDocument, RestorePointer
+from .attempt import AttemptRef, DocumentRef, Owner, PendingDocument, RestorePointer
 from .fields import (
     AtLeast,
-    Attempt,
     CheckpointId,
     Count,
     Epoch,
@@ -41,66 +41,78 @@ class Slowest:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingEntry:
-    """A pending checkpoint."""
+class AttemptEntry(AttemptRef):
+    """One attempt in the head, whether it is pending, completed or failed."""
 
-    id: CheckpointId
-    epoch: Epoch
-    attempt: Attempt
-    token: Token
+    STORED_AS = MappingProxyType({"checkpoint": "id"})
+
     triggered_at_ms: Count
-    expires_at_ms: Count
+    _: KW_ONLY
     restored_from: CheckpointId | None = None
+    window: WindowText | None = field(default=None, metadata=SPARSE)
+    """The epoch's window of time; None: the epoch reads none, or version 0.1 wrote this."""
+
+    @property
+    def id(self) -> int:
+        """The checkpoint's id."""
+        return self.checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedEntry(AttemptEntry):
+    """One attempt in the head from its opening on, in the history too; a retained checkpoint needs no more of that."""
+
+    _: KW_ONLY
     base: CheckpointId | None = None
     """The newest completed checkpoint when this one was triggered. This one may complete only on top of it: otherwise
-    an epoch that completed in between would be lost from the state."""
-    owner: Owner | None = None
-    retained: Count = 1
-    """Number of completed checkpoints to keep when this one completes (semantics C3)."""
+    an epoch that completed in between would be lost from the state. A later attempt may carry executions over only
+    while no newer checkpoint has completed."""
     stages: Count = 0
     """Stages that must acknowledge."""
-    replayed: tuple[Epoch, ...] = ()
-    """Earlier epochs whose input is read again, because their checkpoints turned out damaged."""
-    listeners: tuple[ListenerName, ...] = ()
-    """Listeners to notify of its end; the head keeps room for the notice."""
     kind: RequestKind | None = None
     """Kind of the epoch's first request."""
-    tolerable: Count = 0
-    """Counted failures in a row that the job tolerates (semantics D5)."""
-    regional: Count = field(default=0, metadata=SPARSE)
-    """Checkpoints in a row that may complete without regions that failed; 0: this one never does (semantics F6)."""
     restarts: Count = field(default=0, metadata=SPARSE)
     """Restarts of the epoch in a row by the restart strategy (semantics F4)."""
     restart_at_ms: Count = field(default=0, metadata=SPARSE)
     """Time at which the restart strategy wants the next try to begin; 0: at once."""
+    places: Count = field(default=0, metadata=SPARSE)
+    """Number of epochs that may be pending at once, if more than one may; otherwise 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntry(OpenedEntry):
+    """A pending checkpoint."""
+
+    expires_at_ms: Count
+    owner: Owner | None = None
+    retained: Count = 1
+    """Number of completed checkpoints to keep when this one completes (semantics C3)."""
+    replayed: tuple[Epoch, ...] = ()
+    """Earlier epochs whose input is read again, because their checkpoints turned out damaged."""
+    listeners: tuple[ListenerName, ...] = ()
+    """Listeners to notify of its end; the head keeps room for the notice."""
+    tolerable: Count = 0
+    """Counted failures in a row that the job tolerates (semantics D5)."""
+    regional: Count = field(default=0, metadata=SPARSE)
+    """Checkpoints in a row that may complete without regions that failed; 0: this one never does (semantics F6)."""
     restarts_left: Count | None = None
     """Further failures in a row that would still lead to a restart, as of the trigger; None: any number."""
     draining: bool = field(default=False, metadata=SPARSE)
     """Whether its epoch is the last one of a job that stops; it may complete only while the job is stopping (P2)."""
-    window: WindowText | None = field(default=None, metadata=SPARSE)
-    """The epoch's window of time; None: the epoch reads none, or version 0.1 wrote this."""
-    places: Count = field(default=0, metadata=SPARSE)
-    """Number of epochs that may be pending at once, if more than one may; otherwise 0."""
     document: PendingDocument | None = None
     """The attempt's document, if that is small; None: it is a separate object (`attempt_documents`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class CompletedEntry:
+class CompletedEntry(AttemptEntry):
     """A completed checkpoint that is retained, oldest first in the head."""
 
-    id: CheckpointId
-    epoch: Epoch
-    attempt: Attempt
-    token: Token
-    triggered_at_ms: Count
     completed_at_ms: Count
     metadata: DocumentRef
     acks: Count
     """Stages that acknowledged: all of them."""
     size_bytes: Count
     """Bytes of all files that the metadata names, those of earlier checkpoints included."""
-    restored_from: CheckpointId | None = None
     replayed: tuple[Epoch, ...] = ()
     """Earlier epochs that were folded in again on top of `restored_from`, before this one's own."""
     tables: dict[OutputName, Key] = field(default_factory=dict)
@@ -115,8 +127,6 @@ class CompletedEntry:
     """Stages that took part and have still to read some of their input, which is data in flight here (B2)."""
     table_files: dict[OutputName, Count] = field(default_factory=dict, metadata=SPARSE)
     """Number of files of each published table: a reader without Cairn counts them, in case a cleaner is at work."""
-    window: WindowText | None = field(default=None, metadata=SPARSE)
-    """As in `PendingEntry`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,42 +138,28 @@ class LateAck:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedEntry:
+class EndedEntry(OpenedEntry):
     """An ended checkpoint, kept for users, for later attempts of its epoch and for late acknowledgements (A3)."""
 
-    id: CheckpointId
-    epoch: Epoch
-    attempt: Attempt
-    token: Token
     status: Status
-    triggered_at_ms: Count
     ended_at_ms: Count
     reason: Reason | None = None
     detail: str = ""
     acks: Count = 0
     """Number of stages that had acknowledged when it ended."""
-    stages: Count = 0
-    """Number of stages that had to acknowledge."""
     size_bytes: Count = 0
-    restored_from: CheckpointId | None = None
-    base: CheckpointId | None = None
-    """As in `PendingEntry`: a later attempt may carry executions over only while no newer checkpoint has completed."""
     rejected: tuple[Token, ...] = ()
     """Executions answered `DISCARDED` after this checkpoint ended: their files are gone, and no attempt reuses them."""
     new_bytes: Count = 0
     """Bytes of the files that its own executions wrote; all others it only refers to (incremental size)."""
     others: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Other stages that had failed when it ended, each with its reason; at most `MAX_OTHERS`."""
-    kind: RequestKind | None = None
-    """As in `PendingEntry`."""
     subtasks: Count = 0
     """Subtasks that acknowledged, of a completed checkpoint."""
     slowest: Slowest | None = None
     """None for a failed checkpoint, and where all executions were taken over."""
     job_failed: bool = False
     """Whether the job failed with it: of too many counted failures in a row (semantics D5), or no try follows (F4)."""
-    restarts: Count = field(default=0, metadata=SPARSE)
-    """As in `PendingEntry`."""
     for_good: bool = field(default=False, metadata=SPARSE)
     """Whether a try had finally failed: only a user starts another (semantics F4)."""
     left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
@@ -172,14 +168,8 @@ class EndedEntry:
     """Stages that had begun and run again in the attempt after it (semantics F1); at most `MAX_RESTARTED`."""
     paused: bool = field(default=False, metadata=SPARSE)
     """Whether a pause of the DAG ended it, so that its epoch goes on after the pause (semantics S1)."""
-    restart_at_ms: Count = field(default=0, metadata=SPARSE)
-    """As in `PendingEntry`."""
     late: tuple[LateAck, ...] = field(default=(), metadata=SPARSE)
     """Stages that began in it and acknowledged after it had failed, in that order; at most `MAX_LATE`."""
-    window: WindowText | None = field(default=None, metadata=SPARSE)
-    """As in `PendingEntry`."""
-    places: Count = field(default=0, metadata=SPARSE)
-    """As in `PendingEntry`."""
     left_behind: bool = field(default=False, metadata=SPARSE)
     """Whether its files were deleted because many other epochs have ended since: only a trigger opens the next."""
 
@@ -207,14 +197,9 @@ class EndedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(AttemptRef):
     """The end of a checkpoint, for listeners that were not notified yet (semantics C4, D4)."""
 
-    checkpoint: CheckpointId
-    epoch: Epoch
-    attempt: Attempt
-    token: Token
-    """Token of the attempt, by which its document is found."""
     status: Status
     latest: CheckpointId | None
     """The newest completed checkpoint when this one had ended; this one, if it completed."""

@@ -147,11 +147,11 @@ def to_json(value: Any) -> Any:
     fields = _fields(cast(Hashable, kind))
     if fields is not None:
         document = {}
-        for name, none_is_left_out, sparse in fields:
+        for name, stored, none_is_left_out, sparse in fields:
             content = getattr(value, name)
             if not content and (sparse or (content is None and none_is_left_out)):
                 continue
-            document[name] = content if type(content) in _PLAIN else to_json(content)
+            document[stored] = content if type(content) in _PLAIN else to_json(content)
         return document
     if isinstance(value, Enum):
         return value.value
@@ -168,11 +168,24 @@ def to_json(value: Any) -> Any:
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, bool, bool], ...] | None:
-    """Give each field's name, whether a None is left out, and whether all that is empty is; None: no dataclass."""
+def _fields(kind: Any) -> tuple[tuple[str, str, bool, bool], ...] | None:
+    """Give each field's name, its name in the JSON, and whether a None and what is empty are left out."""
     if not dataclasses.is_dataclass(kind):
         return None
-    return tuple((each.name, each.default is None, "sparse" in each.metadata) for each in dataclasses.fields(kind))
+    return tuple(
+        (each.name, stored_name(kind, each.name), each.default is None, "sparse" in each.metadata)
+        for each in dataclasses.fields(kind)
+    )
+
+
+def stored_name(cls: Any, name: str) -> str:
+    """Give the name of a field in the JSON: another than in the class where the class says so in `STORED_AS`."""
+    return str(getattr(cls, "STORED_AS", {}).get(name, name))
+
+
+def common(record: Any, cls: Any) -> dict[str, Any]:
+    """Give the fields that a record has of a class, to make another record of the same attempt."""
+    return {each.name: getattr(record, each.name) for each in dataclasses.fields(cls)}
 
 
 def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False) -> T:
@@ -275,10 +288,12 @@ def _object(read_name: _Reader, read_item: _Reader) -> _Reader:
 
 def _document(cls: Any, exact: bool) -> _Reader:
     hints = get_type_hints(cls, include_extras=True)
-    readers = {field.name: _reader(hints[field.name], exact) for field in dataclasses.fields(cls)}
-    as_they_are = {field.name: _as_they_are(hints[field.name]) for field in dataclasses.fields(cls)}
+    names = {stored_name(cls, field.name): field.name for field in dataclasses.fields(cls)}
+    readers = {stored: _reader(hints[name], exact) for stored, name in names.items()}
+    as_they_are = {stored: _as_they_are(hints[name]) for stored, name in names.items()}
+    renamed = {stored: name for stored, name in names.items() if stored != name}
     required = {
-        field.name
+        stored_name(cls, field.name)
         for field in dataclasses.fields(cls)
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     }
@@ -302,6 +317,8 @@ def _document(cls: Any, exact: bool) -> _Reader:
             raise _MisfitError("the field is missing").below(f".{first}")
         if exact and len(found) != len(value):
             raise _MisfitError(f"the field {min(value.keys() - readers.keys())[:80]!r} is unknown here")
+        for stored in renamed.keys() & found.keys():
+            found[renamed[stored]] = found.pop(stored)
         try:
             return cls(**found)
         except ValueError as error:

@@ -10,31 +10,17 @@ from dataclasses import dataclass, replace
 
 from ...storage.names import check_name
 from ..answers import EpochCompleted
-from ..documents.attempt import DocumentRef
-from ..documents.entries import EndedEntry, LateAck, Notice, PendingEntry, RewindRecord
+from ..documents.attempt import AttemptRef, DocumentRef
+from ..documents.entries import EndedEntry, LateAck, Notice, OpenedEntry, PendingEntry, RewindRecord
 from ..documents.head import MAX_HISTORY, MAX_LATE, MAX_RESTARTED, MAX_UNFINISHED, Head
+from ..documents.strict_json import common
 from ..reasons import Status
 
 
 def ended_entry(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> EndedEntry:
     """Give the history entry of a checkpoint that ends now."""
     return EndedEntry(
-        id=entry.id,
-        epoch=entry.epoch,
-        attempt=entry.attempt,
-        token=entry.token,
-        status=status,
-        triggered_at_ms=entry.triggered_at_ms,
-        ended_at_ms=max(now_ms, entry.triggered_at_ms),
-        acks=acks,
-        stages=entry.stages,
-        restored_from=entry.restored_from,
-        base=entry.base,
-        kind=entry.kind,
-        restarts=entry.restarts,
-        restart_at_ms=entry.restart_at_ms,
-        window=entry.window,
-        places=entry.places,
+        **common(entry, OpenedEntry), status=status, ended_at_ms=max(now_ms, entry.triggered_at_ms), acks=acks
     )
 
 
@@ -96,10 +82,7 @@ def leave_notice(
     if not listeners:
         return head
     notice = Notice(
-        checkpoint=ended.id,
-        epoch=ended.epoch,
-        attempt=ended.attempt,
-        token=ended.token,
+        **common(ended, AttemptRef),
         status=ended.status,
         latest=head.latest_id(),
         listeners=listeners,

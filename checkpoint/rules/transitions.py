@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ..documents.attempt import DocumentRef
 from ..documents.entries import (
+    AttemptEntry,
     CompletedEntry,
     Intervention,
     InterventionKind,
@@ -21,6 +22,7 @@ from ..documents.entries import (
 )
 from ..documents.head import MAX_INTERVENTIONS, MAX_OTHERS, MAX_RESTORES, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
+from ..documents.strict_json import common
 from ..documents.text import one_line
 from ..reasons import BY_PAUSE, Reason, Status, cause_first
 from . import history, queue, restarts, savepoint_entries
@@ -185,16 +187,11 @@ def complete(head: Head, entry: PendingEntry, made: Assembled, without: Without,
     in_a_row = before.regional_in_a_row if before is not None and left_out else 0
     acks = entry.stages - len(left_out)
     completed = CompletedEntry(
-        id=entry.id,
-        epoch=entry.epoch,
-        attempt=entry.attempt,
-        token=entry.token,
-        triggered_at_ms=entry.triggered_at_ms,
+        **common(entry, AttemptEntry),
         completed_at_ms=max(now_ms, entry.triggered_at_ms),
         metadata=made.metadata,
         acks=acks,
         size_bytes=made.size_bytes,
-        restored_from=entry.restored_from,
         replayed=entry.replayed,
         tables=made.tables,
         table_files=made.table_files,
@@ -202,7 +199,6 @@ def complete(head: Head, entry: PendingEntry, made: Assembled, without: Without,
         regional_in_a_row=in_a_row + bool(without.failed),
         read=made.read,
         owing=tuple(sorted(made.owing)),
-        window=entry.window,
     )
     ended = replace(
         history.ended_entry(entry, Status.COMPLETED, now_ms, acks=acks),

@@ -244,7 +244,7 @@ class Importing(UseCase):
     def _entry(self, opened: ImportEntry, copied: Copied, checkpoint: int, now_ms: int) -> CompletedEntry:
         epoch = layout.import_epoch(checkpoint)
         return CompletedEntry(
-            id=checkpoint,
+            checkpoint=checkpoint,
             epoch=epoch,
             attempt=1,
             token=opened.token,

@@ -357,7 +357,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             reason = reason_of(error)
             push(DECLINED_KEY, _described(Declined(reason, str(error)), None))
             why = then_clear(f"no checkpoint was triggered: {cause_first(error.message, reason)}")
-            raise type(error)(why, **error.fields) from error
+            raise type(error)(why, code=error.code, **error.fields) from error
         if isinstance(answer, EpochCompleted):
             raise skipping(already_completed(coordinator, settings.storage, answer))
         if isinstance(answer, AlreadyRead):

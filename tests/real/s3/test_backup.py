@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.s3, pytest.mark.large]
 
 
-_HANDOVER = Handover(JOB, 1, JOB, 1, "clean", "token", JOB, Slice())
+_HANDOVER = Handover(1, JOB, 1, "token", JOB, "clean", JOB, Slice())
 
 
 class InParts(World):

@@ -43,7 +43,7 @@ OWED = (
     BacklogEpoch("one", Slice("d1", "d2"), {"clean": C1, "weather": W1}),
     BacklogEpoch("two", Slice("d2", "d3"), {"clean": C2}),
 )
-HANDOVER = Handover("flights", 3, "three", 1, "routes", "r3", "try", Slice("d4", "d5"), backlog=OWED)
+HANDOVER = Handover(3, "three", 1, "r3", "flights", "routes", "try", Slice("d4", "d5"), backlog=OWED)
 
 
 def output(name: str, kind: str = "exchange") -> Output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import types
+from dataclasses import KW_ONLY
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -88,7 +89,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 def documents_of(cls: Any) -> st.SearchStrategy[Any]:
     """Give documents of one class."""
-    parts = {name: values_of(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
+    hints = get_type_hints(cls, include_extras=True)
+    parts = {name: values_of(hint) for name, hint in hints.items() if hint is not KW_ONLY}
     if cls is EndedEntry:
         parts["status"] = st.sampled_from([Status.COMPLETED, Status.FAILED])
     if cls is Head:

@@ -73,7 +73,7 @@ def test_what_spark_wrote_is_on_the_disk_once_it_is_described(
         (folder / name).write_bytes(b"rows")  # and no word about the disk
     synced.clear()
     files = JobFiles(store, "flights")
-    writer = Writer(files, Handover("flights", 1, "e1", 1, "clean", "t", "flights", Slice()), "run", lambda: 0)
+    writer = Writer(files, Handover(1, "e1", 1, "t", "flights", "clean", "flights", Slice()), "run", lambda: 0)
     handles = writer.handles("state.totals", list(files.listing("chk-0000000001/")))
     assert [handle.path for handle in handles] == [f"chk-0000000001/state/clean/part-{n}" for n in (0, 1)]
     below = f"{LAKE}/flights/chk-0000000001"
@@ -111,6 +111,6 @@ def test_what_spark_wrote_is_not_described_where_the_disk_fails(
 
     monkeypatch.setattr(os, "fsync", broken)
     files = JobFiles(store, "flights")
-    writer = Writer(files, Handover("flights", 1, "e1", 1, "clean", "t", "flights", Slice()), "run", lambda: 0)
+    writer = Writer(files, Handover(1, "e1", 1, "t", "flights", "clean", "flights", Slice()), "run", lambda: 0)
     with pytest.raises(UnavailableError, match="Input/output error"):
         writer.handles("state.totals", list(files.listing("chk-0000000001/")))

@@ -106,7 +106,7 @@ def test_an_epoch_that_was_failed_over(told: Reported, statsd: StatsdReceiver) -
 def test_a_rewind_makes_no_checkpoint_late(told: Reported, statsd: StatsdReceiver) -> None:
     told.complete("manual__r0")
     head = told.coordinator.head()
-    undone = replace(head.history[-1], id=2, ended_at_ms=head.history[-1].ended_at_ms + 5_000)
+    undone = replace(head.history[-1], checkpoint=2, ended_at_ms=head.history[-1].ended_at_ms + 5_000)
     statsd.packets()
     metrics.report(head, replace(head, history=(*head.history, undone)))
     wanted = f"cairn.checkpoint.completed_at,job_name=flights:{undone.ended_at_ms // 1000}|g"

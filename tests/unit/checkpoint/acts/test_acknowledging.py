@@ -115,7 +115,7 @@ def test_an_ack_that_lies_about_its_epoch_deletes_no_other_epoch_s_state(world: 
     ended = world.coordinator().head().completed[-1]
     execution = next(key for key in world.referred() if "/state/clean/" in key)
     token, run = execution.split("/")[3].partition("-")[2], execution.split("/")[4]
-    lie = AckDocument(JOB, ended.id, "b", 1, "clean", token, run, 1, subtasks=(SubtaskAck(0),))
+    lie = AckDocument(ended.id, "b", 1, token, JOB, "clean", run, 1, subtasks=(SubtaskAck(0),))
     assert world.coordinator().acknowledge(lie) is AckAnswer.DISCARDED
     assert all(found.whole for found in world.coordinator().verify())
 
@@ -434,7 +434,7 @@ def test_an_ack_for_a_checkpoint_that_has_ended_is_discarded(world: World, ended
 
 @pytest.mark.parametrize("indices", [(0, 2), (1, 2), (0, 1, 0, 2), (2, 1, 0)], ids=str)
 def test_a_marker_that_leaves_a_subtask_out_is_refused(world: World, indices: tuple[int, ...]) -> None:  # semantics A1
-    marker = AckDocument(JOB, 1, "a", 1, "clean", "t", "r", 3, subtasks=tuple(map(SubtaskAck, indices)))
+    marker = AckDocument(1, "a", 1, "t", JOB, "clean", "r", 3, subtasks=tuple(map(SubtaskAck, indices)))
     with pytest.raises(DocumentError, match="does not hold its subtasks in order"):
         list(acks.subtasks_of(world.files, marker))
 

@@ -307,7 +307,7 @@ def test_an_older_failure_does_not_count_after_a_newer_success() -> None:  # sem
     world = tolerant(2)
     world.trigger("a")
     head = world.coordinator().head()
-    newer = replace(head.pending[0], id=2, epoch="b", token="f" * 16)
+    newer = replace(head.pending[0], checkpoint=2, epoch="b", token="f" * 16)
     completed = transitions.complete(
         replace(head, pending=(newer,), next_id=3),
         newer,

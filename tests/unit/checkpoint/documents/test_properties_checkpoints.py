@@ -180,7 +180,7 @@ def _in_ack(world: World, **changes: Any) -> None:
         "subtasks": (Subtask(0),),
         **changes,
     }
-    ack = AckDocument(JOB, 1, "e", 1, "clean", handover.token, "r", 1, **document)
+    ack = AckDocument(1, "e", 1, handover.token, JOB, "clean", "r", 1, **document)
     world.coordinator().acknowledge(ack)
     world.stages = (StageSpec("clean"),)
     world.coordinator().complete(1)

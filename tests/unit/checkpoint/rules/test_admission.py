@@ -43,7 +43,7 @@ REQUEST = TriggerRequest("b", Slice(), (StageSpec("s"),), PAUSED, Owner("d", "b"
         (replace(BUSY, stopped=Stopped.SHUTDOWN, waiting=FULL), {}, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN),
         (replace(BUSY, stopped=Stopped.PAUSED, waiting=FULL), {}, Reason.PERIODIC_SCHEDULER_SHUTDOWN),
         (replace(BUSY, waiting=FULL), {}, Reason.TOO_MANY_CHECKPOINT_REQUESTS),
-        (replace(COMPLETED, pending=(replace(A, id=2),)), {}, Reason.TOO_MANY_CONCURRENT_CHECKPOINTS),
+        (replace(COMPLETED, pending=(replace(A, checkpoint=2),)), {}, Reason.TOO_MANY_CONCURRENT_CHECKPOINTS),
         (COMPLETED, {}, Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS),
         (
             replace(BUSY, stopped=Stopped.SHUTDOWN),
@@ -294,7 +294,7 @@ IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", Reque
         (replace(BUSY, waiting=IN_LINE, stopped=Stopped.PAUSED), NOW, None),
         (replace(BUSY, waiting=IN_LINE, stopped=Stopped.SHUTDOWN), NOW, None),
         # Its epoch has gone on.
-        (replace(BUSY, pending=(replace(A, epoch="b"), replace(A, id=2)), waiting=FULL), NOW, None),
+        (replace(BUSY, pending=(replace(A, epoch="b"), replace(A, checkpoint=2)), waiting=FULL), NOW, None),
     ],
 )
 def test_a_request_that_waits_can_see_that_in_the_head(
@@ -305,7 +305,7 @@ def test_a_request_that_waits_can_see_that_in_the_head(
 
 def test_a_completed_epoch_does_not_wait() -> None:  # semantics T9
     busy = replace(
-        COMPLETED, pending=(replace(A, id=2, epoch="c"),), waiting=(WaitingRequest("a", RequestKind.MANUAL, 0),)
+        COMPLETED, pending=(replace(A, checkpoint=2, epoch="c"),), waiting=(WaitingRequest("a", RequestKind.MANUAL, 0),)
     )
     assert admission.still_waits(busy, turn("a", RequestKind.MANUAL), NOW) is None
 
@@ -317,7 +317,7 @@ def test_of_those_that_wait_exactly_who_would_be_admitted_is_woken(
     line: tuple[WaitingRequest, ...] = ()
     for number, kind in wishes:
         line = queue.join(line, WaitingRequest(f"e{number}", kind, 0, Owner("d", f"e{number}"))) or line
-    busy = tuple(replace(A, id=10 + i, epoch=f"p{i}") for i in range(pending))
+    busy = tuple(replace(A, checkpoint=10 + i, epoch=f"p{i}") for i in range(pending))
     head = Head("j", next_id=20, pending=busy, waiting=line)
     for each in line:
         request = replace(

@@ -57,7 +57,7 @@ def store() -> Server:
 
 def _described(store: Server) -> StateHandle:
     files = JobFiles(store, "flights")
-    writer = Writer(files, Handover("flights", 1, "e1", 1, "clean", "t", "flights", Slice()), "run", lambda: 0)
+    writer = Writer(files, Handover(1, "e1", 1, "t", "flights", "clean", "flights", Slice()), "run", lambda: 0)
     [handle] = writer.handles("state.totals", list(files.listing("chk-0000000001/")))
     return handle
 

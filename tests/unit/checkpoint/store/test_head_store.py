@@ -293,16 +293,20 @@ def test_an_invariant_that_would_break_writes_nothing(world: World) -> None:  # 
     broken: dict[str, Head] = {
         "the job never changes": replace(head, job="weather"),
         "ids never go back": replace(head, next_id=1),
-        "every id was handed out": replace(head, pending=(replace(entry, id=9),)),
-        "only new ids become pending": replace(head, pending=(*head.pending, replace(entry, id=1, epoch="z"))),
+        "every id was handed out": replace(head, pending=(replace(entry, checkpoint=9),)),
+        "only new ids become pending": replace(head, pending=(*head.pending, replace(entry, checkpoint=1, epoch="z"))),
         "what is pending never changes": replace(head, pending=(replace(entry, token="x"),)),
-        "completed and pending exclude each other": replace(head, completed=(*head.completed, replace(done, id=2))),
-        "one pending attempt": replace(head, next_id=4, pending=(entry, replace(entry, id=3))),
+        "completed and pending exclude each other": replace(
+            head, completed=(*head.completed, replace(done, checkpoint=2))
+        ),
+        "one pending attempt": replace(head, next_id=4, pending=(entry, replace(entry, checkpoint=3))),
         "what has completed never changes": replace(head, completed=(replace(done, acks=99),)),
         "an outcome never changes": replace(head, history=(replace(head.history[0], status=Status.FAILED),)),
         "pending or has an outcome": replace(head, pending=()),
-        "only what was pending completes": replace(head, next_id=4, completed=(*head.completed, replace(done, id=3))),
-        "no epoch completes twice": replace(head, next_id=4, pending=(entry, replace(entry, id=3, epoch="z"))),
+        "only what was pending completes": replace(
+            head, next_id=4, completed=(*head.completed, replace(done, checkpoint=3))
+        ),
+        "no epoch completes twice": replace(head, next_id=4, pending=(entry, replace(entry, checkpoint=3, epoch="z"))),
         "the history is bounded": replace(head, restores=head.restores * 30),
     }
     for name, wrong in broken.items():

@@ -99,7 +99,7 @@ def test_a_full_head_stays_small(world: World) -> None:  # semantics T2, W5
     bare = replace(head, pending=tuple(replace(entry, document=None) for entry in head.pending))
     full = replace(
         bare,
-        history=tuple(replace(head.history[0], id=number + 1) for number in range(MAX_HISTORY)),
+        history=tuple(replace(head.history[0], checkpoint=number + 1) for number in range(MAX_HISTORY)),
         waiting=tuple(
             WaitingRequest(f"scheduled__2026-01-01T00.3a00.3a00.2b00.3a00-{number}", RequestKind.PERIODIC, 1)
             for number in range(MAX_WAITING)

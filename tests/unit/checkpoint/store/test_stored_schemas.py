@@ -132,7 +132,7 @@ def test_sql_in_a_columns_metadata_never_reaches_spark() -> None:
 
 OUTPUT = {"kind": "state", "name": "totals", "folder": "chk-0000000001/s/", "schema": json.dumps(struct(UDTS[0]))}
 FULL: dict[type, Any] = {
-    AckDocument: AckDocument("flights", 1, "r1", 1, "routes", "0" * 16, "1" * 16, 1),
+    AckDocument: AckDocument(1, "r1", 1, "0" * 16, "flights", "routes", "1" * 16, 1),
     StageLine: StageLine("routes", Execution("0" * 16, 1, 1), 1, ()),
     InFlightLine: InFlightLine("routes", Execution("0" * 16, 1, 1), ()),
 }

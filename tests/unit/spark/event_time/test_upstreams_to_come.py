@@ -34,7 +34,7 @@ class Reader:
         files = JobFiles(MemoryStore(), "flights")
         for stage, mark in acknowledged.items():
             acks.write_ack(files, ack(stage, {} if mark is None else {STAGE: mark}))
-        handover = Handover("flights", 1, "e", 1, "routes", "t0", "try", Slice(), upstream=UPSTREAM, at_least_once=True)
+        handover = Handover(1, "e", 1, "t0", "flights", "routes", "try", Slice(), upstream=UPSTREAM, at_least_once=True)
         carried = RestoredState("routes")
         carried.values = dict(self.kept)
         inputs = Inputs(files, handover, Backlog(()))

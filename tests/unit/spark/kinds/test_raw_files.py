@@ -60,7 +60,7 @@ class Client:
         for name, data in content.items():
             (self.model / name).parent.mkdir(parents=True, exist_ok=True)
             (self.model / name).write_bytes(data)
-        handover = Handover("flights", 1, "e1", 1, "routes", "t0", "try", Slice())
+        handover = Handover(1, "e1", 1, "t0", "flights", "routes", "try", Slice())
         writer = Writer(self.files, handover, run, lambda: 0, self.local() if local else None)
         return raw_files.snapshot(CLIENT, self.files, writer, ID, self.model)
 

@@ -25,7 +25,7 @@ from airflow_cairn.storage.errors import DocumentError, GoneError
 from tests.support.memory_store import MemoryStore
 from tests.support.wrapped_stores import WrappedStore
 
-HANDOVER = Handover("flights", 1, "e", 1, "routes", "t0", "try", Slice())
+HANDOVER = Handover(1, "e", 1, "t0", "flights", "routes", "try", Slice())
 
 
 def _writer(store: MemoryStore) -> Writer:

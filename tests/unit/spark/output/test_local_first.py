@@ -50,7 +50,7 @@ class Here:
             if isinstance(content, Exception):
                 raise content
 
-        handover = Handover("flights", 1, "e1", 1, "routes", "t0", "try", Slice())
+        handover = Handover(1, "e1", 1, "t0", "flights", "routes", "try", Slice())
         describe = Writer(self.files, handover, "r0", lambda: 0)._handle
         return local_first.write(self.files, self.local, OUTPUT, OUTPUT.id, write_to, describe)
 

@@ -105,7 +105,7 @@ def described(store: ObjectStore, folder: str, kind: str, data: bytes) -> tuple[
     key = f"{folder}part-00000-a.parquet"
     files.create_bytes(key, data)
     recording.requests.clear()
-    writer = Writer(files, Handover("flights", 1, "e1", 1, "routes", "t0", "try", Slice()), "r0", lambda: 0)
+    writer = Writer(files, Handover(1, "e1", 1, "t0", "flights", "routes", "try", Slice()), "r0", lambda: 0)
     (handle,) = writer.handles(f"{kind}.totals", [ObjectStat(key, len(data), None)])
     return handle.rows, recording.total
 

@@ -36,7 +36,7 @@ class Plan:
 @pytest.fixture
 def writer(tmp_path: Path) -> Writer:
     files = JobFiles(LocalStore(tmp_path / "lake"), "flights")
-    return Writer(files, Handover("flights", 1, "e1", 1, "clean", "t", "flights", Slice()), "run", lambda: 0)
+    return Writer(files, Handover(1, "e1", 1, "t", "flights", "clean", "flights", Slice()), "run", lambda: 0)
 
 
 def test_spark_finds_the_folders_above_an_output_and_not_its_own(writer: Writer, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_long_line_is_cut() -> None:
     assert (len(note), note[:802], note[-1]) == (MAX_NOTE, "x" * 800 + "\n\n", "…")
 
 
-PENDING = PendingDocument("flights", 8, "0b", "e", 2, Slice(), (), {}, Limits(1, 1))
+PENDING = PendingDocument(8, "e", 2, "0b", "flights", Slice(), (), {}, Limits(1, 1))
 HOSTILE = "![x](https://evil.example/p.png) <img src=x> [a](https://evil.example) www.evil.example ``y` " * 8
 
 
@@ -187,5 +187,5 @@ def test_a_cause_that_quotes_input_is_no_markdown(said: str, before: str) -> Non
 )
 def test_the_run_after_a_gap_names_it(start: str, end: str) -> None:  # semantics T8
     read = ReadWindows((WindowText("2001-01-02", "2001-01-01"), WindowText("2001-01-07", "2001-01-06")))
-    entry = EndedEntry(2, "e", 1, "00000000000000a1", Status.COMPLETED, 1, 2, window=WindowText("2001-01-07", start))
+    entry = EndedEntry(2, "e", 1, "00000000000000a1", 1, Status.COMPLETED, 2, window=WindowText("2001-01-07", start))
     assert completed(entry, read.gaps) == f"checkpoint 2 completed · attempt 1 · started empty{end}"
