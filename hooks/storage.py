@@ -99,7 +99,7 @@ class CheckpointStorageHook(BaseHook):
 
     def driver_conf(self) -> dict[str, str]:
         """Return the Spark conf, without any secret, with which s3a writes to the storage; empty for `file://`."""
-        return s3a_conf(self.s3_options) if self.is_s3 else {}
+        return s3a_conf(self.s3_options, self._where.bucket) if self.is_s3 else {}
 
 
 # Airflow's connection type `cairn`: the form of a storage's connection, and its Test button.

@@ -63,6 +63,11 @@ class Where:
             "Downstream"
         )
 
+    def with_plain(self, stages: Collection[str]) -> list[TaskRef]:
+        """Return the tasks of stages, and the plain ones that read from them."""
+        plain = [task for stage in stages for task in self.plain.get(stage, ())]
+        return [*(self.tasks[stage] for stage in stages), *plain]
+
     @property
     def trigger_name(self) -> str:
         """The name of the task that triggers, as far as known."""
@@ -135,8 +140,7 @@ def compare_and_clear(
         others |= dict.fromkeys(taking_part, "it runs in the new attempt already")
         due = [stage for stage in due if stage in unclaimed]
     if due:
-        plain = [task for stage in due for task in where.plain.get(stage, ())]
-        api.clear(where.dag_id, where.run_id, [*(where.tasks[stage] for stage in due), *plain], note)
+        api.clear(where.dag_id, where.run_id, where.with_plain(due), note)
     return Cleared(tuple(due), others)
 
 
@@ -153,18 +157,18 @@ def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
     return f"its task is on as a later try ({facts.state or 'not yet scheduled'}), which takes part in the new attempt"
 
 
-def idle(api: AirflowApiHook, where: Where, stages: Iterable[str]) -> list[str]:
-    """Return those of the given stages that will not run again by themselves: their tasks have ended or do not exist.
+def idle(api: AirflowApiHook, where: Where, stages: Iterable[str]) -> dict[str, str | None]:
+    """Return those of the given stages that will not run again by themselves, with the states of their ended tasks.
 
     Raises:
         AirflowApiError: the API refuses the request or did not answer.
     """
-    found = []
+    found: dict[str, str | None] = {}
     for stage in stages:
         task = where.tasks.get(stage)
         facts = api.task_facts(where.dag_id, where.run_id, task) if task is not None else None
         if facts is None or facts.state in ENDED:
-            found.append(stage)
+            found[stage] = facts.state if facts is not None else None
     return found
 
 

@@ -241,7 +241,7 @@ def _not_pending(place: EpochCompleted | EpochEnded | EpochUnknown, report: Fail
     newest, last_try = place.newest, report.final or not report.curable
     if last_try or newest.for_good or newest.reason is Reason.CHECKPOINT_SUBSUMED:
         return failed(newest)
-    return NothingToDo("no attempt of the epoch is pending; the next try opens one")
+    return NothingToDo("no attempt of the epoch is pending: the next try goes on with it, or says why it cannot")
 
 
 def _failed(failing: _Failing, verdict: Restart | Exhausted, token: str) -> Decision[FailAnswer]:

@@ -20,6 +20,9 @@ from .fields import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job,
 from .read_windows import NOTHING_READ, ReadWindows
 from .strict_json import SPARSE, Json
 
+MAX_SLICE_BYTES = 768 * 1024
+"""Largest input of an epoch with positions and stages; the rest of an attempt's document has room beside it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:

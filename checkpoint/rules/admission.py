@@ -240,7 +240,7 @@ def reason_of(error: CairnError) -> Reason:
 
 def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) -> Head:
     """Record and count a trigger that failed before its checkpoint got an id (T1, D5); it keeps its place."""
-    if error.kind is ErrorKind.INVALID:
+    if error.kind is ErrorKind.INVALID and "source" not in error.fields:
         return head  # the request itself is wrong, so nothing of it may be written
     if head.pending_of_epoch(request.epoch) is not None or request.epoch in head.completions():
         return head  # only the answer was lost, or the trigger failed after its checkpoint was made

@@ -141,7 +141,8 @@ def _by_rate(rule: RestartRule, known: RestartMemory, restarts: int, now_ms: int
     if len(recent) >= limit:
         span = timedelta(milliseconds=rule.interval_ms)
         return Exhausted(f"FailureRateRestart allows {_times(limit, 'failure')} in {span}, and this was one more")
-    return Restart(restarts + 1, rule.delay_ms, RestartMemory(times_ms=(*recent, now_ms)))
+    known_ms = (min(each, now_ms) for each in recent)  # a clock that was ahead has counted some of them: let them age
+    return Restart(restarts + 1, rule.delay_ms, RestartMemory(times_ms=(*known_ms, now_ms)))
 
 
 def _exponential(rule: RestartRule, known: RestartMemory, restarts: int, now_ms: int, seed: str) -> Restart | Exhausted:

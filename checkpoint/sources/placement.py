@@ -13,13 +13,13 @@ from functools import partial
 from types import UnionType
 from typing import TypeVar
 
-from ...storage.errors import CairnError, GoneError
+from ...storage.errors import CairnError, ErrorKind, GoneError
 from ...storage.names import shorten
 from ...storage.port import ConditionFailed
 from ..answers import AlreadyRead, InputRefused, TriggerRequest
 from ..config import REFUSE
 from ..documents import codec, layout
-from ..documents.attempt import EpochDocument, Slice
+from ..documents.attempt import MAX_SLICE_BYTES, EpochDocument, Slice
 from ..documents.head import Head
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json, plain_json, to_json
@@ -33,9 +33,6 @@ from ..store.job_files import JobFiles
 from ..store.source_lists import SideLists
 from . import already_read
 from .interval import DataInterval
-
-MAX_SLICE_BYTES = 768 * 1024
-"""Largest input of an epoch with positions and stages; the rest of an attempt's document has room beside it."""
 
 
 def positions_at(choice: RestoreChoice, sources: tuple[Source, ...], shelf: Shelf) -> dict[str, Json] | InputRefused:
@@ -416,6 +413,8 @@ def call(source: str, step: str, work: Callable[[], T]) -> T:
         return work()
     except Exception as error:
         if isinstance(error, CairnError) and not isinstance(error, InvalidStateError):
+            if error.kind is ErrorKind.INVALID:  # the request is not what is wrong: it is kept, and counts
+                raise type(error)(error.message, code=error.code, **{**error.fields, "source": source}) from error
             raise
         cause = error.message if isinstance(error, InvalidStateError) else one_line(repr(error))
         raise CallbackError(

@@ -59,7 +59,8 @@ def next_step(
     if row.status is Status.PENDING:
         return (
             f"It is in progress. `cairn show {job} {row.id} --watch --storage {storage}` shows how far it is. If its "
-            "DAG run has failed, mend the cause, then clear the stages that have not acknowledged, with Downstream."
+            "DAG run has failed, mend the cause, then clear the stages that have not acknowledged, with Downstream; if "
+            "the DAG file no longer has one of them, clear the task that triggers the checkpoint instead."
         )
     if lost and read_by is None and not row.left_behind:
         return NOTHING_LEFT

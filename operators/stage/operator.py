@@ -348,10 +348,16 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 raise
             except Exception as error:
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
-                wrong = isinstance(error, AirflowException | ValueError | InvalidConfigError)
+                absent = isinstance(error, FileNotFoundError | PermissionError) and hook is not None
+                wrong = absent or isinstance(error, AirflowException | ValueError | InvalidConfigError)
                 if wrong and (hook is None or not hook.was_started):
                     # The options or the connection are wrong; no driver runs, and another try would find the same.
                     why = f"spark-submit was not started: {one_line(error)}"
+                    if absent:
+                        why += (
+                            ". Install Spark on this worker, with its bin folder on PATH, or name another program by "
+                            "the extra spark-binary of the Spark connection"
+                        )
                     raise run.refused(why, incurable=True) from error
                 self._check_failed(drivers, run, error)
                 file = hook.missing_application(str(self.application)) if hook else None

@@ -261,6 +261,11 @@ def let_upstreams_run(
         raise AirflowApiError(later, **error.fields) from None
     # A task that ended a moment ago may have acknowledged since. Stages claimed by now are found by the next try.
     if left and isinstance(begin_again(), UpstreamsNotReady):
-        raise AirflowFailException(f"{why}, and nothing will start them: {where.remedy({*left, stage})}")
+        if set(left.values()) != {SUCCESS}:
+            raise AirflowFailException(f"{why}, and nothing will start them: {where.remedy({*left, stage})}")
+        # They ended well and have not acknowledged: somebody has marked them, or deleted what they had acknowledged.
+        with AirflowApiHook(conn_id) as api:
+            api.clear(where.dag_id, where.run_id, where.with_plain(left), note)
+        log.warning("%s ended well without an acknowledgement in the store: cleared, to run again", ", ".join(left))
     log.info("%s; %s. This task runs again after them", why, cleared)
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)

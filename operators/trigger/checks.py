@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, runtime_checkable
 
 from ...checkpoint import CheckpointConfig
-from ...checkpoint.documents.attempt import StageSpec
+from ...checkpoint.documents.attempt import MAX_SLICE_BYTES, StageSpec
 from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook
@@ -147,8 +148,8 @@ def check_slice_detail(detail: object, *, rendered: bool = False, **where: str |
         The detail as it will be read back; empty if there is none, or if it is known only at run time.
 
     Raises:
-        InvalidConfigError: the detail is no JSON object, or would be read back differently; the message says where it
-            differs.
+        InvalidConfigError: the detail is no JSON object, is too large for the document of an attempt, or would be read
+            back differently; the message says where it differs.
     """
     if detail is None or (not rendered and is_rendered_later(detail)):
         return {}
@@ -161,6 +162,13 @@ def check_slice_detail(detail: object, *, rendered: bool = False, **where: str |
     with naming(**where):
         later = None if rendered else is_rendered_later
         kept: dict[str, Any] = plain_json("slice_detail", detail, refusal=InvalidConfigError, later=later)
+    size = len(json.dumps(kept, default=str).encode())  # some of it may be known only at run time
+    if size > MAX_SLICE_BYTES:
+        raise InvalidConfigError(
+            f"slice_detail has {size:,} bytes, and {MAX_SLICE_BYTES:,} fit into the document of an attempt. Put less "
+            "into it, or the place of a file",
+            **where,
+        )
     return kept
 
 

@@ -199,7 +199,7 @@ _ENCRYPTIONS = {"AES256": "AES256", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-
 """s3a's name for each of S3's ways to encrypt."""
 
 
-def s3a_conf(s3: S3Options | None = None) -> dict[str, str]:
+def s3a_conf(s3: S3Options | None = None, bucket: str = "") -> dict[str, str]:
     """Build the conf by which a submitted application reaches S3, without credentials.
 
     Each JVM finds the credentials itself: in its environment, or else by its container's or instance's role. An
@@ -207,6 +207,7 @@ def s3a_conf(s3: S3Options | None = None) -> dict[str, str]:
 
     Args:
         s3: access to S3; a server other than AWS is addressed by path.
+        bucket: the storage's; only requests to it have the headers that it asks for. Empty: all requests have them.
     """
     s3 = s3 or S3Options()
     hadoop = {"aws.credentials.provider": ",".join(_PROVIDERS)}
@@ -216,15 +217,16 @@ def s3a_conf(s3: S3Options | None = None) -> dict[str, str]:
         hadoop["endpoint"] = s3.endpoint_url
         hadoop["path.style.access"] = "true"
         hadoop["connection.ssl.enabled"] = str(s3.endpoint_url.startswith("https:")).lower()
+    of_bucket = f"bucket.{bucket}." if bucket else ""
     if s3.request_payer:
-        hadoop["requester.pays.enabled"] = "true"
+        hadoop[f"{of_bucket}requester.pays.enabled"] = "true"
     if s3.server_side_encryption:
-        hadoop["encryption.algorithm"] = _ENCRYPTIONS[s3.server_side_encryption]
+        hadoop[f"{of_bucket}encryption.algorithm"] = _ENCRYPTIONS[s3.server_side_encryption]
     if s3.sse_kms_key_id:
-        hadoop["encryption.key"] = s3.sse_kms_key_id
+        hadoop[f"{of_bucket}encryption.key"] = s3.sse_kms_key_id
     if s3.expected_bucket_owner:
         # s3a has no option for this header. A Hadoop that does not know the setting omits the header.
-        hadoop["client.s3.custom.headers"] = f"x-amz-expected-bucket-owner={s3.expected_bucket_owner}"
+        hadoop[f"{of_bucket}client.s3.custom.headers"] = f"x-amz-expected-bucket-owner={s3.expected_bucket_owner}"
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in sorted(hadoop.items())}
 
 

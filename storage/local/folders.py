@@ -243,4 +243,11 @@ def _explanation(error: OSError, store: str, key: str) -> StorageError:
         return UnsupportedStorageError(
             "the root of this storage, or a folder above it, is a file. Name a folder", store=store, key=key
         )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UnavailableError(
+            f"the file system is full: {reason}. Make room there, or raise the quota; what waits or is tried again "
+            "then goes on",
+            store=store,
+            key=key,
+        )
     return UnavailableError(f"the file system failed: {reason}. Try again later", store=store, key=key)

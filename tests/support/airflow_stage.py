@@ -137,7 +137,7 @@ class Job:
         """Acknowledge without any state (semantics A4)."""
         self.coordinator.acknowledge(ack_of(handover))
 
-    def decline(self, handover: Handover, detail: str) -> None:
+    def decline(self, handover: Handover, detail: str, reason: Reason = Reason.CHECKPOINT_DECLINED) -> None:
         """Decline."""
         self.coordinator.decline(
             DeclineDocument(
@@ -146,7 +146,7 @@ class Job:
                 epoch=handover.epoch,
                 stage=handover.stage,
                 token=handover.token,
-                reason=Reason.CHECKPOINT_DECLINED,
+                reason=reason,
                 detail=detail,
             )
         )

@@ -35,6 +35,7 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.operators import SparkEpochOperator
+from tests.protocol.advice.phrases import steps
 from tests.support.airflow_stage import DagRun, Job, Ti
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 
@@ -178,13 +179,19 @@ class Airflow:
         self.runs[run_id] = Run(run_id, facts, {each: self._instance(each) for each in self.dag.task_ids})
         return self.runs[run_id]
 
-    def play(self, run: Run) -> None:
-        """Bring a run as far as it goes: to its end, or until it waits for something outside of it."""
+    def play(self, run: Run, *, queued: bool = False) -> None:
+        """Bring a run as far as it goes: to its end, or until it waits for something outside of it.
+
+        Args:
+            run: the run.
+            queued: its next task was queued before the DAG was paused, so it begins.
+        """
         looks = 0
         for _ in range(MAX_TRIES):
             due = [each for each in self._ordered(run) if self._is_due(run, each)]
-            if not due or self.paused or looks > LOOKS * len(due):
+            if not due or (self.paused and not queued) or looks > LOOKS * len(due):
                 return
+            queued = False
             instance = min(due, key=lambda each: each.put_off)
             before = instance.put_off
             self._try(run, instance)
@@ -199,6 +206,10 @@ class Airflow:
         for each in there.union(*below) & run.instances.keys():
             self._clear(run.instances[each])
         return there == wanted
+
+    def has(self, task_ids: Iterable[str]) -> bool:
+        """Tell whether the DAG file has these tasks."""
+        return all(self.dag.has_task(each) for each in task_ids)
 
     def mark(self, run: Run) -> None:
         """Mark a run, so that it ends as it is."""
@@ -251,7 +262,8 @@ class Airflow:
         with _listening() as told:
             self._run(task, instance, at)
         if instance.state in ("up_for_reschedule", "deferred"):
-            instance.put_off, instance.told = instance.put_off + 1, "".join(told[-1:])
+            asking = [each for each in told if steps(each)]
+            instance.put_off, instance.told = instance.put_off + 1, "\n".join(asking or told[-1:])
 
     def _run(self, task: Any, instance: Instance, at: dict[str, Any]) -> None:
         try:

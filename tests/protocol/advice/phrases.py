@@ -20,8 +20,7 @@ class Act(Enum):
     TYPE = auto()
     """Types a command of `cairn`, or of `airflow`."""
     TYPE_IF_STOPPED = auto()
-    TYPE_IF_GONE = auto()
-    """Types a command, if what the text names no longer exists."""
+    """Types a command, if the job is stopped."""
     MEND = auto()
     """Mends the cause, whatever that is."""
     CLEAR_TASKS = auto()
@@ -40,6 +39,8 @@ class Act(Enum):
     """Puts stages back into the DAG file."""
     CLEAR_TRIGGER = auto()
     """Clears the task that triggers, with Downstream."""
+    CLEAR_TRIGGER_IF_REMOVED = auto()
+    """The same, if a stage that has not acknowledged is no longer in the DAG file."""
     CLEAR_RUN = auto()
     CLEAR_RUN_IF_NONE_FAILED = auto()
     CLEAR_OTHER_RUNS = auto()
@@ -63,64 +64,82 @@ _COMMAND = r"`(?P<command>cairn (?:{})\b[^`]*)`"
 _LOOKS = _COMMAND.format("show|checkpoints|verify|jobs|doctor|savepoints|stats|state|diff|servers|regions")
 _ACTS = _COMMAND.format("resume|rewind|adopt|forget-listener|savepoint|stop|dispose|checkpoint|compact|clean")
 
-PHRASES: tuple[tuple[str, Act], ...] = (
-    (rf"If the job is stopped, type {_ACTS}", Act.TYPE_IF_STOPPED),
-    (rf"If it is not paused, type {_ACTS}", Act.TYPE_IF_STOPPED),
-    (rf"if it no longer exists:? {_ACTS}", Act.TYPE_IF_GONE),
+PHRASES: tuple[tuple[str, Act, str], ...] = (
+    (rf"If the job is stopped, type {_ACTS}", Act.TYPE_IF_STOPPED, "the_job_is_rewound_while_it_runs"),
     (
         r"Trigger a run for what is left(?:[^`]{0,20}`(?P<command>cairn checkpoint [^`]*--window [^`]*)`)?",
         Act.TRIGGER_REST,
+        "another_run_has_read_some_of_its_days",
     ),
-    (r"trigger a run that reads it again by `(?P<command>[^`]*)`", Act.TRIGGER_AGAIN),
-    (_LOOKS, Act.LOOK),
-    (_ACTS, Act.TYPE),
-    (r"choose Clear Task Instance at .*?, with Downstream switched on", Act.CLEAR_TASKS),
-    (r"'Clear only failed tasks'", Act.NOTHING),
-    (r"^Nothing: it completed", Act.NOTHING),
-    (r"has read its window, and a clear would end skipped", Act.LEAVE),
-    (r"and the next run reads it first; a clear would end skipped", Act.LEAVE),
-    (r"leave the run as it is: the next run reads what is kept first, and a clear would end skipped", Act.LEAVE),
-    (r"by `airflow backfill create [^`]*--from-date (?P<dates>\S+ --to-date \S+)[^`]*`", Act.BACKFILL),
-    (r"[Cc]lear that stage with Downstream", Act.CLEAR_STAGE),
-    (r"clear the failed stages(?: with Downstream)?", Act.CLEAR_FAILED),
-    (r"clear the tasks that have failed", Act.CLEAR_FAILED),
-    (r"once you have mended that", Act.MEND),
-    (r"and cleared its task", Act.CLEAR_TASKS),
-    (r"[Cc]lear (?:this task(?:, with Downstream| once the upstream)|the task, and let it run)", Act.CLEAR_THIS),
-    (r"Clear them with Downstream, and this task with them", Act.CLEAR_TASKS),
-    (r"[Oo]r put .*? back into the file", Act.PUT_BACK),
-    (r"then clear its task and those that have failed", Act.CLEAR_FAILED),
-    (r"clear the stages that have not acknowledged", Act.CLEAR_LATE),
-    (r"If no stage has failed, clear the run", Act.CLEAR_RUN_IF_NONE_FAILED),
-    (r"[Cc]lear (?:the whole run|its DAG run|this run|the run\b)", Act.CLEAR_RUN),
-    (r"\b[Cc]lear the task that\s+triggers(?: the checkpoint)?", Act.CLEAR_TRIGGER),
-    (r"\(or clear\) the task that triggers(?: the checkpoint| it)?", Act.CLEAR_TRIGGER),
-    (r"\(or clear\) this task", Act.CLEAR_THIS),
-    (r"(?:then|now),? clear (?:the task|the stage now)\b", Act.CLEAR_THIS),
-    (r"[Mm]end (?:the (?:cause|source|hook)|what the message names|that|it)\b", Act.MEND),
-    (r"[Cc]hange what the error names", Act.MEND),
-    (r"Check the keys and their rights", Act.MEND),
-    (r"Find out why checkpoints do not complete", Act.MEND),
-    (r"Give this DAG a job name of its own", Act.MEND),
-    (r"Give the stage its old name by", Act.MEND),
-    (r"leave that state behind by", Act.MEND),
-    (r"put the file back", Act.MEND),
-    (r"Choose another key", Act.MEND),
-    (r"Give the savepoint's own folder", Act.MEND),
-    (r"Raise `CheckpointConfig\(timeout=…\)`, or make them faster", Act.RAISE_TIMEOUT),
-    (r"Look at the storage with (?=`)", Act.LOOK),
-    (r"Correct that, then clear both tasks", Act.CLEAR_FAILED),
-    (r"[Uu]npause (?:the DAG|its DAG|it)", Act.UNPAUSE),
-    (r"`?airflow dags unpause (?:DAG_ID|\S+)", Act.UNPAUSE),
-    (r"[Mm]ark this run as done", Act.MARK),
-    (r"[Mm]ark (?:this run as|it) failed", Act.MARK),
+    (r"trigger a run that reads it again by `(?P<command>[^`]*)`", Act.TRIGGER_AGAIN, "a_day_before_it_is_unread"),
+    (_LOOKS, Act.LOOK, "a_pause_beside_another_run"),
+    (_ACTS, Act.TYPE, "a_day_before_it_is_unread"),
+    (
+        r"choose Clear Task Instance at .*?, with Downstream switched on",
+        Act.CLEAR_TASKS,
+        "a_stage_is_removed_while_it_runs",
+    ),
+    (r"'Clear only failed tasks'", Act.NOTHING, "a_stage_is_removed_while_it_runs"),
+    (r"^Nothing: it completed", Act.NOTHING, "a_region_is_left_out"),
+    (r"has read its window, and a clear would end skipped", Act.LEAVE, "another_run_has_read_its_day"),
+    (r"and the next run reads it first; a clear would end skipped", Act.LEAVE, "a_region_is_left_out"),
+    (
+        r"leave the run as it is: the next run reads what is kept first, and a clear would end skipped",
+        Act.LEAVE,
+        "a_region_is_left_out",
+    ),
+    (
+        r"by `airflow backfill create [^`]*--from-date (?P<dates>\S+ --to-date \S+)[^`]*`",
+        Act.BACKFILL,
+        "a_day_before_it_is_unread",
+    ),
+    (r"[Cc]lear that stage with Downstream", Act.CLEAR_STAGE, "too_many_checkpoints_fail"),
+    (r"clear the failed stages(?: with Downstream)?", Act.CLEAR_FAILED, "another_run_completes_after_it_failed"),
+    (r"once you have mended that", Act.MEND, "a_pause_beside_another_run"),
+    (r"and cleared its task", Act.CLEAR_TASKS, "a_pause_beside_another_run"),
+    (
+        r"[Cc]lear (?:this task(?:, with Downstream| once the upstream)|the task, and let it run)",
+        Act.CLEAR_THIS,
+        "a_source_answers_what_cannot_be_kept",
+    ),
+    (r"Clear them with Downstream, and this task with them", Act.CLEAR_TASKS, "a_stage_is_marked"),
+    (r"[Oo]r put .*? back into the file", Act.PUT_BACK, "a_stage_is_removed_while_it_runs"),
+    (r"then clear its task and those that have failed", Act.CLEAR_FAILED, "a_stage_is_removed_while_it_runs"),
+    (
+        r"if the DAG file no longer has one of them, clear the task that triggers the checkpoint instead",
+        Act.CLEAR_TRIGGER_IF_REMOVED,
+        "a_stage_is_removed",
+    ),
+    (r"clear the stages that have not acknowledged", Act.CLEAR_LATE, "a_pause_beside_another_run"),
+    (r"If no stage has failed, clear the run", Act.CLEAR_RUN_IF_NONE_FAILED, "another_run_completes_after_it_failed"),
+    (r"[Cc]lear (?:the whole run|its DAG run|this run|the run\b)", Act.CLEAR_RUN, "a_day_before_it_is_unread"),
+    (r"\b[Cc]lear the task that\s+triggers(?: the checkpoint)?", Act.CLEAR_TRIGGER, "a_master_hook_fails"),
+    (r"\(or clear\) the task that triggers(?: the checkpoint| it)?", Act.CLEAR_TRIGGER, "its_first_stage_is_marked"),
+    (r"\(or clear\) this task", Act.CLEAR_THIS, "a_master_hook_fails"),
+    (r"(?:then|now),? clear (?:the task|the stage now)\b", Act.CLEAR_THIS, "a_stopped_job_takes_no_savepoint"),
+    (r"[Mm]end (?:the (?:cause|source|hook)|what the message names|that|it)\b", Act.MEND, "a_master_hook_fails"),
+    (r"[Cc]hange what the error names", Act.MEND, "a_stopped_job_takes_no_savepoint"),
+    (r"Check the keys and their rights", Act.MEND, "the_store_refuses_everything"),
+    (r"Find out why checkpoints do not complete", Act.MEND, "the_queue_is_full"),
+    (r"Give this DAG a job name of its own", Act.MEND, "another_dag_owns_the_job"),
+    (r"Give the stage its old name by", Act.MEND, "its_savepoint_has_more_than_the_job"),
+    (r"leave that state behind by", Act.MEND, "its_savepoint_has_more_than_the_job"),
+    (r"put the file back", Act.MEND, "every_checkpoint_is_damaged"),
+    (r"Choose another key", Act.MEND, "the_storage_is_wrong"),
+    (r"Give the savepoint's own folder", Act.MEND, "its_savepoint_is_missing"),
+    (r"Raise `CheckpointConfig\(timeout=…\)`, or make them faster", Act.RAISE_TIMEOUT, "the_checkpoint_expires"),
+    (r"its log says why\. Correct that", Act.MEND, "its_other_first_stage_cannot_trigger"),
+    (r"then clear both tasks", Act.CLEAR_FAILED, "its_other_first_stage_cannot_trigger"),
+    (r"`?airflow dags unpause (?:DAG_ID|\S+)", Act.UNPAUSE, "the_dag_is_paused_when_a_stage_begins"),
+    (r"[Mm]ark (?:this run as|it) failed", Act.MARK, "its_files_are_written_again"),
 )
+"""Each with the situation whose texts have it."""
 
 ELSEWHERE = (
     # By whoever types the command, looks at the finding of `cairn doctor` or reads the page; no run has failed.
     r"clear the runs …",
     r"airflow dags clear DAG_ID",
-    r"^unpause$",
+    r"^unpause$|[Uu]npause (?:the DAG|its DAG|it)\b",
     r"^clear$",
     r"[Cc]lear (?:one after the other|those DAG runs|these runs|the runs since)",
     r"you clear what failed",
@@ -138,8 +157,10 @@ ELSEWHERE = (
     r"^cairn (?:diff|state|server|server authority)$",
     r"Run a backfill for what is left, and mark this run",
     r"mark each edge of the way",
+    # Of a run of whose files another has read some: the callback and `cairn show` beside it still lead back to a clear.
+    r"[Mm]ark this run as done",
     # What a log says beside the error that the task ends with, or of a task that goes on.
-    r"clear manually: (?:…|on the page)|Clear manually: …|to clear manually",
+    r"[Cc]lear manually: (?:…|on the page)|to clear manually",
     r"once this task does: clear it",
     r"Clear a task that stays ended",
     r"Trigger a run of the DAG; its job is shown here then",
@@ -187,7 +208,7 @@ OTHER_WAY = re.compile(r"(?:(?:[.;,] [Oo]r|, or)(?:, if [^.;]*, type:)? \w*|To g
 def steps(text: str) -> list[Step]:
     """Give what a text asks for, in its order."""
     found: dict[tuple[int, int], Step] = {}
-    for pattern, act in PHRASES:
+    for pattern, act, _ in PHRASES:
         for match in re.finditer(pattern, text):
             if any(match.start() < end and begin < match.end() for begin, end in found):
                 continue
@@ -207,7 +228,7 @@ def _named(text: str) -> tuple[str, ...]:
 
 def unknown(text: str) -> list[str]:
     """Give the pieces of a text that sound like advice and are none of the phrases."""
-    known = (*(pattern for pattern, _ in PHRASES), *ELSEWHERE)
+    known = (*(pattern for pattern, _, _ in PHRASES), *ELSEWHERE)
     covered = [match.span() for pattern in known for match in re.finditer(pattern, text)]
     return [
         text[max(0, verb.start() - 40) : verb.end() + 60]

@@ -54,6 +54,8 @@ class Scene:
     clock: Clock = field(default_factory=Clock)
     stages: list[str] = field(default_factory=lambda: ["a", "b"])
     """Those that the DAG file has."""
+    apart: bool = False
+    """Whether they read nothing from each other."""
     had: tuple[str, ...] = ()
     """Those that it had before some were removed."""
     options: dict[str, Any] = field(default_factory=lambda: {"reads_window": False})
@@ -115,7 +117,7 @@ class Scene:
                 before = None
                 for uid in self.stages:
                     task = SparkEpochOperator(task_id=uid, application="x.py", **self.stage_options)
-                    if before is not None:
+                    if before is not None and not self.apart:
                         before >> task
                     before = task
             self.beside()
@@ -189,7 +191,12 @@ class Scene:
                 return airflow.clear(run, [f"epoch.{uid}" for uid in shown.failed_stages])
             case Act.CLEAR_LATE:
                 assert shown is not None
-                return airflow.clear(run, [f"epoch.{each.stage}" for each in shown.stages if not each.acknowledged])
+                late = [f"epoch.{each.stage}" for each in shown.stages if not each.acknowledged]
+                airflow.clear(run, late if airflow.has(late) else ())
+            case Act.CLEAR_TRIGGER_IF_REMOVED:
+                assert shown is not None
+                if not airflow.has(f"epoch.{each.stage}" for each in shown.stages):
+                    airflow.clear(run, [f"epoch.{self.stages[0]}"])
             case Act.CLEAR_FAILED:
                 airflow.clear(run, [each for each, found in run.instances.items() if found.state in GIVEN_UP])
             case Act.CLEAR_TRIGGER:

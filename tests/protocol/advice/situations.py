@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import timezone
@@ -16,6 +17,7 @@ from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY, MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.strict_json import Json
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import queue
 from airflow_cairn.checkpoint.source import Reading, Refusal, RunFacts, Shelf
 from airflow_cairn.cli.main import main
@@ -276,12 +278,97 @@ def a_stage_is_marked(scene: Scene) -> Run:
     return run
 
 
-def too_many_checkpoints_fail(scene: Scene) -> Run:
+def _declined(scene: Scene, reason: Reason) -> Run:
+    """Another process, the task that waits beside the stages, sees the decline before the stage's task has ended."""
+
+    def drive(answer: Submit) -> None:
+        scene.job.decline(answer.handover, "ValueError: no such column", reason)
+        scene.job.coordinator.go_on(answer.handover.epoch)
+        raise StageFailedError("stage b failed: ValueError: no such column")
+
     scene.options |= {"config": CheckpointConfig(tolerable_failed_checkpoints=0)}
-    scene.stage_options = {"retries": 1}
     scene.open()
-    scene.declines("b")
+    scene.drives["b"] = drive
     return scene.start("r1")
+
+
+def too_many_checkpoints_fail(scene: Scene) -> Run:
+    """D5."""
+    return _declined(scene, Reason.CHECKPOINT_DECLINED)
+
+
+def its_state_could_not_be_written(scene: Scene) -> Run:
+    return _declined(scene, Reason.CHECKPOINT_ASYNC_EXCEPTION)
+
+
+def it_declined_at_its_end(scene: Scene) -> Run:
+    return _declined(scene, Reason.CHECKPOINT_DECLINED_TASK_CLOSING)
+
+
+def it_declined_at_the_barrier(scene: Scene) -> Run:
+    return _declined(scene, Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
+
+
+def its_acknowledgement_is_broken(scene: Scene) -> Run:
+    def drive(answer: Submit) -> None:
+        for each in scene.job.folder.rglob("*"):
+            if each.is_file() and "/acks/a/" in str(each):
+                each.write_text("{")
+        scene.drives.clear()
+        scene.airflow.acknowledge(answer)
+
+    scene.open()
+    scene.drives["b"] = drive
+    return scene.start("r1")
+
+
+def an_acknowledgement_is_deleted_and_then_a_stage_fails(scene: Scene) -> Run:
+    """A6: one clear of the stage has what it reads from run again too."""
+    gone: list[Path] = []
+
+    def drive(_answer: Submit) -> None:
+        for each in scene.job.folder.rglob("*"):
+            if not gone and each.is_file() and "/acks/a/" in str(each):
+                each.unlink()
+                gone.append(each)
+        raise StageFailedError("stage b failed: FileNotFoundError: no such file")
+
+    scene.open()
+    scene.drives["b"] = drive
+    return scene.start("r1")
+
+
+def its_first_stage_is_marked(scene: Scene) -> Run:
+    """A person marks it a success before it has triggered, and Cairn may clear nothing."""
+    scene.options |= {"airflow_api_conn_id": None}
+    scene.open()
+    scene.airflow.paused = True
+    run = scene.start("r1")
+    run.instances["epoch.a"].state = "success"
+    scene.airflow.paused = False
+    scene.airflow.play(run)
+    return run
+
+
+def its_other_first_stage_cannot_trigger(scene: Scene) -> Run:
+    scene.apart = True
+    return _fed(scene, "raises")
+
+
+def the_dag_is_paused_when_a_stage_begins(scene: Scene) -> Run:
+    """S1."""
+
+    def drive(answer: Submit) -> None:
+        scene.airflow.acknowledge(answer)
+        scene.job.coordinator.pause()
+        scene.airflow.paused = True
+        scene.drives.clear()
+
+    scene.open()
+    scene.drives["a"] = drive
+    run = scene.start("r1")
+    scene.airflow.play(run, queued=True)
+    return run
 
 
 @dataclass(frozen=True)
@@ -560,6 +647,14 @@ SITUATIONS: Mapping[str, Callable[[Scene], Run]] = {
         an_acknowledgement_is_deleted,
         a_stage_is_marked,
         too_many_checkpoints_fail,
+        its_state_could_not_be_written,
+        it_declined_at_its_end,
+        it_declined_at_the_barrier,
+        its_acknowledgement_is_broken,
+        an_acknowledgement_is_deleted_and_then_a_stage_fails,
+        its_first_stage_is_marked,
+        its_other_first_stage_cannot_trigger,
+        the_dag_is_paused_when_a_stage_begins,
         a_source_raises,
         a_source_answers_what_cannot_be_kept,
         a_source_refuses,
@@ -584,3 +679,29 @@ SITUATIONS: Mapping[str, Callable[[Scene], Run]] = {
         its_savepoint_has_more_than_the_job,
     )
 }
+
+REMEDIED: Mapping[Reason, str] = {
+    Reason.TOO_MANY_CHECKPOINT_REQUESTS: the_queue_is_full.__name__,
+    Reason.IO_EXCEPTION: its_acknowledgement_is_broken.__name__,
+    Reason.TRIGGER_CHECKPOINT_FAILURE: a_master_hook_fails.__name__,
+    Reason.CHECKPOINT_DECLINED: too_many_checkpoints_fail.__name__,
+    Reason.CHECKPOINT_DECLINED_TASK_CLOSING: it_declined_at_its_end.__name__,
+    Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: it_declined_at_the_barrier.__name__,
+    Reason.CHECKPOINT_ASYNC_EXCEPTION: its_state_could_not_be_written.__name__,
+    Reason.CHECKPOINT_EXPIRED: the_checkpoint_expires.__name__,
+    Reason.CHECKPOINT_COORDINATOR_SUSPEND: the_job_is_rewound_while_it_runs.__name__,
+    Reason.JOB_FAILURE: its_record_is_deleted.__name__,
+    Reason.FINALIZE_CHECKPOINT_FAILURE: the_store_refuses_the_metadata.__name__,
+}
+"""For each reason, the situation that shows its remedy."""
+
+ONLY_IN_DOCS: Mapping[Reason, str] = {
+    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN: "the task that triggers names `cairn resume` itself",
+    Reason.PERIODIC_SCHEDULER_SHUTDOWN: "the task waits, and names the command that ends the pause",
+    Reason.ALREADY_QUEUED: "the task waits",
+    Reason.TOO_MANY_CONCURRENT_CHECKPOINTS: "the task waits",
+    Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS: "the task waits",
+    Reason.CHECKPOINT_SUBSUMED: "the epoch goes on by itself",
+    Reason.JOB_FAILOVER_REGION: "another attempt has followed, which is what is shown",
+}
+"""Reasons whose remedy no text of a run shows, and why."""

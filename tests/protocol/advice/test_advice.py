@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
 import airflow_cairn
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.remedies import REMEDIES
 from tests.protocol.advice.airflow import Run
-from tests.protocol.advice.phrases import Act, Step, literals, steps, unknown
+from tests.protocol.advice.phrases import PHRASES, Act, Step, literals, steps, unknown
 from tests.protocol.advice.scene import Scene, without_numbers
-from tests.protocol.advice.situations import SITUATIONS
+from tests.protocol.advice.situations import ONLY_IN_DOCS, REMEDIED, SITUATIONS
 from tests.support.airflow_stage import Job
 
 MAX_STEPS = 4
@@ -38,6 +41,7 @@ def test_each_text_of_a_run_that_has_failed_leads_out(
     play = SITUATIONS[situation]
     begins: list[tuple[str, int]] | None = None
     number = 0
+    said: list[str] = []
     while begins is None or number < len(begins):
         with monkeypatch.context() as patch:
             folder = tmp_path / str(number)
@@ -48,10 +52,30 @@ def test_each_text_of_a_run_that_has_failed_leads_out(
                 assert not scene.healed(run), "nothing has failed"
                 if begins is None:
                     texts = scene.texts(run)
+                    said += texts.values()
                     begins = [(where, way) for where, text in texts.items() for way in range(len(ways(text)))]
                     assert begins, f"none of these says what to do: {texts}"
-                follow(scene, run, *begins[number])
+                said += follow(scene, run, *begins[number])
         number += 1
+    unmet = [
+        pattern
+        for pattern, _, met in PHRASES
+        if met == situation and not any(re.search(pattern, text) for text in said)
+    ]
+    assert not unmet, "no text has them any more: name another situation in `phrases.py`"
+    for reason in (reason for reason, met in REMEDIED.items() if met == situation):
+        assert any(_remedy(reason).search(text) for text in said), reason
+
+
+def _remedy(reason: Reason) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\\{\w+\\\}", r"\\S+?", re.escape(REMEDIES[reason].action)))
+
+
+def test_each_advice_is_given_in_a_situation() -> None:
+    """A new phrase names its situation, which has to show it; and so does a new remedy, or why no run shows it."""
+    assert {met for _, _, met in PHRASES} | set(REMEDIED.values()) <= set(SITUATIONS)
+    assert REMEDIED.keys() | ONLY_IN_DOCS.keys() == set(Reason)
+    assert not REMEDIED.keys() & ONLY_IN_DOCS.keys()
 
 
 def test_no_clear_is_advised_of_a_run_whose_day_another_has_read(
@@ -77,8 +101,8 @@ def test_no_text_has_an_advice_that_the_machine_does_not_know(room: str) -> None
     assert not strange, "\n".join(strange)
 
 
-def follow(scene: Scene, run: Run, where: str, way: int) -> None:
-    """Do what a text says, and what the ones say that come of it."""
+def follow(scene: Scene, run: Run, where: str, way: int) -> Collection[str]:
+    """Do what a text says, and what the ones say that come of it; gives these texts."""
     said: dict[str, str] = {}
     useless = set()
     while not scene.healed(run):
@@ -96,3 +120,4 @@ def follow(scene: Scene, run: Run, where: str, way: int) -> None:
         if not scene.follow(run, where, ways(texts[where])[way]):
             useless.add(where)
         way = 0
+    return said.values()

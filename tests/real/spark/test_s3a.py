@@ -102,7 +102,7 @@ def test_a_bucket_that_asks_for_headers_gets_them_from_s3a_too(tmp_path: Path) -
         bucket = server.create_bucket("asks")
         proxy.rules += [demands(option) for option in ASKED]
         s3 = S3Options(proxy.url, server.region, **{option: value for option, (_, value) in ASKED.items()})  # type: ignore[arg-type]
-        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(s3), **s3_conf(s3)}
+        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(s3, bucket), **s3_conf(s3)}
         found = run_application(server, "s3_headers", [f"s3://{bucket}/cairn", json.dumps(conf)], tmp_path)
     assert found["totals"] == [["A-B", 1], ["B-C", 2]]
     assert found["daily"] == [["one", 1], ["two", 1]]

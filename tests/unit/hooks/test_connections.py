@@ -58,6 +58,7 @@ def test_a_whole_connection(connections: Define) -> None:
     }
     conf = json.dumps(found.driver_conf())
     assert "http://127.0.0.1:7070" in conf
+    assert '"spark.hadoop.fs.s3a.bucket.lake.requester.pays.enabled"' in conf, "of this bucket alone"
     for secret in ("AKIAIOSFODNN7EXAMPLE", CANARY, "canary-token"):
         assert secret not in conf + repr(found) + repr(found.s3_options) + str(vars(found)["s3_options"])
 

@@ -172,8 +172,10 @@ def test_s3a_conf_has_no_credentials() -> None:
 )
 def test_s3a_sends_the_headers_that_a_bucket_asks_for(option: dict[str, Any], conf_of_s3a: dict[str, str]) -> None:
     usual = s3a_conf()
-    more = {key: value for key, value in s3a_conf(S3Options(**option)).items() if key not in usual}
-    assert more == {f"spark.hadoop.fs.s3a.{key}": value for key, value in conf_of_s3a.items()}
+    for bucket, where in (("", ""), ("lake", "bucket.lake.")):
+        found = s3a_conf(S3Options(**option), bucket)
+        more = {key: value for key, value in found.items() if key not in usual}
+        assert more == {f"spark.hadoop.fs.s3a.{where}{key}": value for key, value in conf_of_s3a.items()}
 
 
 DAY = [f"2026-01-0{day}T00:00:00+00:00" for day in range(1, 10)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -88,16 +89,22 @@ def test_what_spark_wrote_is_on_the_disk_once_it_is_described(
     ]
 
 
-def test_what_cannot_be_synced_is_an_error(store: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.EIO, "Input/output error. Try again later"), (errno.ENOSPC, "is full: No space left on device. Make room")],
+)
+def test_what_cannot_be_synced_is_an_error(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
     store.create("flights/a", b"x")
     with pytest.raises(GoneError):
         store.sync(["flights/b"])
 
     def broken(_: int) -> None:
-        raise OSError(5, "Input/output error")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", broken)
-    with pytest.raises(UnavailableError, match="Input/output error"):
+    with pytest.raises(UnavailableError, match=said):
         store.sync(["flights/a"])
 
 

@@ -11,14 +11,14 @@ from airflow_cairn.spark import table
 from airflow_cairn.spark.handover.conf import s3_options
 from tests.real.spark.pipeline import Pipeline, counts, rows, session_builder
 
+storage, conf = sys.argv[1:]
+OF_BUCKET = f"fs.s3a.bucket.{storage.split('/')[2]}"
 OTHERWISE = {
-    "fs.s3a.requester.pays.enabled": "false",
-    "fs.s3a.encryption.algorithm": "",
-    "fs.s3a.client.s3.custom.headers": "x-amz-expected-bucket-owner=210987654321",
+    f"{OF_BUCKET}.requester.pays.enabled": "false",
+    f"{OF_BUCKET}.encryption.algorithm": "",
+    f"{OF_BUCKET}.client.s3.custom.headers": "x-amz-expected-bucket-owner=210987654321",
 }
 """What s3a does without a key, or with another account."""
-
-storage, conf = sys.argv[1:]
 spark = session_builder().config(map=json.loads(conf)).getOrCreate()
 pipeline = Pipeline(storage, spark, s3=s3_options(lambda key: spark.conf.get(key, None)))
 found: dict[str, object] = {}

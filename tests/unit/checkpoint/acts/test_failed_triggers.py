@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.strict_json import Json
-from airflow_cairn.checkpoint.errors import NoCheckpointError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources.values import Offsets
@@ -149,6 +149,21 @@ def test_so_is_one_that_raises_when_its_position_is_moved(
     with raises_code("source", match="the source ledger failed in advance: ZeroDivisionError"):
         world.trigger("a")
     assert world.coordinator().head().counters.failed == 1
+
+
+def test_a_source_that_says_that_it_cannot_be_used_is_kept_and_counts(world: World) -> None:  # semantics T1, O1
+    """A Cairn error that no retry cures, such as a connection that is not defined, stays that."""
+
+    def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
+        raise InvalidConfigError("the connection ledger is not defined", conn_id="ledger")
+
+    request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
+    with pytest.raises(InvalidConfigError, match="the connection ledger is not defined"):
+        world.coordinator().trigger(request)
+    head = world.coordinator().head()
+    assert head.declined[0].reason is Reason.TRIGGER_CHECKPOINT_FAILURE
+    assert "conn_id=`ledger` source=`ledger`" in head.declined[0].detail
+    assert (head.counters.triggered, head.counters.failed) == (1, 1)
 
 
 def test_a_source_whose_store_does_not_answer_is_no_broken_source(world: World) -> None:  # semantics T1, D5

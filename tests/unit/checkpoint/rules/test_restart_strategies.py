@@ -236,6 +236,7 @@ def test_a_clock_that_was_ahead_makes_no_delay_longer(strategy: RestartStrategy)
         (ExponentialDelayRestart(attempts=3, reset_after=5 * S), [1], 3),
         (FailureRateRestart(3, 60 * S), [1, 2], 1),
         (FailureRateRestart(3, 5 * S), [1, 9], 2),
+        (FailureRateRestart(3, 5 * S), [99, 1, 9], 2),  # the first by a clock that was ahead
     ],
 )
 def test_what_remains(strategy: RestartStrategy, moments: list[float], expected: int | None) -> None:

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, Runtime
 from airflow_cairn.checkpoint.acts.opening import Opener, Opening
 from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, InputRefused, Triggered, TriggerRequest
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Limits, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.attempt import MAX_SLICE_BYTES, EpochDocument, Limits, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
@@ -840,7 +840,7 @@ def test_too_much_detail_is_refused_before_it_is_fixed(world: World) -> None:  #
     def ask(detail: str) -> Any:
         return world.coordinator().trigger(replace(world.request("1"), slice=Slice(detail={"of": detail})))
 
-    large = "x" * placement.MAX_SLICE_BYTES
+    large = "x" * MAX_SLICE_BYTES
     with pytest.raises(InvalidStateError, match=r"and 786,432 fit into .* Put less into slice_detail"):
         ask(large)
     world.files.create(layout.epoch_slice("1"), EpochDocument(JOB, "1", Slice(detail={"of": large})))

@@ -215,7 +215,7 @@ def test_a_try_after_the_end_fails_at_once_and_one_by_hand_goes_on(
     with pytest.raises(AirflowFailException, match=r"has failed and is not tried again: .*NoRestart allows no restart"):
         operator.execute(context(Ti(run_id=RUN, try_number=2, max_tries=3)))
     assert job.coordinator.head().pending == ()
-    with pytest.raises(FileNotFoundError, match="spark-submit"):
+    with pytest.raises(AirflowFailException, match="spark-submit was not started"):
         operator.execute(context(Ti(run_id=RUN, try_number=3, max_tries=5)))
     assert len(job.coordinator.head().pending) == 1
 

@@ -385,3 +385,14 @@ def test_a_stage_that_failed_by_itself_is_cleared_only_if_a_person_has_marked_it
     with pytest.raises(AirflowRescheduleException):
         pipeline.next_try("b")
     assert pipeline.airflow.tasks == cleared
+
+
+def test_an_upstream_whose_acknowledgement_is_gone_is_cleared(pipeline: Pipeline, api: ApiStandIn, job: Job) -> None:
+    """semantics F5: it has begun in this attempt, so no failover names it, and its task has ended well."""
+    pipeline.fail("b")
+    pipeline.airflow.cleared.clear()
+    pipeline.job.begin(RUN, "a", "ended well")
+    pipeline.airflow.ids["a_task"], pipeline.airflow.states["a_task"] = "ended well", "success"
+    with pytest.raises(AirflowRescheduleException):
+        pipeline.next_try("b")
+    assert pipeline.airflow.tasks == [["a_task"]]

@@ -284,6 +284,7 @@ def test_a_bad_storage_or_job_says_where_it_stands(
             "slice_detail cannot be kept as JSON at ['files'][1]: a value of type set is not JSON",
         ),
         ("slice_detail={'a': float('nan')}", "slice_detail cannot be kept as JSON at ['a']: nan is not JSON"),
+        ("slice_detail={'a': 'x' * 786_432}", "slice_detail has 786,441 bytes, and 786,432 fit"),
         ("slice_detail={1: 'a'}", "slice_detail cannot be kept as JSON: the key 1 is of type int"),
     ],
 )

@@ -804,3 +804,12 @@ def test_the_providers_reason_is_told_where_nothing_was_started(
     # No retry follows, which would find the same.
     with pytest.raises(AirflowFailException, match=f"stage routes failed: spark-submit was not started: .*{why}"):
         stage(job, conn_id="cluster", **options).execute(context(Ti(run_id=RUN)))
+
+
+def test_a_worker_without_spark_submit_says_how_to_get_one(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """semantics F4: no retry follows, which would find none either."""
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", "spark://yarn")
+    monkeypatch.setenv("PATH", "/nowhere")
+    job.trigger(RUN)
+    with pytest.raises(AirflowFailException, match=r"not started: .*'spark-submit'.* PATH, or .*extra spark-binary"):
+        stage(job, conn_id="cluster").execute(context(Ti(run_id=RUN)))
