@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..storage.str_enum import StrEnum
+from ..storage.older_pythons import StrEnum
 
 _VERDICT = re.compile(r"no retry cures |\w+Restart allows ")
 

@@ -10,7 +10,7 @@ from ..checkpoint.documents import layout
 from ..checkpoint.documents.attempt import Handover, Slice
 from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.store.job_files import JobFiles
-from ..storage import iso8601
+from ..storage import older_pythons
 from .event_time import moments
 from .event_time.event_time import EventTime
 from .event_time.timers import Timers
@@ -187,7 +187,7 @@ class EpochEventTime(EpochFacts):
         """
         self._check_open("advance_watermark")
         try:
-            moment = iso8601.moment_of(to) if isinstance(to, str) else to
+            moment = older_pythons.moment_of(to) if isinstance(to, str) else to
         except ValueError:
             moment = None
         if not isinstance(moment, datetime):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from .older_pythons import StrEnum
 from .printable import printable
-from .str_enum import StrEnum
 
 
 class ErrorKind(StrEnum):

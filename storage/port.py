@@ -12,8 +12,37 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from .bucket_rules import BucketRules
 from .checksums import SHA256
+from .errors import DocumentError, StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleRule:
+    """An enabled lifecycle rule that may apply to the objects below a root."""
+
+    name: str
+    prefix: str
+    """Prefix of keys in the bucket; empty for the whole bucket."""
+    expires: str = ""
+    """When the rule deletes an object, such as `after 30 days`; empty if it does not."""
+    archives: str = ""
+    """The storage class to which the rule moves objects, which delays reads; empty if it moves none."""
+    ends_old_versions: bool = False
+    """True if the rule deletes versions that have been replaced or deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRules:
+    """The rules of a root's bucket."""
+
+    bucket: str
+    lifecycle: tuple[LifecycleRule, ...] = ()
+    versioned: bool = False
+    """True if a delete keeps the object as an old version."""
+    retention: str = ""
+    """How long Object Lock keeps every new object, such as `GOVERNANCE, 30 days`; empty if it does not."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Rules that could not be read (`lifecycle`, `versioning`, `object-lock`), with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,3 +340,59 @@ class ObjectStore(ABC):
     def bucket_rules(self) -> BucketRules | None:
         """Return the rules by which the store itself deletes, moves or keeps objects; None if it has none."""
         return None
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    """Check a byte range.
+
+    Raises:
+        StorageError: `start` or `length` is negative.
+    """
+    if start < 0 or length < 0:
+        raise StorageError(
+            "a range starts at 0 or later and is not negative",
+            code="invalid_request",
+            key=key,
+            start=start,
+            length=length,
+        )
+
+
+def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> None:
+    """Check the size of an object before it is read into memory.
+
+    Raises:
+        DocumentError: the object is larger than `max_bytes`.
+    """
+    if max_bytes is not None and size_bytes > max_bytes:
+        raise DocumentError(
+            "the object is larger than it may be, so it was not read. Look at what is there",
+            store=store,
+            key=key,
+            size_bytes=size_bytes,
+            max_bytes=max_bytes,
+        )
+
+
+def gather(store: str, key: str, chunks: Iterator[bytes], max_bytes: int | None) -> bytes:
+    """Read a body that may be longer than announced: at most one chunk beyond the limit.
+
+    Raises:
+        DocumentError: the body is larger than `max_bytes`.
+    """
+    found = bytearray()
+    for chunk in chunks:
+        found += chunk
+        check_size(store, key, len(found), max_bytes)
+    return bytes(found)
+
+
+def first(chunks: Iterator[bytes], length: int) -> bytes:
+    """Read the first `length` bytes of a body, and no chunk beyond, even if the store sends more."""
+    found = bytearray()
+    for chunk in chunks:
+        found += chunk
+        if len(found) >= length:
+            break
+    del found[length:]
+    return bytes(found)

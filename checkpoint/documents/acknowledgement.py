@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum
 from ..reasons import Reason
 from .attempt import DocumentRef, StageRef
 from .fields import (

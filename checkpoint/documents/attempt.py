@@ -12,9 +12,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ...storage.iso8601 import moment_of
 from ...storage.names import shorten
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum, moment_of
 from ..errors import InvalidStateError
 from .fields import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .read_windows import NOTHING_READ, ReadWindows

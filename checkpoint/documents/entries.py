@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import Annotated
 
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum
 from ..reasons import BY_PAUSE, COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
 from .attempt import AttemptRef, DocumentRef, Owner, PendingDocument, RestorePointer

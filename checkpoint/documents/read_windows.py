@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, time, timezone
 from itertools import pairwise
 
-from ...storage import iso8601
-from ...storage.str_enum import StrEnum
+from ...storage import older_pythons
+from ...storage.older_pythons import StrEnum
 from .strict_json import SPARSE
 
 MAX_WINDOWS = 100
@@ -24,7 +24,7 @@ _FIRST = datetime.min.replace(tzinfo=timezone.utc)
 def _moment(text: str | None) -> datetime:
     if text is None:
         return _FIRST
-    moment = iso8601.moment_of(text)
+    moment = older_pythons.moment_of(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
 
 

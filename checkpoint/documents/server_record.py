@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum
 from .fields import AtLeast, Count, Epoch, Host, Job, Token
 from .strict_json import SPARSE
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 from ...storage.errors import CairnError, ForbiddenError
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum
 from ..documents.strict_json import Json
 from ..masking import masked
 

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
-from ...storage.bucket_rules import BucketRules
 from ...storage.errors import ForbiddenError, GoneError, StorageError, UnavailableError, UnsupportedStorageError
 from ...storage.names import RESERVED
-from ...storage.port import ObjectStore, PendingUpload
+from ...storage.port import BucketRules, ObjectStore, PendingUpload
 from ...storage.probe import log as probe_log
 from ...storage.probe import probe
 from ..runtime import Runtime

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum
 from ..documents.attempt import Owner
 from ..documents.entries import JobOwner
 from ..documents.head import Head

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import ClassVar
 
-from ...storage import iso8601
+from ...storage import older_pythons
 from ...storage.names import check_name
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json
@@ -140,8 +140,8 @@ def _windows(position: Json) -> list[Window]:
 
 def _window(part: Json) -> Window:
     try:
-        start, end = part["start"], iso8601.moment_of(part["end"])
-        window = _FIRST if start is None else iso8601.moment_of(start), end
+        start, end = part["start"], older_pythons.moment_of(part["end"])
+        window = _FIRST if start is None else older_pythons.moment_of(start), end
         if None not in (each.tzinfo for each in window):
             return window
     except (KeyError, TypeError, ValueError):

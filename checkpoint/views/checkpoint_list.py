@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 
+from ...storage.older_pythons import StrEnum
 from ...storage.port import ObjectStore
-from ...storage.str_enum import StrEnum
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.entries import (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents.server_record import KEY, ServersDocument
 from ...checkpoint.runtime import system_runtime
 from ...storage.errors import CairnError
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum
 
 if TYPE_CHECKING:
     from ...checkpoint.store.job_files import JobFiles

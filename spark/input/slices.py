@@ -17,7 +17,7 @@ from ...checkpoint.sources import file_names
 from ...checkpoint.sources.files import files_in
 from ...checkpoint.store import source_lists
 from ...checkpoint.store.job_files import JobFiles
-from ...storage import iso8601
+from ...storage import older_pythons
 from ...storage.names import shorten
 from ...storage.uris import StorageUri
 from ..kinds.places import FileStatus
@@ -80,7 +80,7 @@ def _same(end: str | None, start: str | None) -> bool:
     if end is None or start is None:
         return False
     try:
-        return iso8601.moment_of(end) == iso8601.moment_of(start)
+        return older_pythons.moment_of(end) == older_pythons.moment_of(start)
     except ValueError:
         return end == start
 

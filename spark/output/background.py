@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import CheckpointError, InvalidStateError
-from ...storage.str_enum import StrEnum
+from ...storage.older_pythons import StrEnum
 from ..execution.job_cancellation import RECHECK_S, cancel_jobs
 from ..execution.transport import is_remote, job_tags
 from ..stored.outputs import Stored

@@ -20,7 +20,7 @@ from ...checkpoint.documents.acknowledgement import Output, StateHandle
 from ...checkpoint.documents.attempt import DocumentRef
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ...storage.local.temp_files import chunks, tag_of
+from ...storage.local.files import chunks, tag_of
 from ...storage.port import ObjectStat
 from ..stored.local_state import Draft, LocalState, name_in_copy
 from ..stored.outputs import File

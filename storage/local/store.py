@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TypeVar
 
-from ..body_limits import check_range, check_size
 from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from ..errors import GoneError, InvalidKeyError, OutcomeUnknownError, UnavailableError, UnsupportedStorageError
 from ..names import check_key, check_prefix, order, shorten
@@ -37,10 +36,29 @@ from ..port import (
     PendingUpload,
     WriteResult,
     Written,
+    check_range,
+    check_size,
 )
 from ..uris import StorageUri
-from .folders import HIDDEN, NoSuchFileError, Root, explained, open_file, open_folder, open_root, opened, prune
-from .temp_files import TempFile, chunks, is_folder, leads_to, tag_from, tag_of, temp_file, try_lock
+from .files import (
+    HIDDEN,
+    NoSuchFileError,
+    Root,
+    TempFile,
+    chunks,
+    explained,
+    is_folder,
+    leads_to,
+    open_file,
+    open_folder,
+    open_root,
+    opened,
+    prune,
+    tag_from,
+    tag_of,
+    temp_file,
+    try_lock,
+)
 
 # Listing a local store: lazily, in S3's order, which is that of the whole key's UTF-8 bytes. A folder sorts as its name
 # with a slash, so `a-b` comes before `a/b` (`-` < `/`). Each folder is read and closed before its entries are yielded;

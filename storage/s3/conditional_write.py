@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ..errors import ConflictError, OutcomeUnknownError, StorageError
 from ..port import ConditionFailed, WriteResult, Written
 from .faults import Fault, NoAnswer, Refused
-from .retries import RetryPolicy
+from .waiting import RetryPolicy
 
 WRITE_ID = "cairn-write-id"
 """The metadata entry with an object's write id."""

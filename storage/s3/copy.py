@@ -20,8 +20,8 @@ from typing import Any
 from ..checksums import algorithm_of, from_s3
 from ..errors import StorageError
 from ..port import WriteResult
-from .delete import delete
 from .faults import NoAnswer, Refused
+from .pages import delete
 from .requests import S3Requests
 
 MAX_COPY_BYTES = 5 * 1024**3

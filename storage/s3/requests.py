@@ -15,7 +15,7 @@ from ..names import MAX_KEY_BYTES, check_key, check_prefix, shorten
 from ..port import WriteResult
 from .conditional_write import WRITE_ID, ConditionalWrite, StoredObject
 from .faults import NO_CREDENTIALS, Fault, Refused, explain
-from .retries import RetryPolicy
+from .waiting import RetryPolicy
 
 _T = TypeVar("_T")
 

@@ -1,7 +1,7 @@
 """S3 as an object store, through boto3's client.
 
 Every request passes `_call`, which sends it once: botocore's own retries are off (it still follows a 301 to the
-bucket's region, which did nothing). `retries.py` repeats reads and deletes, `conditional_write.py` conditional writes.
+bucket's region, which did nothing). `waiting.py` repeats reads and deletes, `conditional_write.py` conditional writes.
 This module never makes, changes or lists buckets.
 """
 
@@ -17,23 +17,32 @@ from urllib.parse import urlsplit
 from botocore import exceptions as boto
 
 from .. import checksums
-from ..body_limits import check_range, check_size, first, gather
-from ..bucket_rules import BucketRules, LifecycleRule
 from ..checksums import SHA256
 from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from ..errors import GoneError, UnsupportedStorageError
 from ..names import check_key
-from ..port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
+from ..port import (
+    Blob,
+    BucketRules,
+    DeleteFailures,
+    LifecycleRule,
+    ObjectStat,
+    ObjectStore,
+    PendingUpload,
+    WriteResult,
+    check_range,
+    check_size,
+    first,
+    gather,
+)
 from ..uris import StorageUri, parse_storage_uri
 from .clients import client_for, taken
 from .copy import Copier, copy_across
-from .delete import delete
 from .faults import NO_CREDENTIALS, Fault, NoAnswer, Refused
-from .listing import folders, objects, uploads
 from .options import S3Options
+from .pages import delete, folders, objects, uploads
 from .requests import S3Requests
-from .retries import RetryPolicy
-from .waiting import Waiting
+from .waiting import RetryPolicy, Waiting
 
 # A bucket's rules that may delete or hide Cairn's objects, as far as the store reports them.
 

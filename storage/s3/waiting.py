@@ -1,20 +1,26 @@
-"""Waits for a store that refuses for a moment: a key rotation, a policy change, a clock adjustment (semantics W3).
+"""Retries of requests, and waits for a store that refuses for a moment (semantics W3).
 
-Only errors of a store that `errors.py` calls curable are waited for: refused credentials, or no answer. A role that may
-wait opens its store with a `Waiting`. Commands, pages and callbacks do not: a person waits for those, or the next try
-asks again. Triggers wait themselves, without a thread.
+Retries are bounded, with exponential pauses and full jitter. botocore's own are off, because they replay conditional
+writes and turn a successful create into a 412 (semantics W2). Reads, listings and deletes may be sent any number of
+times; `conditional_write.py` sends conditional writes.
+
+Only errors that `errors.py` calls curable are waited for: refused credentials (a key rotation, a policy change, a clock
+adjustment), or no answer. A role that may wait opens its store with a `Waiting`. Commands, pages and callbacks do not:
+a person waits for those, or the next try asks again. Triggers wait themselves, without a thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from threading import Lock
+from typing import TypeVar
 
-from ..clock import Clock, Sleeper
+from ..clock import Clock, Fraction, Sleeper, system_time
 from ..errors import ErrorKind, StorageError, may_pass
+from .faults import Fault, NoAnswer, Refused
 from .options import S3Options
 
 log = logging.getLogger("airflow_cairn")
@@ -116,3 +122,78 @@ class Wait:
         """Log that the store has answered."""
         if self._since is not None and self._waiting is not None:
             log.info("the store answers again, after %.0f s", self._clock() - self._since)
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The retries of one request."""
+
+    max_attempts: int
+    sleep: Sleeper
+    fraction: Fraction
+    base_s: float = 0.2
+    cap_s: float = 5.0
+    waiting: Waiting | None = None
+    """The wait for a store beyond the retries; None: no wait."""
+    renew: Callable[[], None] = lambda: None
+    """Renews the credentials."""
+    clock: Clock = system_time
+
+    def wait(self) -> Wait:
+        """Return the wait of one request."""
+        return Wait(self.waiting, self.renew, self.sleep, self.clock)
+
+    @property
+    def at_once(self) -> RetryPolicy:
+        """The same policy without a wait, for optional requests."""
+        return replace(self, waiting=None)
+
+    def attempts(self) -> Iterator[int]:
+        """Yield 0, 1, …, pausing before each but the first."""
+        for attempt in range(self.max_attempts):
+            if attempt:
+                self.sleep(self.fraction() * min(self.cap_s, self.base_s * 2 ** (attempt - 1)))
+            yield attempt
+
+    def ask_until(self, send: Callable[[], _T], explain: Callable[[Fault], StorageError]) -> _T:
+        """Send a repeatable request until it is answered, and wait for a store that refuses for a moment.
+
+        Args:
+            send: sends the request once.
+            explain: converts a fault to an error.
+
+        Raises:
+            StorageError: by the last answer.
+        """
+        wait = self.wait()
+        while True:
+            try:
+                found = self.ask(send)
+            except Fault as fault:
+                error = explain(fault)
+                if not wait.again(error):
+                    raise error from fault
+            else:
+                wait.over()
+                return found
+
+    def ask(self, send: Callable[[], _T]) -> _T:
+        """Send a repeatable request until it is answered.
+
+        Raises:
+            Fault: the last fault, or the first that no retry can cure.
+        """
+        last: Fault = NoAnswer("no attempt was allowed", sent=False)
+        for _ in self.attempts():
+            try:
+                return send()
+            except NoAnswer as fault:
+                last = fault
+            except Refused as fault:
+                if not fault.transient:
+                    raise
+                last = fault
+        raise last

@@ -26,8 +26,8 @@ from ...spark import cluster_probe
 from ...spark.execution.failure_kinds import MAX_LENGTH
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
+from ...storage.older_pythons import StrEnum
 from ...storage.printable import printable
-from ...storage.str_enum import StrEnum
 from .api_checks import see_connection
 
 ANSWER_S = 300.0

@@ -18,9 +18,8 @@ from airflow_cairn.storage import (
     WriteResult,
     Written,
 )
-from airflow_cairn.storage.body_limits import check_range, check_size
 from airflow_cairn.storage.names import check_key, check_prefix, order
-from airflow_cairn.storage.port import DeleteFailures
+from airflow_cairn.storage.port import DeleteFailures, check_range, check_size
 
 Keys = list[str]
 

@@ -18,8 +18,7 @@ from airflow_cairn.storage import (
     UnavailableError,
     WriteResult,
 )
-from airflow_cairn.storage.bucket_rules import BucketRules
-from airflow_cairn.storage.port import DeleteFailures
+from airflow_cairn.storage.port import BucketRules, DeleteFailures
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ import boto3
 import pytest
 
 from airflow_cairn.storage import S3Options
-from airflow_cairn.storage.bucket_rules import BucketRules, LifecycleRule
 from airflow_cairn.storage.clock import new_token
 from airflow_cairn.storage.local.store import LocalStore
+from airflow_cairn.storage.port import BucketRules, LifecycleRule
 from airflow_cairn.storage.s3.store import S3Store
 
 ROOT = "lake/cairn"

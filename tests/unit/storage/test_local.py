@@ -21,7 +21,7 @@ from airflow_cairn.storage import (
     WriteResult,
     Written,
 )
-from airflow_cairn.storage.local.folders import HIDDEN
+from airflow_cairn.storage.local.files import HIDDEN
 from airflow_cairn.storage.local.store import LocalStore
 
 

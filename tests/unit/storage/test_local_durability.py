@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.storage import GoneError, UnavailableError, Written
-from airflow_cairn.storage.local.folders import HIDDEN
+from airflow_cairn.storage.local.files import HIDDEN
 from airflow_cairn.storage.local.store import LocalStore
 
 

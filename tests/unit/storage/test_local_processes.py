@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.storage import ConditionFailed, Written
-from airflow_cairn.storage.local.folders import HIDDEN
+from airflow_cairn.storage.local.files import HIDDEN
 from airflow_cairn.storage.local.store import LocalStore
 
 WORKER = Path(__file__).with_name("local_worker.py")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import airflow_cairn
-from airflow_cairn.storage import iso8601, str_enum
+from airflow_cairn.storage import older_pythons
 
 AS_310_READS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}([+-]\d\d:\d\d(:\d\d)?)?")
 """What `datetime.isoformat` writes; Python 3.10 reads nothing else."""
@@ -39,9 +39,9 @@ def loaded(module: ModuleType) -> ModuleType:
 
 
 def test_a_member_is_its_text_however_it_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    older = as_on_310(str_enum, monkeypatch).StrEnum
-    assert older is not str_enum.StrEnum
-    for base in (older, str_enum.StrEnum):
+    older = as_on_310(older_pythons, monkeypatch).StrEnum
+    assert older is not older_pythons.StrEnum
+    for base in (older, older_pythons.StrEnum):
         (member,) = base("Kind", {"GONE": "gone"})  # type: ignore[call-arg]  # the functional form
         assert (str(member), f"{member}", f"{member:>6}", repr(member)[:10]) == ("gone", "gone", "  gone", "<Kind.GONE")
         assert member == "gone"
@@ -61,7 +61,7 @@ def test_a_moment_is_written_out_without_changing_it(moment: datetime, day: str,
     text = moment.strftime(day).rjust(10 if "-" in day else 8, "0")
     if time is not None:
         text += moment.strftime(time) + offset
-    out = iso8601.written_out(text)
+    out = older_pythons.written_out(text)
     assert datetime.fromisoformat(out) == datetime.fromisoformat(text)
     assert datetime.fromisoformat(out).tzinfo == datetime.fromisoformat(text).tzinfo
     assert AS_310_READS.fullmatch(out), out
@@ -71,16 +71,16 @@ def test_a_moment_is_written_out_without_changing_it(moment: datetime, day: str,
     "text", ["", "yesterday", "2026-13-01", "2026-01-01T25:00", "2026-01-01T", "2026-01-01Z", "x" * 100]
 )
 def test_what_is_no_moment_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = as_on_310(iso8601, monkeypatch)
-    for module in (iso8601, older):
+    older = as_on_310(older_pythons, monkeypatch)
+    for module in (older_pythons, older):
         with pytest.raises(ValueError, match=r"."):
             module.moment_of(text)
 
 
 def test_both_read_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    older = as_on_310(iso8601, monkeypatch)
+    older = as_on_310(older_pythons, monkeypatch)
     for text in ("2026-01-01T00:00:00Z", "2026-01-01T05:30:00.5+05:30", "20260101T00Z"):
-        assert older.moment_of(text) == iso8601.moment_of(text)
+        assert older.moment_of(text) == older_pythons.moment_of(text)
 
 
 def test_an_older_python_than_that_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cairn.storage import ObjectStore, S3Options, Written, open_store
-from airflow_cairn.storage.local.folders import HIDDEN
+from airflow_cairn.storage.local.files import HIDDEN
 from airflow_cairn.storage.local.store import LocalStore
 
 # Characters around the slash (0x2f) in byte order, one that UTF-16 sorts differently, and what Spark writes.

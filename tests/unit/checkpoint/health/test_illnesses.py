@@ -32,9 +32,8 @@ from airflow_cairn.storage import (
     UnsupportedStorageError,
     WriteResult,
 )
-from airflow_cairn.storage.bucket_rules import BucketRules, LifecycleRule
 from airflow_cairn.storage.errors import GoneError
-from airflow_cairn.storage.port import DeleteFailures
+from airflow_cairn.storage.port import BucketRules, DeleteFailures, LifecycleRule
 from scripts.setup.base import ROOT
 from tests.support.world.world import JOB, STAGES, TIMEOUT, World
 from tests.support.wrapped_stores import WrappedStore

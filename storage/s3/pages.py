@@ -1,14 +1,17 @@
-"""Listings of an S3 store, page by page, in key order (semantics W1)."""
+"""Listings and batched deletes of an S3 store, page by page (semantics W1, W7).
+
+Listings come in key order. A delete repeats what it can, and names the keys that stay.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import UnsupportedStorageError
+from ..errors import ForbiddenError, UnsupportedStorageError
 from ..names import order, shorten
-from ..port import ObjectStat, PendingUpload
+from ..port import DeleteFailure, DeleteFailures, ObjectStat, PendingUpload
 from .faults import Refused
 from .requests import S3Requests
 
@@ -88,3 +91,39 @@ def _pages(wire: S3Requests, prefix: str, params: dict[str, str]) -> Iterator[di
                 key=prefix,
             )
         asked["ContinuationToken"] = token
+
+
+def delete(wire: S3Requests, keys: Sequence[str]) -> DeleteFailures:
+    """Delete `keys`, one request per page; return the keys that stay, with the store's reason."""
+    full = {wire.full(key, marker=True): key for key in keys}
+    names = list(full)
+    failures: DeleteFailures = []
+    for start in range(0, len(names), wire.page_size):
+        stayed = _delete_page(wire, names[start : start + wire.page_size], full)
+        failures += [DeleteFailure(full[name], reason) for name, reason in stayed.items()]
+    return failures
+
+
+def _delete_page(wire: S3Requests, names: list[str], full: dict[str, str]) -> dict[str, str]:
+    final: dict[str, str] = {}
+    left, passing = names, dict[str, str]()
+    for _ in wire.patience.attempts():
+        request = {"Objects": [{"Key": name} for name in left], "Quiet": True}
+        try:
+            answer = wire.ask("delete_objects", full[left[0]], Delete=request)
+        except ForbiddenError as forbidden:
+            cause = forbidden.__cause__
+            if not isinstance(cause, Refused) or not cause.lacks_right:
+                raise  # the store does not know the caller, so no single right is missing
+            return final | dict.fromkeys(left, forbidden.message)
+        passing = {}
+        for error in answer.get("Errors", []):
+            refused = Refused(200, error.get("Code", ""), error.get("Message", ""))
+            if refused.code == "NoSuchKey":
+                continue  # another cleaner was quicker; versitygw 1.8 reports this, S3 calls the key deleted (measured)
+            into = passing if refused.transient else final
+            into[error["Key"]] = f"{refused.code}: {refused.text}"
+        left = list(passing)
+        if not left:
+            break
+    return final | passing

@@ -1,10 +1,23 @@
-"""Moments as ISO 8601 texts, in a form that Python 3.10 in a driver reads too."""
+"""Substitutes for what Python 3.10 in a driver lacks: `StrEnum`, and the reading of all ISO 8601 texts."""
 
 from __future__ import annotations
 
 import re
 import sys
 from datetime import datetime
+
+__all__ = ["StrEnum"]
+
+if sys.version_info >= (3, 11):
+    from enum import StrEnum
+else:
+    from enum import Enum
+
+    class StrEnum(str, Enum):
+        """The same as Python 3.11's, for members with explicit texts."""
+
+        __str__ = str.__str__  # Enum's own `__format__` goes by it
+
 
 _MOMENT = re.compile(
     r"(?P<year>\d{4})-?(?P<month>\d\d)-?(?P<day>\d\d)"
