@@ -6,8 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import Coordinator, system_runtime
 from ..checkpoint.documents.head import Head
@@ -23,15 +24,19 @@ from ..checkpoint.views.stats import stats as stats_of
 from ..checkpoint.views.wording import size
 from ..storage import open_store
 from ..storage.clock import system_sleep
+from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
 from . import doctor as doctor_of
-from . import listeners, resume_text, rewind_text, stop_text
-from . import listeners as adopt_of
+from . import interventions
 from . import savepoints as savepoints_of
-from .output import compaction, detail_lines, listings, numbers, state_diff, state_rows
+from .airflow_api import TOKEN, AirflowApi
+from .output import detail_lines, listings, states
 from .output.listings import servers as servers_of
 from .output.text import ProgressLine, meant
+
+if TYPE_CHECKING:
+    from ..operators.group.checks import JobRegions
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Show a job in numbers."""
     found = stats_of(_job(store, options.job).head())
-    return Outcome(numbers.lines(found), asdict(found))
+    return Outcome(listings.stats_lines(found), asdict(found))
 
 
 def job_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
@@ -123,7 +128,7 @@ def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Drop the notices of a listener that no longer exists, or one of them."""
     job = _job(store, options.job)
     return Outcome(
-        *listeners.forget_listener_of(job, options.job, options.listener, options.checkpoint, yes=options.yes)
+        *interventions.forget_listener_of(job, options.job, options.listener, options.checkpoint, yes=options.yes)
     )
 
 
@@ -146,7 +151,7 @@ def clean(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Rewind a job to an older checkpoint."""
-    lines, document = rewind_text.rewind(_job(store, options.job), options)
+    lines, document = interventions.rewind(_job(store, options.job), options)
     return Outcome(lines, document)
 
 
@@ -162,11 +167,11 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     if options.source is not None:
         job = Coordinator(store, options.job)
         return Outcome(
-            *resume_text.resume(
+            *interventions.resume(
                 job, opened_savepoint(options.source, options), options, lambda uri: opened(uri, options)
             )
         )
-    return Outcome(*resume_text.go_on(_job(store, options.job, way_out="; name a savepoint to start from")))
+    return Outcome(*interventions.go_on(_job(store, options.job, way_out="; name a savepoint to start from")))
 
 
 def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -178,8 +183,8 @@ def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def stop(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Stop a job with a savepoint."""
     job = _job(store, options.job)
-    airflow = stop_text.airflow_of(job.job, options, os.environ)
-    return Outcome(*stop_text.stop(job, options, lambda uri: opened(uri, options), system_sleep, airflow))
+    airflow = savepoints_of.airflow_of(job.job, options, os.environ)
+    return Outcome(*savepoints_of.stop(job, options, lambda uri: opened(uri, options), system_sleep, airflow))
 
 
 def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -201,7 +206,7 @@ def servers(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 def adopt(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Return a job another owner."""
-    return Outcome(*adopt_of.adopt(_job(store, options.job), options))
+    return Outcome(*interventions.adopt(_job(store, options.job), options))
 
 
 def dispose(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -236,20 +241,18 @@ def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:
 
 def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Show the first rows of a state."""
-    return Outcome(*state_rows.rows(_job(store, options.job), options))
+    return Outcome(*states.rows(_job(store, options.job), options))
 
 
 def compact(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Merge bases and deltas of states that grow."""
     _job(store, options.job)
-    return Outcome(
-        *compaction.compact(store, options, lambda text: print(printable(text), file=sys.stderr, flush=True))
-    )
+    return Outcome(*states.compact(store, options, lambda text: print(printable(text), file=sys.stderr, flush=True)))
 
 
 def diff(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Compare a state in two checkpoints."""
-    return Outcome(*state_diff.diff(_job(store, options.job), options))
+    return Outcome(*states.diff(_job(store, options.job), options))
 
 
 def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
@@ -285,3 +288,67 @@ def _verification_lines(found: Verification) -> Iterator[str]:
         return
     yield f"checkpoint {found.checkpoint}: DAMAGED, it cannot be restored"
     yield from (f"  {damage.key}: {damage.problem}" for damage in found.damages)
+
+
+def regions(options: argparse.Namespace) -> Outcome:
+    """Return the regions of each job of a DAG (semantics F1).
+
+    Raises:
+        InvalidConfigError: the file cannot be parsed, or has no such DAG, or the DAG has no job.
+    """
+    # Airflow and DAG files may print; this command's output must stay machine-readable.
+    with redirect_stdout(sys.stderr):
+        from ..operators.group.checks import regions_in
+
+        found = regions_in(options.dag_file, options.dag_id)
+    lines = [line for job in found for line in _region_lines(job)]
+    return Outcome(lines, {"dag": options.dag_id, "jobs": [_regions_document(job) for job in found]})
+
+
+def _region_lines(job: JobRegions) -> list[str]:
+    regions = job.regions
+    stages = f"{len(job.stages)} stage{'s' if len(job.stages) != 1 else ''}"
+    head = f"job {job.job}: {stages} in {len(regions)} region{'s' if len(regions) != 1 else ''}"
+    return [head, *(f"  {number}  {', '.join(region)}" for number, region in enumerate(regions, 1))]
+
+
+def _regions_document(job: JobRegions) -> dict[str, object]:
+    return {
+        "job": job.job,
+        "triggered_by": job.task,
+        "regions": [list(region) for region in job.regions],
+        "edges": [
+            {"from": up, "to": stage.uid, "exchange": "pipelined" if up in stage.pipelined else "blocking"}
+            for stage in job.stages
+            for up in stage.upstream
+        ],
+    }
+
+
+def checkpoint(options: argparse.Namespace) -> Outcome:
+    """Request a checkpoint of a job now, with a DAG run of the type manual (semantics T2, T3).
+
+    The run's id is made from the request's, so a repeated request creates one run: Airflow refuses an existing id.
+
+    Raises:
+        InvalidConfigError: the URL is invalid, the token is missing, or the window has no length.
+        InvalidKeyError: the request's id is outside the grammar (semantics W1).
+        RefusedError: Airflow has no such DAG, or the DAG is paused.
+        AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
+        AirflowApiError: Airflow could not be reached, or its answer cannot be used.
+    """
+    job, dag_id, runtime = options.job, options.dag or options.job, system_runtime()
+    request = runtime.new_token() if options.request_id is None else options.request_id
+    run_id = f"cairn__{check_name('request', request)}"
+    if options.window is not None and options.window[0] >= options.window[1]:
+        raise InvalidConfigError("the first moment of --window is to be before the second", window=options.window)
+    api = AirflowApi(options.airflow_url, os.environ.get(TOKEN))
+    api.check_runs(job, dag_id)
+    if options.request_id is None:
+        options.made_up_id = request
+    created = api.start_run(dag_id, run_id, runtime.now_ms(), options.window, again=options.read_again)
+    line = f"the DAG run {run_id} of {dag_id} is there already: nothing was asked anew"
+    if created:
+        asked = f"asked for a checkpoint of {job}: DAG run {run_id} of {dag_id}"
+        line = f"{asked}. It comes before those of the schedule, and waits for no pause"
+    return Outcome([line], {"job": job, "dag": dag_id, "run": run_id, "request": request, "created": created})

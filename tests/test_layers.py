@@ -29,10 +29,10 @@ MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUS
 # Imported when the command runs: only Airflow can tell what a DAG file says and how a worker's Airflow is set up, and
 # Spark alone merges a large state.
 MAY_IMPORT_TOO = {
-    "cli/regions.py": {"operators"},
+    "cli/commands.py": {"operators"},
     "cli/doctor.py": {"tasks", "spark"},
     "cli/airflow_api.py": {"hooks"},
-    "cli/output/compaction.py": {"spark"},
+    "cli/output/states.py": {"spark"},
     "dags/applications/routes.py": {"testing"},
 }
 AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "tasks", "hooks", "dags"}
@@ -174,8 +174,8 @@ def test_every_import_points_downwards() -> None:
         ("cli/x.py", "from ..spark import epoch", 1),
         ("cli/x.py", "from ..checkpoint import head", 0),
         ("cli/x.py", "def f():\n    from ..operators import y", 1),
-        ("cli/regions.py", "def f():\n    from ..operators import y", 0),
-        ("cli/regions.py", "from ..sensors import y", 1),
+        ("cli/commands.py", "def f():\n    from ..operators import y", 0),
+        ("cli/commands.py", "from ..sensors import y", 1),
         ("testing/x.py", "from ..spark import y", 0),
         ("testing/x.py", "from ..hooks import y", 1),
         ("testing/x.py", "from airflow.sdk import DAG", 1),

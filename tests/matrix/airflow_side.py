@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.cli.output import state_rows
+from airflow_cairn.cli.output import states
 from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import USERNAME, AirflowHome
 from scripts.harness.spark.start import fast_conf
@@ -143,7 +143,7 @@ def expected_totals() -> dict[str, int]:
 def _rows(coordinator: Coordinator, stage: str, name: str) -> list[dict[str, Any]]:
     """Read the newest checkpoint's state as `cairn state` does: from its files, without Spark."""
     asked = Namespace(stage=stage, name=name, checkpoint=None, head=100)
-    _, document = state_rows.rows(coordinator, asked)
+    _, document = states.rows(coordinator, asked)
     found: list[dict[str, Any]] = document["rows"]
     return found
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
-from airflow_cairn.cli.output import state_rows
+from airflow_cairn.cli.output import states
 from tests.matrix.cells import DriverCell
 from tests.matrix.place import Place
 from tests.matrix.submitter import Submitter, found
@@ -182,5 +182,5 @@ def at_the_end(spark: str) -> dict[str, Any]:
 def _shown(pipeline: Pipeline, name: str, columns: list[str]) -> list[list[Any]]:
     """Read a state of the newest checkpoint without Spark, as `cairn state` does."""
     asked = Namespace(stage="routes", name=name, checkpoint=None, head=100)
-    _, document = state_rows.rows(pipeline.coordinator, asked)
+    _, document = states.rows(pipeline.coordinator, asked)
     return sorted([row[column] for column in columns] for row in document["rows"])

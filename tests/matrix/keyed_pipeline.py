@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Execution, Slice
 from airflow_cairn.checkpoint.store import acks
-from airflow_cairn.cli.output import state_rows
+from airflow_cairn.cli.output import states
 from tests.matrix.cells import DriverCell
 from tests.matrix.place import Place
 from tests.matrix.submitter import Submitter, found, said
@@ -45,7 +45,7 @@ def totals_of(epochs: int) -> dict[str, int]:
 def stored_totals(pipeline: Pipeline) -> dict[str, int]:
     """Read the newest checkpoint's state as `cairn state` does: from its files, without Spark."""
     asked = argparse.Namespace(stage="routes", name="totals", checkpoint=None, head=100)
-    _, document = state_rows.rows(pipeline.coordinator, asked)
+    _, document = states.rows(pipeline.coordinator, asked)
     return {row["route"]: row["flights"] for row in document["rows"]}
 
 

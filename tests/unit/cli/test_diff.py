@@ -13,7 +13,7 @@ import pytest
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
 from airflow_cairn.cli.main import main, parser
-from airflow_cairn.cli.output import state_diff
+from airflow_cairn.cli.output import states
 from airflow_cairn.storage import ObjectStore, Written
 from tests.support import jobs
 from tests.support.acking import RUN, ack_of
@@ -119,7 +119,7 @@ def test_a_file_that_both_have_is_not_read(tmp_path: Path) -> None:
     keep_files(world, "b", ("k",), {shared: b"", "two": parquet({"k": ["d"], "v": ["4"]})})
     store = Noting(world.store)
     options = Namespace(stage=STAGE, name="totals", old=1, new=2, head=20)
-    _, found = state_diff.diff(world.coordinator(store), options)
+    _, found = states.diff(world.coordinator(store), options)
     assert [(row["change"], row["after"]) for row in found["rows"]] == [("added", {"k": "d", "v": "4"})]
     assert shared not in store.read, "one file is new, and only that is read"
 

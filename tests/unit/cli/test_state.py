@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.cli.main import main
-from airflow_cairn.cli.output import state_rows
+from airflow_cairn.cli.output import states
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.spark.stored.runs import next_number
 from airflow_cairn.storage import Written
@@ -206,7 +206,7 @@ def test_a_few_rows_cost_no_whole_row_group() -> None:
     keep(world, "a", out.getvalue())
     store = Counting(world.memory)
     wanted = Namespace(stage=STAGE, name="totals", checkpoint=None, head=2)
-    _, found = state_rows.rows(Coordinator(store, JOB), wanted)
+    _, found = states.rows(Coordinator(store, JOB), wanted)
     assert found["rows"] == [{"k": each, "v": each} for each in text[:2]]
     assert len(out.getvalue()) > 4 * store.read
 

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
-from airflow_cairn.cli import airflow_api, stop_text
+from airflow_cairn.cli import airflow_api, savepoints
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
@@ -105,7 +105,7 @@ def test_it_waits_if_asked_to(root: Path, capsys: pytest.CaptureFixture[str]) ->
         world.run_epoch("e2")
 
     options = Namespace(target=f"file://{root}/out", request_id=None, drain=False, wait=True)
-    _, document, failed = stop_text.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    _, document, failed = savepoints.stop(Coordinator(world.store, "flights"), options, open_store, wait)
     assert (document["run_id"], document["stopped"], failed, len(waited)) == ("e2", "shutdown", False, 1)
     assert capsys.readouterr().err.startswith("request id: stop-")
 
@@ -118,7 +118,7 @@ def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[s
         world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
 
     options = Namespace(target=f"file://{root}/out", request_id="upgrade", drain=False, wait=True)
-    lines, document, failed = stop_text.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    lines, document, failed = savepoints.stop(Coordinator(world.store, "flights"), options, open_store, wait)
     assert (failed, document["stopped"]) == (True, None)
     assert lines[0].startswith("flights goes on: savepoint 3 FAILED: checkpoint 2, which it waited for")
     assert stop(root) == 0, "the person tries once more"

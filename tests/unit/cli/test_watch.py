@@ -24,8 +24,7 @@ import pytest
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.cli.commands import Outcome
-from airflow_cairn.cli.main import main
-from airflow_cairn.cli.watch import Watch
+from airflow_cairn.cli.main import Watch, main
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import ForbiddenError, StorageError, UnavailableError
 from tests.support.world.world import World

@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.rows.reading import DELETED, find_state
 from airflow_cairn.checkpoint.rows.shown import CELL, COLUMNS, ROWS, _shown
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import encode, reference
-from airflow_cairn.cli.output import state_rows
+from airflow_cairn.cli.output import states
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage import DocumentError, UnavailableError, Written
 from airflow_cairn.storage.checksums import checksum_of
@@ -179,7 +179,7 @@ def test_no_more_keys_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) 
     found = page.get(API).json()
     assert (found["rows"], found["read_in_part"]) == ([], True)
     assert "keys of its runs" in words(page.get(ROW_PATH).text)
-    _, command = state_rows.rows(world.coordinator(), Namespace(stage=STAGE, name="totals", checkpoint=1, head=9))
+    _, command = states.rows(world.coordinator(), Namespace(stage=STAGE, name="totals", checkpoint=1, head=9))
     assert len(command["rows"]) == 2, "the command has no bound"
 
 

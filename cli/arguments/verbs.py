@@ -1,0 +1,333 @@
+"""The arguments of each command: of those that only read, then of those that request or change something."""
+
+from __future__ import annotations
+
+from ...checkpoint.views.details import SUBTASKS
+from .. import commands
+from ..airflow_api import TOKEN
+from ..doctor import age, setting
+from ..output import states
+from .options import (
+    Command,
+    Verbs,
+    airflow,
+    as_json,
+    between,
+    checkpoint_id,
+    command,
+    described,
+    job_command,
+    moment,
+    number,
+    watchable,
+)
+
+
+def add_reports(verbs: Verbs) -> None:
+    """Add these commands in the order in which `cairn --help` lists them."""
+    for each in (
+        _jobs,
+        _checkpoints,
+        _show,
+        _stats,
+        _state,
+        _diff,
+        _savepoints,
+        _servers,
+        _regions,
+        _verify,
+        _doctor,
+    ):
+        each(verbs)
+
+
+def _jobs(verbs: Verbs) -> None:
+    verb = command(verbs, "jobs", "list the jobs of the storage")
+    verb.set_defaults(run=commands.jobs)
+
+
+def _checkpoints(verbs: Verbs) -> None:
+    verb = job_command(verbs, "checkpoints", "list a job's checkpoints, newest first")
+    number(verb, "--limit", "how many checkpoints, and waiting requests, to show", 10_000, 20)
+    verb.set_defaults(run=commands.checkpoints, pulse=commands.checkpoints_pulse)
+    watchable(verb)
+
+
+def _show(verbs: Verbs) -> None:
+    verb = job_command(verbs, "show", "show one checkpoint by stage and subtask, slowest first, and what it wrote")
+    verb.add_argument("checkpoint", metavar="ID", type=checkpoint_id, nargs="?", help="by default the newest")
+    number(verb, "--limit", "how many stages to show", 10_000, 20)
+    number(verb, "--subtasks", "how many subtasks of each stage to show", 100_000, SUBTASKS)
+    verb.set_defaults(run=commands.show, pulse=commands.show_pulse)
+    watchable(verb)
+
+
+def _stats(verbs: Verbs) -> None:
+    verb = job_command(verbs, "stats", "show a job in numbers: counts, durations, sizes, failovers, restores")
+    verb.set_defaults(run=commands.stats, pulse=commands.job_pulse)
+    watchable(verb)
+
+
+def _state(verbs: Verbs) -> None:
+    verb = command(verbs, "state", "show the first rows of a stage's state; needs pyarrow")
+    _rows_of_state(verb)
+    verb.add_argument(
+        "--checkpoint", metavar="ID", type=checkpoint_id, help="a retained checkpoint; by default the newest"
+    )
+    verb.set_defaults(run=commands.state)
+
+
+def _diff(verbs: Verbs) -> None:
+    verb = command(verbs, "diff", "show which rows of a state differ between two checkpoints; needs pyarrow")
+    _rows_of_state(verb)
+    verb.add_argument("--from", dest="old", metavar="ID", type=checkpoint_id, required=True, help="the older one")
+    verb.add_argument("--to", dest="new", metavar="ID", type=checkpoint_id, required=True, help="the newer one")
+    verb.set_defaults(run=commands.diff)
+
+
+def _savepoints(verbs: Verbs) -> None:
+    verb = job_command(verbs, "savepoints", "list the savepoints that a job remembers, newest first")
+    verb.set_defaults(run=commands.savepoints)
+
+
+def _servers(verbs: Verbs) -> None:
+    verb = command(verbs, "servers", "list the Spark servers that the stages of a job share")
+    verb.add_argument("job", metavar="JOB", nargs="?", help="by default all jobs")
+    verb.set_defaults(run=commands.servers)
+
+
+def _regions(verbs: Verbs) -> None:
+    text = "list the regions of a DAG: the stages that run again together"
+    verb = described(verbs, "regions", text, " Needs Airflow, no storage.")
+    verb.add_argument("dag_file", metavar="DAG_FILE")
+    verb.add_argument("dag_id", metavar="DAG_ID")
+    as_json(verb)
+    verb.set_defaults(run=commands.regions, on_store=False)
+
+
+def _verify(verbs: Verbs) -> None:
+    verb = command(verbs, "verify", "check that every file of retained checkpoints, or of a savepoint, is whole")
+    verb.add_argument("job", metavar="JOB|PATH", help="a job, or the folder of a savepoint (then no storage is needed)")
+    verb.add_argument("checkpoint", metavar="ID", type=checkpoint_id, nargs="?")
+    verb.add_argument(
+        "--deep",
+        action="store_true",
+        help="read every file: finds what no etag shows, such as a flipped byte",
+    )
+    verb.set_defaults(run=commands.verify)
+
+
+def _doctor(verbs: Verbs) -> None:
+    verb = command(verbs, "doctor", "look for what is wrong with a storage and its jobs, and say what mends it")
+    verb.add_argument("job", metavar="JOB", nargs="?", help="by default all jobs")
+    verb.add_argument(
+        "--worker", action="store_true", help="check this machine too: its Spark, Java and Python, and its Airflow"
+    )
+    verb.add_argument("--dag", metavar="DAG_ID", help="as --worker, and ask Airflow's API for this DAG")
+    verb.add_argument(
+        "--cluster",
+        action="store_true",
+        help="as --worker, and run a small application on the cluster: its Spark, and Java and Python of its executors",
+    )
+    verb.add_argument(
+        "--spark-conn",
+        metavar="ID",
+        help="with --cluster: the Airflow connection to it, of type spark or spark_connect (spark_default)",
+    )
+    verb.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        type=setting,
+        action="append",
+        default=[],
+        help="with --worker: a Spark conf that the stages are given, such as spark.jars.packages; repeatable",
+    )
+    verb.add_argument(
+        "--api-conn",
+        metavar="ID",
+        default="cairn_airflow_api",
+        help="with --worker: the Airflow connection to Airflow's API (cairn_airflow_api)",
+    )
+    verb.add_argument(
+        "--read-only",
+        action="store_true",
+        help="write nothing: skip the checks of write access and conditional writes",
+    )
+    verb.add_argument("--deep", action="store_true", help="read every file of the retained checkpoints")
+    verb.add_argument(
+        "--max-age",
+        metavar="AGE",
+        type=age,
+        help="how old the latest completed checkpoint of each job may be, such as 90m, 2h or 3d; by default any age",
+    )
+    verb.set_defaults(run=commands.doctor, on_store=False)
+
+
+def _rows_of_state(verb: Command) -> None:
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument("stage", metavar="STAGE", help="the stage's uid")
+    verb.add_argument("name", metavar="NAME", help="the state's name")
+    number(verb, "--head", "how many rows to show", 100_000, states.HEAD)
+
+
+_TARGET = "where the savepoint gets a folder of its own"
+
+
+def add_requests(verbs: Verbs) -> None:
+    """Add these commands in the order in which `cairn --help` lists them."""
+    for each in (
+        _checkpoint,
+        _savepoint,
+        _stop,
+        _resume,
+        _rewind,
+        _adopt,
+        _dispose,
+        _forget_listener,
+        _clean,
+        _compact,
+    ):
+        each(verbs)
+
+
+def _checkpoint(verbs: Verbs) -> None:
+    text = "ask for a checkpoint of a job now, by a DAG run of its own"
+    needs = f" Needs Airflow's API and no storage; the environment variable {TOKEN} holds the token."
+    verb = described(verbs, "checkpoint", text, needs)
+    verb.add_argument("job", metavar="JOB")
+    airflow(verb)
+    verb.add_argument(
+        "--window",
+        nargs=2,
+        metavar=("START", "END"),
+        type=moment,
+        help="the run's data interval, for a part of time that no run has read; by default the timetable's",
+    )
+    verb.add_argument(
+        "--read-again", action="store_true", help="have the run read its data interval although the job has read it"
+    )
+    _request_id(verb, "gives the same run")
+    as_json(verb)
+    verb.set_defaults(run=commands.checkpoint, on_store=False)
+
+
+def _savepoint(verbs: Verbs) -> None:
+    verb = job_command(verbs, "savepoint", "take a savepoint of a job, or continue one that has begun")
+    verb.add_argument("target", metavar="TARGET", nargs="?", help=_TARGET)
+    _request_id(verb, "continues the same savepoint")
+    verb.add_argument("--wait", action="store_true", help="if an epoch is running, wait until it has ended")
+    verb.set_defaults(run=commands.savepoint)
+
+
+def _stop(verbs: Verbs) -> None:
+    verb = job_command(verbs, "stop", "stop a job with a savepoint; no run begins in between")
+    verb.add_argument("--target", metavar="URI", help=_TARGET)
+    verb.add_argument(
+        "--drain", action="store_true", help="start a last run first, in which stages emit what they hold back"
+    )
+    airflow(verb)
+    _request_id(verb, "continues the same stop")
+    verb.add_argument("--wait", action="store_true", help="if a DAG run is running, wait until it has ended")
+    verb.set_defaults(run=commands.stop)
+
+
+def _resume(verbs: Verbs) -> None:
+    verb = job_command(verbs, "resume", "start a job from a savepoint, or resume a stopped job")
+    verb.add_argument(
+        "--from", dest="source", metavar="PATH", help="the savepoint's folder; without it, the job's newest checkpoint"
+    )
+    verb.add_argument(
+        "--allow-non-restored-state",
+        action="store_true",
+        help="leave behind state that no stage claims, in this start only",
+    )
+    whose = verb.add_mutually_exclusive_group()
+    whose.add_argument("--claim", action="store_true", help="the job owns the savepoint, and deletes it after the copy")
+    whose.add_argument("--no-claim", dest="claim", action="store_false", help="its owner keeps it (the default)")
+    verb.add_argument("--again", action="store_true", help="start from it again, if the job has started from it before")
+    _without_asking(verb)
+    verb.set_defaults(run=commands.resume)
+
+
+def _rewind(verbs: Verbs) -> None:
+    verb = job_command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
+    verb.add_argument(
+        "--to", metavar="ID", type=checkpoint_id, required=True, help="the retained checkpoint to go back to"
+    )
+    _without_asking(verb)
+    _abort_pending(verb)
+    verb.set_defaults(run=commands.rewind)
+
+
+def _adopt(verbs: Verbs) -> None:
+    verb = job_command(
+        verbs, "adopt", "give a job another owner, after its DAG was renamed or moved to another Airflow"
+    )
+    verb.add_argument(
+        "--dag", metavar="DAG_ID", required=True, help="the DAG that makes the job's checkpoints from now on"
+    )
+    verb.add_argument(
+        "--deployment",
+        metavar="NAME",
+        default="",
+        help="the name of that DAG's Airflow deployment, as the error of the refused run has it; by default none",
+    )
+    _abort_pending(verb)
+    verb.set_defaults(run=commands.adopt)
+
+
+def _dispose(verbs: Verbs) -> None:
+    verb = command(verbs, "dispose", "delete a savepoint, unless a job needs it")
+    verb.add_argument("path", metavar="PATH", help="the savepoint's folder")
+    verb.add_argument("--force", action="store_true", help="delete it although a job needs it; prints what is lost")
+    _without_asking(verb)
+    verb.set_defaults(run=commands.dispose)
+
+
+def _forget_listener(verbs: Verbs) -> None:
+    verb = job_command(verbs, "forget-listener", "drop the notices of a listener that no longer exists")
+    verb.add_argument("listener", metavar="NAME")
+    verb.add_argument(
+        "--checkpoint",
+        metavar="ID",
+        type=checkpoint_id,
+        help="drop only the notice of this checkpoint, which cannot be delivered",
+    )
+    verb.add_argument("--yes", action="store_true", help="drop them; without it the command only lists them")
+    verb.set_defaults(run=commands.forget_listener)
+
+
+def _clean(verbs: Verbs) -> None:
+    verb = job_command(verbs, "clean", "delete the files of a job that no checkpoint refers to")
+    verb.set_defaults(run=commands.clean)
+
+
+def _compact(verbs: Verbs) -> None:
+    verb = job_command(verbs, "compact", "merge base and runs of states that grow, by Spark, outside of an epoch")
+    verb.add_argument("stage", metavar="STAGE", nargs="?", help="the stage's uid; without it, all")
+    verb.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="the state's name; without it, all whose runs have a quarter of the base's bytes",
+    )
+    verb.add_argument(
+        "--max-bytes",
+        metavar="N",
+        type=between(1, 10**18),
+        help="how many bytes may be read of one checkpoint, by all compactions of it together (no limit)",
+    )
+    verb.set_defaults(run=commands.compact)
+
+
+def _without_asking(verb: Command) -> None:
+    verb.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+
+
+def _abort_pending(verb: Command) -> None:
+    verb.add_argument("--abort-pending", action="store_true", help="abort pending checkpoints instead of refusing")
+
+
+def _request_id(verb: Command, again: str) -> None:
+    text = f"asking again with the same id {again}; by default a new id, which is printed"
+    verb.add_argument("--request-id", metavar="ID", help=text)

@@ -1,0 +1,320 @@
+"""Commands that a person decides on: rewind, resume, adopt, forget-listener; each shows its effect first."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..checkpoint import Coordinator
+from ..checkpoint.documents.entries import CompletedEntry, Notice
+from ..checkpoint.documents.head import Head
+from ..checkpoint.documents.layout import run_id_of
+from ..checkpoint.documents.run_window import run_of_head
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.rules.ownership import described
+from ..checkpoint.rules.rewinds import Rewound
+from ..checkpoint.savepoints.savepoint_request import OpenFolder
+from ..checkpoint.savepoints.start_plan import ImportOptions, Started, StartPlan
+from ..checkpoint.views import wording
+from ..storage import ensure_probed
+from ..storage.port import ObjectStore
+from .output import text
+from .output.text import ProgressLine, ask
+
+
+def resume(
+    coordinator: Coordinator, savepoint: ObjectStore, options: argparse.Namespace, opened: OpenFolder
+) -> tuple[list[str], dict[str, Any]]:
+    """Start a job from a savepoint, after the user at the terminal has agreed to the loss.
+
+    Args:
+        coordinator: the job's coordinator.
+        savepoint: a store rooted at the savepoint's folder.
+        options: the command's arguments: `yes`, `again`, `claim`, `allow_non_restored_state`.
+        opened: opens the folders above the savepoint's.
+
+    Returns:
+        Lines and JSON document of the result.
+
+    Raises:
+        NoSavepointError: there is no savepoint, or only a part of one.
+        RefusedError: the user did not agree, or the job has changed since the question; nothing was lost.
+    """
+    ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
+    plan, head = coordinator.start_plan(savepoint), coordinator.head()
+    goes_back = plan.standing is None or options.again
+    if goes_back and plan.gives_up.anything and not options.yes:
+        facts = {"job": head.job, "savepoint": plan.origin.uri, "gives_up": plan.gives_up.said}
+        ask(_start_plan(head, plan), "Start from it?", "resume_refused", **facts)
+    how = ImportOptions(options.allow_non_restored_state, options.claim, options.again)
+    with ProgressLine("copied") as bar:
+        found = coordinator.start_from(
+            savepoint, how, agreed=plan if goes_back else None, on_progress=bar.show, open_folder=opened
+        )
+    lines = [*_started(head, savepoint, plan, found), *_next_start(coordinator.head().latest_completed())]
+    return lines, _start_document(coordinator.job, found)
+
+
+def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
+    """Let a job that is stopped, or is being stopped, go on from its newest checkpoint (semantics S1, P2).
+
+    Returns:
+        Lines and JSON document of the result.
+    """
+    head = coordinator.head()
+    coordinator.resume()
+    latest, stopping = head.latest_id(), head.stopping()
+    where = f"the next epoch restores checkpoint {latest}" if latest else "it has no checkpoint and starts empty"
+    was = f"{wording.how_stopped(head.stopped)} and goes on" if head.stopped else "not stopped"
+    if stopping is not None:
+        was = f"being stopped with savepoint {stopping.id}, which is cancelled"
+    lines = text.paragraph(f"{coordinator.job} was {was}: {where}", text.width())
+    lines += _next_start(head.latest_completed())
+    gave_up = stopping.id if stopping else None
+    document = {"job": coordinator.job, "checkpoint": latest, "was_stopped": head.stopped, "gave_up_stop": gave_up}
+    return lines, document
+
+
+def _next_start(latest: CompletedEntry | None) -> list[str]:
+    """Say where the job's input continues: a run's id names the end of its interval, not the start (semantics T8)."""
+    newest = latest.read.newest if latest is not None else None
+    if newest is None:
+        return []
+    return text.paragraph(
+        f"its input is read up to {newest:%Y-%m-%d %H:%M:%SZ}: the next run's data interval has to start there "
+        "(start_date of a new DAG)",
+        text.width(),
+    )
+
+
+def _start_plan(head: Head, plan: StartPlan) -> Iterator[str]:
+    given_up, columns = plan.gives_up, text.width()
+    held = f"everything up to checkpoint {given_up.back_to}" if given_up.back_to else "nothing of what the job has done"
+    said = f"the savepoint holds {held}. By starting from it {head.job} loses what it lacks:"
+    yield from text.paragraph(said, columns)
+    if given_up.checkpoints:
+        yield from text.paragraph(
+            f"checkpoints {', '.join(map(str, given_up.checkpoints))}, which cannot come back", columns
+        )
+    if given_up.epochs:
+        yield "these DAG runs, which have to run again, in this order:"
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in given_up.epochs)
+    if given_up.pending:
+        yield "these, which are under way and end:"
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in given_up.pending_epochs)
+
+
+def _started(head: Head, savepoint: ObjectStore, plan: StartPlan, found: Started) -> Iterator[str]:
+    columns, job = text.width(), head.job
+    if found.allowed:
+        yield from text.paragraph(
+            f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; the next epoch, which "
+            "restores that, may now leave behind what no stage claims",
+            columns,
+        )
+        return
+    if not found.created:
+        yield from text.paragraph(
+            f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; nothing was changed. To "
+            "go back to it once more, say --again",
+            columns,
+        )
+        return
+    yield from text.paragraph(
+        f"{job} starts from {savepoint.uri}: {found.files} files, {wording.size(found.size_bytes)}, are now its "
+        f"checkpoint {found.checkpoint}, which the next epoch restores",
+        columns,
+    )
+    runs = [*found.gave_up.epochs, *found.gave_up.pending_epochs]
+    if runs:
+        yield "these DAG runs have to run again; clear one after the other, in this order:"
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in runs)
+    if plan.origin.job != job:
+        yield from text.paragraph(
+            f"it was taken of {plan.origin.job}, and holds that job's epochs up to {run_id_of(plan.origin.epoch)}; see "
+            f"that {job} has no runs of the same input",
+            columns,
+        )
+
+
+def _start_document(job: str, found: Started) -> dict[str, Any]:
+    origin = found.origin
+    return {
+        "job": job,
+        "checkpoint": found.checkpoint,
+        "created": found.created,
+        "allowed": found.allowed,
+        "files": found.files,
+        "size_bytes": found.size_bytes,
+        "gave_up": list(found.gave_up.checkpoints),
+        "run_again": [run_id_of(epoch) for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs)],
+        "aborted": list(found.gave_up.pending),
+        "savepoint": origin.uri if origin else None,
+        "savepoint_job": origin.job if origin else None,
+        "savepoint_checkpoint": origin.checkpoint if origin else None,
+    }
+
+
+def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
+    """Rewind a job to an older checkpoint, after the user at the terminal has agreed.
+
+    Returns:
+        Lines and JSON document of the result.
+
+    Raises:
+        NoCheckpointError: the checkpoint is not retained, or damaged.
+        RefusedError: a checkpoint is pending, the user did not agree, or the job has changed since the question;
+            nothing was changed.
+    """
+    head = coordinator.head()
+    if options.yes:
+        found = coordinator.rewind(options.to, abort_pending=options.abort_pending)
+        return [*_rewind_plan(head, found), *_rewound(found)], _rewind_document(coordinator.job, found)
+    plan = coordinator.rewind_plan(options.to)
+    if plan.undone and (options.abort_pending or not plan.aborted):
+        undone = ", ".join(str(each) for each in plan.undone)
+        facts: dict[str, Any] = {"job": head.job, "checkpoint": plan.checkpoint, "undone": undone}
+        ask(_rewind_plan(head, plan), "Rewind?", "rewind_refused", **facts)
+    found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
+    # The question listed the undone checkpoints; without a question there is none.
+    lines = [*([] if found.undone else _rewind_plan(head, found)), *_rewound(found)]
+    return lines, _rewind_document(coordinator.job, found)
+
+
+def _rewind_plan(head: Head, found: Rewound) -> Iterator[str]:
+    columns = text.width()
+    where = f"checkpoint {found.checkpoint}, which holds everything up to {run_of_head(head, found.epoch)}"
+    if not found.undone:
+        yield from text.paragraph(f"{head.job} is already at {where}: there is nothing to undo", columns)
+        return
+    yield from text.paragraph(f"{head.job} goes back to {where}. This undoes {_ids(found.undone)}", columns)
+    yield "these DAG runs have to run again, in this order:"
+    yield from (f"  {run_of_head(head, epoch)}" for epoch in found.epochs)
+    if found.aborted:
+        yield f"pending, and aborted: {_ids(found.aborted)}; after the others, these have to run again:"
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in found.aborted_epochs)
+    said = "what was committed outside for them stays there; listeners are notified once more when they complete"
+    yield from text.paragraph(said, columns)
+
+
+def _rewound(found: Rewound) -> Iterator[str]:
+    if found.undone:
+        yield from text.paragraph(
+            f"rewound: the next epoch restores checkpoint {found.checkpoint}. Clear those DAG runs one after the "
+            "other, the oldest first, before another one starts",
+            text.width(),
+        )
+
+
+def _ids(checkpoints: tuple[int, ...]) -> str:
+    word = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
+    return f"{word} {', '.join(str(each) for each in checkpoints)}"
+
+
+def _rewind_document(job: str, found: Rewound) -> dict[str, Any]:
+    return {
+        "job": job,
+        "checkpoint": found.checkpoint,
+        "run_id": run_id_of(found.epoch),
+        "undone": list(found.undone),
+        "run_again": [run_id_of(epoch) for epoch in (*found.epochs, *found.aborted_epochs)],
+        "aborted": list(found.aborted),
+    }
+
+
+def forget_listener_of(
+    coordinator: Coordinator, job: str, listener: str, checkpoint: int | None, *, yes: bool
+) -> tuple[list[str], dict[str, Any]]:
+    """Drop a listener's notices, or list them.
+
+    Args:
+        coordinator: the job's coordinator.
+        job: its name.
+        listener: the listener's name.
+        checkpoint: drop only the notice of this checkpoint; None: all waiting notices.
+        yes: drop them.
+
+    Returns:
+        The lines and the JSON document to print.
+
+    Raises:
+        InvalidConfigError: no notice waits for the listener, or none for that checkpoint.
+    """
+    head = coordinator.head()
+    all_notices = head.notices
+    own = [each for each in all_notices if listener in each.listeners]
+    if not own:
+        raise InvalidConfigError(
+            "no notice waits for this listener, so there is nothing to drop",
+            job=job,
+            listener=listener,
+            waiting=", ".join(sorted({name for each in all_notices for name in each.listeners})) or "none",
+        )
+    notices = [each for each in own if checkpoint in (None, each.checkpoint)]
+    if not notices:
+        raise InvalidConfigError(
+            "no notice of this checkpoint waits for the listener, so there is nothing to drop",
+            job=job,
+            listener=listener,
+            checkpoint=checkpoint,
+            waiting=", ".join(str(each.checkpoint) for each in own),
+        )
+    given_up = coordinator.forget_listener(listener, checkpoint=checkpoint) if yes else 0
+    document = {
+        "job": job,
+        "listener": listener,
+        "given_up": given_up,
+        "notices": [
+            {
+                "checkpoint": each.checkpoint,
+                "run_id": run_id_of(each.epoch),
+                "status": each.status,
+                "reason": each.reason,
+            }
+            for each in notices
+        ],
+    }
+    return list(_forgotten_lines(head, listener, notices, yes=yes)), document
+
+
+def _forgotten_lines(head: Head, listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
+    notified = "is never notified" if yes else "would never be notified"
+    yield f"{listener} {notified} how these checkpoints ended:"
+    for each in notices:
+        why = f" ({each.reason})" if each.reason else ""
+        yield f"  {each.checkpoint}, {run_of_head(head, each.epoch)}: {each.status}{why}"
+    if not yes:
+        yield "Nothing was changed. What stages have staged for it would neither be committed nor dropped."
+        yield "Give --yes to give these notices up."
+
+
+# `cairn adopt`: gives a job another owner, after its DAG was renamed or moved to another deployment (W8).
+
+
+def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
+    """Make a DAG the owner of a job.
+
+    Returns:
+        The lines and the JSON document to print.
+
+    Raises:
+        RefusedError: a checkpoint is pending; nothing was changed.
+        InvalidConfigError: a name is invalid.
+    """
+    found = coordinator.ownership.adopt(options.dag, options.deployment, abort_pending=options.abort_pending)
+    before = described(found.before) if found.before else "no recorded owner"
+    said = f"{coordinator.job} belongs to {described(found.after)}"
+    said += " as before" if found.before == found.after else f" now; before: {before}"
+    lines = list(text.paragraph(said, text.width()))
+    if found.aborted:
+        lines.append(f"ended: checkpoint {', '.join(str(each) for each in found.aborted)}")
+    document = {
+        "job": coordinator.job,
+        "dag_id": found.after.dag_id,
+        "deployment": found.after.deployment,
+        "before": {"dag_id": found.before.dag_id, "deployment": found.before.deployment} if found.before else None,
+        "aborted": list(found.aborted),
+    }
+    return lines, document
