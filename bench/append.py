@@ -43,7 +43,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
 )
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.appending import manifests, small_files
+from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import Written
 from tests.real.spark.pipeline import Pipeline, session_builder
@@ -97,7 +97,7 @@ def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
     output = Output("table", _NAME, folder, schema)
     listing = manifests.Listing(files, output)
     draft = listing.draft(manifests.before(files, before), [new])
-    small, others = small_files.alike(draft.older)
+    small, others = manifests.alike_files(draft.older)
     merged = [put(f"{folder}part-00001-x.parquet", _as_one(files, small))] if small else []
     listed, count, size = listing.write(draft, [*others, *merged])
     output = Output("table", _NAME, folder, schema, appended=Appended(count, size))

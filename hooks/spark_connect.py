@@ -19,9 +19,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
-from ..spark.application import Application
 from ..spark.execution.log_lines import VARIABLE as MARK
-from ..spark.execution.log_lines import marked, new_mark
+from ..spark.execution.log_lines import Application, marked, new_mark
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
 from .driver_output import driver_output

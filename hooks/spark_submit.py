@@ -11,8 +11,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from ..checkpoint.errors import InvalidConfigError
-from ..spark.application import Application
-from ..spark.execution.log_lines import VARIABLE, marked, new_mark
+from ..spark.execution.log_lines import VARIABLE, Application, marked, new_mark
 from .class_archive import class_archive_conf
 from .driver_output import DriverOutput, driver_output
 from .spark_site import SparkSite

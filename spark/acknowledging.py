@@ -30,8 +30,7 @@ from .execution import failure_kinds
 from .execution.failure_kinds import is_incurable, is_of_store, missing_package, one_line
 from .execution.fence import already_acknowledged, replaced
 from .execution.job_server import JOB_SERVER
-from .input.backlog import Backlog
-from .input.restored import RestoredState
+from .input.restored import Backlog, RestoredState
 from .output.background import BackgroundSnapshotError
 from .output.writer import Writer
 from .stored.outputs import Stored, subtasks

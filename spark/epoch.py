@@ -28,19 +28,19 @@ from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from ..storage.uris import StorageUri
-from . import acknowledging, application
+from . import acknowledging
 from .acknowledging import Committables
 from .data_checks import DataChecks
 from .epoch_state import EpochState
 from .event_time.event_time import EventTime, Parts
+from .execution import log_lines
 from .execution.fence import Fence
 from .execution.log_lines import print_log_lines
 from .execution.transport import conf_of
 from .handover import conf
 from .input import inputs
-from .input.backlog import Backlog
 from .input.inputs import Inputs
-from .input.restored import RestoredState
+from .input.restored import Backlog, RestoredState
 from .input.slices import SourceFiles
 from .kinds import places, small_state
 from .output.before_snapshot import BeforeSnapshot
@@ -130,9 +130,9 @@ class Epoch(EpochState):
             return made
         print_log_lines()
         spark = session(spark)
-        settings = conf_of(spark, *conf.READ, *application.READ)
+        settings = conf_of(spark, *conf.READ, *log_lines.READ)
         handed = conf.parse(settings.get)
-        application.announce(spark, settings)
+        log_lines.announce(spark, settings)
         store = handed.open_store()
         try:
             handover, _ = JobFiles(store, handed.job).read(Handover, handed.handover_key)

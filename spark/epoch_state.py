@@ -14,7 +14,7 @@ from .epoch_event_time import EpochEventTime
 from .event_time.event_time import check_free
 from .event_time.ttl import StateTtl
 from .input.restored import RestoredState, rows_of_keys
-from .kinds import list_state, raw_files, small_state
+from .kinds import raw_files, small_state
 from .output import updates
 from .output.outputs import Outputs
 from .output.writer import Writer
@@ -183,8 +183,8 @@ class EpochState(EpochEventTime):
             DocumentError: the file of a large list state has been altered.
         """
         self._check_open("list_state")
-        stored = self._carried.restored(f"{list_state.KIND}.{check_name('state', name)}")
-        return list_state.given_out(self._files, stored, self._handover, self._local) if stored else None
+        stored = self._carried.restored(f"{small_state.LIST_KIND}.{check_name('state', name)}")
+        return small_state.given_out_items(self._files, stored, self._handover, self._local) if stored else None
 
     def snapshot_list(
         self,
@@ -207,9 +207,11 @@ class EpochState(EpochEventTime):
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("snapshot_list")
-        items, checked = list_state.items_of(self._handover, name, per_subtask, mode)
+        items, checked = small_state.items_of(self._handover, name, per_subtask, mode)
         self._outputs.add(
-            list_state.KIND, name, lambda output_id: list_state.held(self._writer, output_id, items, checked)
+            small_state.LIST_KIND,
+            name,
+            lambda output_id: small_state.held_items(self._writer, output_id, items, checked),
         )
 
     def restore_files(self, name: str, into: str | os.PathLike[str]) -> bool:

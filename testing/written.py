@@ -10,7 +10,7 @@ from ..checkpoint.documents.attempt import Handover
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.store.job_files import JobFiles
 from ..spark.event_time.event_time import RESERVED
-from ..spark.kinds import list_state, raw_files, small_state
+from ..spark.kinds import raw_files, small_state
 from ..spark.stored.outputs import Stored, frame, of_acknowledgement
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def written(spark: SparkSession, files: JobFiles, handover: Handover, ack: AckDo
         kind, name = stored.output.kind, stored.output.name
         if kind in frames:
             frames[kind][name] = frame(spark, files, stored)
-        elif kind == list_state.KIND:
-            found.lists[name] = list_state.given_out(files, stored, handover)
+        elif kind == small_state.LIST_KIND:
+            found.lists[name] = small_state.given_out_items(files, stored, handover)
         elif kind == raw_files.KIND:
             found.files[name] = sorted(_below(stored))
         else:

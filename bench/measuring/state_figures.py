@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 
 from .spark_cost import Spent
 
@@ -40,7 +40,7 @@ def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool =
         partials: the deltas are partial aggregates.
     """
     counts: dict[Kind, int] = {"run": 0, "merge": 0, "base": 1}
-    if once.is_small([StateHandle("", "", snapshot_bytes, "")]):
+    if merges.is_small([StateHandle("", "", snapshot_bytes, "")]):
         return counts
     live: dict[int, int] = {}
     """By number, the epochs that a delta contains."""

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-    from ...spark.application import Application
+    from ...spark.execution.log_lines import Application
 
 log = logging.getLogger("airflow_cairn")
 

@@ -1,13 +1,18 @@
-"""The manifests of a table that grows: those an epoch keeps, those it writes, and their list (decision 0047).
+"""The manifests of a table that grows, and the choice of its small files to merge (decision 0047).
 
 Manifests and list lie in this driver's folder, under names that only this driver uses, and count once the
 acknowledgement is judged. Order: data files, manifests, list. A crash in between leaves files that nothing refers to.
+
+Files of one partition and of about one size are alike. An epoch merges alike files only among those whose lines it
+rewrites, so it reads no other manifest. Merged files are larger, so each row is rewritten only a few times.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.acknowledgement import (
@@ -204,3 +209,31 @@ class Listing:
 
 def _bytes(handles: Iterable[StateHandle]) -> int:
     return sum(each.size_bytes for each in handles)
+
+
+SMALL_BYTES = 8 * 1024 * 1024
+"""Files below this many bytes are small; larger files are never merged."""
+
+ALIKE_FILES = 8
+"""Number of alike files that are merged; also the largest ratio of sizes among alike files."""
+
+BUDGET_BYTES = 128 * 1024 * 1024
+"""Most bytes that one epoch rewrites, and so the largest merged file."""
+
+
+def alike_files(handles: Sequence[StateHandle]) -> tuple[list[StateHandle], list[StateHandle]]:
+    """Select the files to merge for each partition, and those to keep; both in the given order."""
+    found = defaultdict[tuple[str, int], list[StateHandle]](list)
+    for each in handles:
+        if each.size_bytes < SMALL_BYTES:
+            found[each.partition, each.size_bytes.bit_length() // (ALIKE_FILES.bit_length() - 1)].append(each)
+    chosen: set[str] = set()
+    left = BUDGET_BYTES
+    for group in found.values():
+        totals = accumulate(each.size_bytes for each in group)
+        fitting = [each for each, total in zip(group, totals, strict=True) if total <= left]
+        if len(group) >= ALIKE_FILES and len(fitting) > 1:
+            chosen.update(each.path for each in fitting)
+            left -= sum(each.size_bytes for each in fitting)
+    small, others = ([each for each in handles if (each.path in chosen) == wanted] for wanted in (True, False))
+    return small, others

@@ -1,28 +1,32 @@
-"""A stage's part of the restored checkpoint, and what is carried over into the next one.
+"""A stage's part of the restored checkpoint: what it carries over, and the in-flight data of its backlog (B3, F6).
 
 States, tables and values that a stage does not write again are carried over by reference: the new acknowledgement names
 the same files, in the older checkpoint's folder. So nothing vanishes because an epoch did not touch it, and nothing is
 copied. The cleaner keeps a file as long as a checkpoint refers to it (semantics C3).
+
+In-flight data are outputs of upstreams in the epochs of the backlog, read before their new ones. An upstream that was
+left out of such an epoch too has none for it: what the upstream writes when it catches up covers that epoch.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.documents.acknowledgement import CompactionDocument
-from ...checkpoint.documents.attempt import RestorePointer
+from ...checkpoint.documents.attempt import BacklogEpoch, Execution, RestorePointer
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store import compactions
 from ...checkpoint.store.file_check import FileCheck
 from ...checkpoint.store.job_files import JobFiles
+from ...storage.errors import DocumentError
 from ..kinds import small_state
 from ..stored.local_state import LocalState
-from ..stored.outputs import File, Stored, of_checkpoint, same_type, schema_of
+from ..stored.outputs import File, StageContents, Stored, of_checkpoint, same_type, schema_of
 from ..stored.runs import Touched
-from .backlog import Backlog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -203,3 +207,45 @@ def rows_of_keys(stored: Stored, keys: DataFrame) -> Touched:
         rows = handle.rows_with(rows)
     values = None if rows is None else rows * len(schema)
     return Touched(keys, output.key, output.key_groups, sum(handle.size_bytes for handle in handles), values)
+
+
+class Backlog:
+    """One stage's unread input of older epochs."""
+
+    def __init__(self, unread: Sequence[BacklogEpoch]) -> None:
+        self._unread = unread
+        self._wanted = {(uid, each.token) for epoch in unread for uid, each in epoch.inputs.items()}
+        self._found: dict[tuple[str, str], StageContents] = {}
+
+    def take(self, stage: str, execution: Execution) -> StageContents | None:
+        """Return the place for an execution's outputs; None if the execution is not in this stage's backlog."""
+        at = stage, execution.token
+        return self._found.setdefault(at, StageContents(stage)) if at in self._wanted else None
+
+    def check_whole(self) -> None:
+        """Check that the checkpoint names everything that the handover promises.
+
+        Raises:
+            DocumentError: something is missing.
+        """
+        missing = sorted(uid for uid, _ in self._wanted - self._found.keys())
+        if missing:
+            raise DocumentError(
+                "the restored checkpoint does not name the in-flight data of this backlog", of=", ".join(missing)
+            )
+
+    def readable(self, now: StageContents) -> StageContents:
+        """Return an upstream's readable outputs: its new ones, and in-flight ones under other names."""
+        older = {output_id: stored for each in self._of(now.stage) for output_id, stored in each.outputs.items()}
+        return StageContents(now.stage, {**older, **now.outputs}, now.values)
+
+    def parts(self, now: StageContents, output_id: str) -> list[Stored]:
+        """Return the parts of one output of an upstream: the in-flight ones, oldest first, then the new one.
+
+        Only exchanges can be in flight. A state or a table is read as it is now.
+        """
+        return [each.outputs[output_id] for each in [*self._of(now.stage), now] if output_id in each.outputs]
+
+    def _of(self, stage: str) -> list[StageContents]:
+        executions = (epoch.inputs.get(stage) for epoch in self._unread)
+        return [self._found[stage, each.token] for each in executions if each is not None]

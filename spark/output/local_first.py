@@ -24,8 +24,8 @@ from ...storage.local.files import chunks, tag_of
 from ...storage.port import ObjectStat
 from ..stored.local_state import Draft, LocalState, name_in_copy
 from ..stored.outputs import File
-from . import data_files, row_count
-from .data_files import part_of
+from . import row_count
+from .row_count import part_of
 
 log = logging.getLogger("airflow_cairn")
 
@@ -188,7 +188,7 @@ def _data_of(draft: Draft, output: Output) -> list[tuple[int, ObjectStat]]:
         else:
             data.append((part, ObjectStat(path.name, path.stat().st_size, None)))
 
-    empty = data_files.without_rows(_reader_in(draft.data), data, output.schema or "")
+    empty = row_count.without_rows(_reader_in(draft.data), data, output.schema or "")
     for name in empty:
         (draft.data / name).unlink()
     return [each for each in data if each[1].key not in empty]

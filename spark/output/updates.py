@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ..stored import key_groups, once, runs
+from ..stored import key_groups, merges, runs
 from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed, needs_the_base
@@ -238,7 +238,7 @@ def write(
         touch_base(local, before)
     partials = update.merge is not None
     there = [] if before is None else [file.handle for file in before.files]
-    if before is None or once.is_small(there) or runs.is_due(there, partials=partials):
+    if before is None or merges.is_small(there) or runs.is_due(there, partials=partials):
         return _whole(update, files, writer, written, local, lasting)
     together = runs.to_merge(there, partials=partials)
     if together and _needs_its_base(update, before):
@@ -279,11 +279,12 @@ def _planned_run(
         return writer.plan_run(output, rows, number, _merging(output), merged=True)
     changed = runs.rows_of(update.changed, update.deletes)
     if not parts.files:
-        return writer.plan_run(output, runs.numbered(changed, number), number, lambda placed: once.checked(placed, key))
+        numbered = runs.numbered(changed, number)
+        return writer.plan_run(output, numbered, number, lambda placed: merges.checked(placed, key))
     # All rows of the deltas, ended ones too: the base may have an older row of their key.
     stored = rows_of_files(update.spark, files, parts, local, runs.own_columns())
     rows = stored.unionByName(changed, allowMissingColumns=True)
-    return writer.plan_run(output, rows, number, lambda placed: once.as_one_run(placed, key, number), merged=True)
+    return writer.plan_run(output, rows, number, lambda placed: merges.as_one_run(placed, key, number), merged=True)
 
 
 def _whole(
@@ -296,7 +297,7 @@ def _whole(
 ) -> Stored:
     """Write a new or small state whole, in one query: the old rows with the changes."""
     before, key, changed = update.before, update.key, update.changed
-    is_small = before is not None and once.is_small([file.handle for file in before.files])
+    is_small = before is not None and merges.is_small([file.handle for file in before.files])
     if before is not None:
         output, stored = before.output, _read(update, files, before, local)
     else:
@@ -304,9 +305,9 @@ def _whole(
         output_id = f"state.{update.name}"
         output, stored = Output("state", update.name, "", schema_json(output_id, changed), key), None
     if update.merge is None:
-        rows = once.rows_of(stored, runs.rows_of(changed, update.deletes))
+        rows = merges.rows_of(stored, runs.rows_of(changed, update.deletes))
         # After the merge: an ended row still hides the older row of its key.
-        planned = writer.plan_base(output, rows, lambda placed: lasting(once.applied(placed, key)), is_small=is_small)
+        planned = writer.plan_base(output, rows, lambda placed: lasting(merges.applied(placed, key)), is_small=is_small)
         return _written_once(update, planned, writer, written)
     assert changed is not None, "partials are rows"
     rows = changed if stored is None else stored.unionByName(changed)
@@ -336,7 +337,7 @@ def _written_once(update: Update, planned: Planned, writer: Writer, written: Cal
     try:
         return written(planned)
     except Exception as error:
-        if not once.is_in(error):
+        if not merges.is_duplicate_key_error(error):
             raise
         writer.delete_output(planned.output.folder)
         raise _twice(update) from error

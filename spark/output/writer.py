@@ -26,13 +26,13 @@ from ...storage.checksums import SHA256, checksum_of, is_checksum
 from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
-from ..appending import manifests, partitions, small_files
+from ..appending import manifests, partitions
 from ..appending.manifests import Before, Listing, Replaced
 from ..stored import key_groups
 from ..stored.local_state import LocalState, run_of
 from ..stored.outputs import File, Stored, rows_of_files
-from . import committer, data_files, local_first, row_count
-from .data_files import part_of
+from . import committer, local_first, row_count
+from .row_count import part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -332,7 +332,7 @@ class Writer:
         assert output.appended is not None
         listing = Listing(self._files, output)
         draft = listing.draft(there, [file.handle for file in files], replaced)
-        small, others = small_files.alike(draft.older)
+        small, others = manifests.alike_files(draft.older)
         doubtful = [each for each in draft.gone if partitions.is_older(each.partition)]
         drafted = self._now_ms()
         stays = keep(output, doubtful) if doubtful else ()
@@ -403,7 +403,7 @@ class Writer:
             committer.verify_magic(self._files, folder + _SUCCESS)
         empty: list[str] = []
         if output.kind != "table" or output.appended is not None:
-            empty = data_files.without_rows(self._files.read_range, data, output.schema or "")
+            empty = row_count.without_rows(self._files.read_range, data, output.schema or "")
         data = [(part, found) for part, found in data if found.key not in empty]
         self.delete([*other, *empty])
         handles = self.handles(output.id, [found for _, found in data])

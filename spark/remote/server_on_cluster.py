@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ...checkpoint.errors import InvalidConfigError
-from ..handover.hadoop_credentials import TOKEN_FILES, to_bytes
+from ..handover.conf import TOKEN_FILES
+from ..handover.conf import credential_file as to_bytes
 from .server import ServerTask
 
 _WAITS = {

@@ -28,7 +28,7 @@ from ...checkpoint.rules.server import RENEW_MS, Activity, why_end
 from ...checkpoint.runtime import system_runtime
 from ...storage.errors import CairnError, GoneError
 from ...storage.uris import parse_storage_uri
-from ..handover import hadoop_credentials
+from ..handover import conf
 from ..handover.conf import open_driver_store, s3_options
 from ..stored.local_state import locked
 from .driver.executor_daemons import ExecutorDaemons
@@ -192,7 +192,7 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     jvm: Any = SparkContext._jvm
     builder, secrets = SparkSession.builder, dict(os.environ)
     if task.folder is None:
-        secrets = hadoop_credentials.from_jvm(jvm, SECRETS)
+        secrets = conf.credentials_from_jvm(jvm, SECRETS)
         # Spark sends its conf to executors, mostly unencrypted. So the conf only names the token's place in this JVM.
         builder = builder.config(TOKEN_CONF, f"${{system:{_TOKEN_PROPERTY}}}")
         jvm.java.lang.System.setProperty(_TOKEN_PROPERTY, secrets[TOKEN])

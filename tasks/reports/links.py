@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-    from ...spark.application import Application
+    from ...spark.execution.log_lines import Application
 
 
 log = logging.getLogger("airflow_cairn")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from bench.measuring.spark_cost import Spent, ratio
 from bench.measuring.state_figures import Kind, Round, amortised, at_200_million, bytes_share, cycle, ratios
 from bench.state import main
@@ -62,7 +62,7 @@ def test_kinds_of_epochs_come_as_a_job_decides(share: float, partials: bool, cou
 
 
 def test_a_small_state_is_written_whole_each_time() -> None:
-    assert cycle(once.WHOLE_BYTES, 10, 0.01) == {"run": 0, "merge": 0, "base": 1}
+    assert cycle(merges.WHOLE_BYTES, 10, 0.01) == {"run": 0, "merge": 0, "base": 1}
 
 
 def test_two_sizes_say_what_a_third_would_take() -> None:

@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.cli import main as cli
 from airflow_cairn.spark import table
 from airflow_cairn.spark.epoch import as_current
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
 from scripts.harness.postgres_server import PostgresServer
 from scripts.postgres_jar import postgres_jar
@@ -224,7 +224,7 @@ def test_the_commands_that_compact_run(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each on a job of the names that it gives, whose state has runs"""
-    for what, value in ((once, {"WHOLE_BYTES": 0}), (runs, {"FAN_IN": 100, "MAX_EPOCHS": 100, "MAX_SHARE": 1e9})):
+    for what, value in ((merges, {"WHOLE_BYTES": 0}), (runs, {"FAN_IN": 100, "MAX_EPOCHS": 100, "MAX_SHARE": 1e9})):
         for name, bound in value.items():
             monkeypatch.setattr(what, name, bound)
     lines = [line for _, line in CAIRN if verb(line) in ON_SPARK]

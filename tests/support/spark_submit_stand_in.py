@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, DeclineDocument, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.spark.application import Application
+from airflow_cairn.spark.execution.log_lines import Application
 from airflow_cairn.spark.handover.conf import parse
 
 

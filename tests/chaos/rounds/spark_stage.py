@@ -15,10 +15,10 @@ from inputs import changed_keys, rows  # type: ignore[import-not-found]  # lies 
 from pyspark.sql import functions as F
 
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.stored import once
+from airflow_cairn.spark.stored import merges
 
 if __name__ == "__main__":
-    once.WHOLE_BYTES = 0  # so that states of a few rows grow by runs, and a compaction has some to merge
+    merges.WHOLE_BYTES = 0  # so that states of a few rows grow by runs, and a compaction has some to merge
     gates, upstreams = Path(sys.argv[1]), sys.argv[2:]
     with Epoch.current() as epoch:
         where = f"{epoch.job}/{epoch.run_id}/{epoch.stage}"

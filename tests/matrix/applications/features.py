@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark import Epoch, StateTtl, compact, state, table
-from airflow_cairn.spark.appending import manifests, small_files
+from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.output import committer
 
 ROWS = 30_000
@@ -26,7 +26,7 @@ ALL = {"sketch": "hll_union", "pair": "each(sum)"}
 
 # Ten small files stand for a hundred epochs.
 manifests.FAN_IN = 2
-small_files.FAN_IN = 2
+manifests.ALIKE_FILES = 2
 
 spark = SparkSession.builder.getOrCreate()
 spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -24,7 +24,7 @@ from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks, attempt_documents, metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.stored import once
+from airflow_cairn.spark.stored import merges
 from airflow_cairn.storage import ConditionFailed, DocumentError, GoneError
 from tests.protocol.simulation import growing
 from tests.support.world import grown_state
@@ -106,7 +106,7 @@ class Driver:
         if it.stage == growing.STAGE and self._job.plan.kind.grown:
             changed = growing.changes(self._folded, new)
             put = growing.of_all_sizes(_put_file)
-            for grown in grown_state.grow(put, self._files, it, self._run, changed, once.is_small):
+            for grown in grown_state.grow(put, self._files, it, self._run, changed, merges.is_small):
                 self._outputs.append(grown.output)
                 self._handles.extend(grown.handles)
                 self._job.auditor.states.grown[growing.done(grown)] += 1

@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.rows.reading import DELETED
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.output.writer import Writer
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from airflow_cairn.spark.stored.outputs import subtasks
 from tests.chaos.inputs import changed_keys, kept_keys
 from tests.support.world import grown_state
@@ -146,6 +146,6 @@ IN_PLACE = (
     (runs, "FAN_IN_PARTIALS", 3),
     (runs, "MAX_EPOCHS", 5),
     (runs, "SMALL_BYTES", 700),
-    (once, "WHOLE_BYTES", 300),
+    (merges, "WHOLE_BYTES", 300),
 )
 """What stands for what else needs Spark, many epochs or many bytes: runs are merged, and bases written, soon."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from tests.real.spark.pipeline import Pipeline, session_builder
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(autouse=True)
 def large_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the states of this process count as large, so that an epoch adds a run."""
-    monkeypatch.setattr(once, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", 0)
     monkeypatch.setattr(runs, "SCANNED_BYTES", 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from airflow_cairn.spark.tables import state, table
 from airflow_cairn.storage import open_store
 from tests.real.spark.edges import POINT
@@ -122,7 +122,7 @@ def test_partials_merge_to_what_one_aggregation_gives(
 def test_a_small_state_is_merged_with_what_an_epoch_adds(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K3
-    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", 1 << 20)
     for number, query in enumerate(EPOCHS[:3]):
         pipeline.trigger(f"r{number}")
         with pipeline.epoch(f"r{number}") as epoch:

@@ -24,9 +24,8 @@ from airflow_cairn.checkpoint.errors import FencedError
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles, reference
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.input import slices, upstream
-from airflow_cairn.spark.input.backlog import Backlog
-from airflow_cairn.spark.input.restored import RestoredState
+from airflow_cairn.spark.input import inputs, slices
+from airflow_cairn.spark.input.restored import Backlog, RestoredState
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage.errors import DocumentError
 from tests.real.spark.pipeline import Pipeline, counts, rows
@@ -150,8 +149,8 @@ def test_a_stage_that_lagged_twice_finds_both_epochs_in_flight() -> None:  # sem
     at = world.submit("c", "airports").handover
     backlog = Backlog(at.backlog)
     RestoredState("airports").load(world.files, at.restore, backlog)
-    now = upstream.load(world.files, at.upstream, "clean")
-    chosen = upstream.choose(backlog.readable(now), None, "exchange")
+    now = inputs.load(world.files, at.upstream, "clean")
+    chosen = inputs.choose(backlog.readable(now), None, "exchange")
     read = [
         json.loads(world.files.get(file.handle.path, max_bytes=10_000).data)
         for part in backlog.parts(now, chosen.output.id)

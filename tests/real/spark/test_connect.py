@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.answers import Failed, Submit
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.spark.application import Application
+from airflow_cairn.spark.execution.log_lines import Application
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl, compact
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, bounds, rows
 from tests.support.errors import raises_code
@@ -547,7 +547,7 @@ def test_a_small_state_that_is_written_whole_drops_rows_that_have_ended(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K3, K6
     """After the update: the older row of a key whose new one has ended does not come back."""
-    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", 1 << 20)
     pipeline = at()
 
     run = pipeline.run

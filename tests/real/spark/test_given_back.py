@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl, compact, epoch_state, table
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from airflow_cairn.spark.stored.outputs import frame
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
@@ -110,7 +110,7 @@ def test_the_next_epoch_restores_what_was_given_back(
     """As runs, merged runs and new bases, after tries that failed too; readers of a table see the same rows."""
     bounds(monkeypatch, 4)
     monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
-    monkeypatch.setattr(once, "WHOLE_BYTES", (1 << 20) if small else 0)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", (1 << 20) if small else 0)
     given: list[tuple[object, object]] = []
     """What the epoch before has given back; nothing, where that has written the state whole."""
 
@@ -168,7 +168,7 @@ def test_it_goes_on_from_a_savepoint_and_a_compaction_at_another_parallelism(
 def test_nothing_is_read_before_it_is_used_and_the_input_never_again(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: bool
 ) -> None:  # semantics K8
-    monkeypatch.setattr(once, "WHOLE_BYTES", (1 << 20) if small else 0)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", (1 << 20) if small else 0)
     pipeline.run("r1", change(("a", 1)))
     read: list[object] = []
 

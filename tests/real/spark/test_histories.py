@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark import Epoch, compact
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from airflow_cairn.spark.tables import state
 from tests.real.spark.drawn_histories import (
     COMPACTED,
@@ -84,7 +84,7 @@ class Played:
             bounds(patch, self.history.most)
             patch.setattr(runs, "FAN_IN_PARTIALS", 2)
             if self.history.small:
-                patch.setattr(once, "WHOLE_BYTES", 1 << 20)
+                patch.setattr(merges, "WHOLE_BYTES", 1 << 20)
             for number, step in enumerate(self.history.steps):
                 stages = (StageSpec("routes", (), step.parallelism, 8),)
                 pipeline = Pipeline(self.lake, self.spark, stages, retained=3)

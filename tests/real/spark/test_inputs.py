@@ -13,9 +13,8 @@ from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.input import slices
-from airflow_cairn.spark.input.backlog import Backlog
 from airflow_cairn.spark.input.inputs import Inputs
-from airflow_cairn.spark.input.restored import RestoredState
+from airflow_cairn.spark.input.restored import Backlog, RestoredState
 from airflow_cairn.spark.stored.outputs import Stored
 from tests.real.spark.pipeline import Pipeline, counts, rows
 from tests.support.world.early import EARLY, EarlyWorld

@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.rules.state_assignment import key_groups_of
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import compact
-from airflow_cairn.spark.stored import once
+from airflow_cairn.spark.stored import merges
 from airflow_cairn.spark.stored.key_groups import COLUMN, unhashed
 from airflow_cairn.storage import open_store
 from tests.real.spark import row_groups
@@ -141,7 +141,7 @@ def test_a_small_state_that_is_updated_is_one_file_at_any_parallelism(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """semantics R4, K3: unless the update is large; a subtask reads its groups either way"""
-    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", 1 << 20)
     pipeline = at(4)
     update = partial(updated, pipeline)
 
@@ -183,7 +183,7 @@ def test_a_small_state_that_has_grown_is_several_files_once_it_is_compacted(
 ) -> None:  # semantics R4, K3, K7
     """Its one file names one subtask: that is no reason to write all rows of a large state by one task."""
     limit = 50_000
-    monkeypatch.setattr(once, "WHOLE_BYTES", limit)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", limit)
     pipeline = at(4)
     expected: dict[str, int] = {}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cairn.checkpoint.views import lineage
-from airflow_cairn.spark.appending import manifests, partitions, small_files
+from airflow_cairn.spark.appending import manifests, partitions
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline
@@ -179,7 +179,7 @@ def test_small_files_with_older_names_become_files_of_one_value(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifests, "FAN_IN", 4)
-    monkeypatch.setattr(small_files, "FAN_IN", 2)
+    monkeypatch.setattr(manifests, "ALIKE_FILES", 2)
     table = Table(spark, pipeline)
     with older_names():
         for _ in range(3):

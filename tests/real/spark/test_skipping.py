@@ -12,9 +12,8 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateE
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.acknowledging import acknowledge_skipped
-from airflow_cairn.spark.input.backlog import Backlog
 from airflow_cairn.spark.input.inputs import Inputs
-from airflow_cairn.spark.input.restored import RestoredState
+from airflow_cairn.spark.input.restored import Backlog, RestoredState
 from airflow_cairn.spark.stored.outputs import StageContents, of_acknowledgement
 from tests.real.spark.pipeline import Pipeline, counts, rows
 from tests.support.world.early import EARLY, EarlyWorld

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.spark.application import Application
+from airflow_cairn.spark.execution.log_lines import Application
 from tests.matrix import keyed_pipeline
 from tests.matrix.cells import DRIVERS, MAIN, DriverCell
 from tests.matrix.environments import programs_of

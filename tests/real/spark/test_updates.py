@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointReque
 from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark import compact
-from airflow_cairn.spark.stored import once, runs
+from airflow_cairn.spark.stored import merges, runs
 from airflow_cairn.spark.tables import state
 from airflow_cairn.storage import open_store
 from tests.real.spark.drawn_histories import (
@@ -190,7 +190,7 @@ def test_a_small_state_is_written_whole(
     update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2)))
     update(pipeline, "r2", counts(spark, ("b", 20), ("c", 3)))
     assert len(files_of(pipeline)) == 2, "a base and a run: the fixtures have it count as large"
-    monkeypatch.setattr(once, "WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", 1 << 20)
     assert update(pipeline, "r3", counts(spark, ("c", 30), ("d", 4)), keys(spark, "a", "nowhere")) == [
         ("a", 1),
         ("b", 20),
@@ -206,7 +206,7 @@ def test_a_small_state_is_written_whole(
     update(pipeline, "r4", None, keys(spark, "b", "c", "d"))
     assert now(pipeline) == []
     assert update(pipeline, "r5", counts(spark, ("e", 5))) == []
-    monkeypatch.setattr(once, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", 0)
     update(pipeline, "r6", counts(spark, ("f", 6)))
     assert now(pipeline) == [("e", 5), ("f", 6)], "it has grown: runs again"
     assert len(files_of(pipeline)) == 2
@@ -483,7 +483,7 @@ TWICE: dict[str, tuple[Given, str]] = {
 def test_bad_input_is_refused_and_the_state_stays(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:  # semantics K5
-    monkeypatch.setattr(once, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", whole_bytes)
     update(pipeline, "r1", counts(spark, ("a", 0)))
     before = files_of(pipeline)
     pipeline.trigger("r2")

@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.appending import manifests, small_files
+from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def append(
     output = Output("table", NAME, folder, appended=Appended())
     listing = manifests.Listing(files, output)
     draft = listing.draft(there, added)
-    small, others = small_files.alike(draft.older)
+    small, others = manifests.alike_files(draft.older)
     merged = [_merged(world, files, f"{folder}small-0", small)] if small else []
     listed, count, size_bytes = listing.write(draft, [*others, *merged])
     output = Output("table", NAME, folder, appended=Appended(count, size_bytes))

@@ -7,7 +7,7 @@ merges two runs of one state and writes a new base of another; the next one writ
 
 from __future__ import annotations
 
-from airflow_cairn.spark.appending import manifests, small_files
+from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.stored import runs
 from tests.support.world import grown_state
 from tests.support.world.operation import EPOCH, Operation, Run
@@ -15,7 +15,7 @@ from tests.support.world.world import World
 
 MERGED = (
     (manifests, "FAN_IN", 3),
-    (small_files, "FAN_IN", 2),
+    (manifests, "ALIKE_FILES", 2),
     (runs, "FAN_IN", 2),
     (runs, "MAX_EPOCHS", 3),
     (runs, "MAX_SHARE", 100.0),

@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.sources.files import FileSource
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.checkpoint.store.source_lists import INLINE_BYTES
 from airflow_cairn.spark.event_time.watermark import INPUTS
-from airflow_cairn.spark.kinds import list_state, small_state
+from airflow_cairn.spark.kinds import small_state
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.port import ObjectStore
@@ -59,7 +59,7 @@ class WorldWithFiles(World):
         # The newest by its name is what Cairn itself keeps: it reads that, and not only the application.
         values = {VALUE: [long, {"n": 1}], INPUTS: {f"source.{long}": {"at": 1, "idle": False, "quiet": 1}}}
         writer = Writer(JobFiles(store or self.store, handover.job), handover, ack.run, self.clock)
-        items = list_state.held(writer, f"list.{ITEMS}", [[long, 1], [{"n": 2}]], ListMode.SPLIT)
+        items = small_state.held_items(writer, f"list.{ITEMS}", [[long, 1], [{"n": 2}]], ListMode.SPLIT)
         kept, _ = small_state.settle(writer, {items.output.id: items}, values)
         outputs = tuple(each.output for each in kept.values())
         handles = tuple(file.handle for each in kept.values() for file in each.files)

@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.store.source_lists import SideLists
 from airflow_cairn.spark.epoch_event_time import EpochFacts
 from airflow_cairn.spark.execution.failure_kinds import MAX_LENGTH, one_line
 from airflow_cairn.spark.handover import conf
-from airflow_cairn.spark.input import slices, upstream
+from airflow_cairn.spark.input import inputs, slices
 from airflow_cairn.spark.kinds.places import FileStatus
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.session import check_version, session
@@ -405,7 +405,7 @@ def contents(*names: str) -> StageContents:
     ],
 )
 def test_an_upstreams_output_is_chosen(there: list[str], name: str | None, kind: str | None, chosen: str) -> None:
-    assert upstream.choose(contents(*there), name, kind).output.id == chosen
+    assert inputs.choose(contents(*there), name, kind).output.id == chosen
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_an_upstreams_output_is_chosen(there: list[str], name: str | None, kind:
 )
 def test_no_output_is_guessed(there: list[str], name: str | None, kind: str | None, why: str) -> None:
     with pytest.raises(InvalidStateError) as refused:
-        upstream.choose(contents(*there), name, kind)
+        inputs.choose(contents(*there), name, kind)
     assert why in str(refused.value)
 
 
@@ -440,7 +440,7 @@ def test_no_output_is_guessed(there: list[str], name: str | None, kind: str | No
 def test_a_stage_without_input_is_told_from_a_misspelt_name(  # semantics B6
     there: list[str], kind: str | None, wrote_none: bool
 ) -> None:
-    assert upstream.wrote_none(contents(*there), kind) is wrote_none
+    assert inputs.wrote_none(contents(*there), kind) is wrote_none
 
 
 def test_json_is_what_the_ui_shows() -> None:

@@ -14,9 +14,8 @@ from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.event_time.event_time import EventTime, Parts
 from airflow_cairn.spark.event_time.watermark import STAGE
-from airflow_cairn.spark.input.backlog import Backlog
 from airflow_cairn.spark.input.inputs import Inputs
-from airflow_cairn.spark.input.restored import RestoredState
+from airflow_cairn.spark.input.restored import Backlog, RestoredState
 from tests.support.memory_store import MemoryStore
 
 UPSTREAM = {"fast": Execution("t1", 1, 1), "slow": Execution("t2", 1, 1)}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.spark.handover.hadoop_credentials import from_jvm, to_bytes
+from airflow_cairn.spark.handover.conf import credential_file as to_bytes
+from airflow_cairn.spark.handover.conf import credentials_from_jvm as from_jvm
 
 
 def test_names_and_values_are_counted_as_hadoop_counts() -> None:

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import ListMode, Output
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.kinds import list_state, small_state
+from airflow_cairn.spark.kinds import small_state
 from airflow_cairn.spark.kinds.small_state import MAX_BYTES, MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, to_files
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored.local_state import LocalState
@@ -85,13 +85,13 @@ def test_a_list_that_is_large_goes_into_a_file_with_its_mode() -> None:  # seman
     store = MemoryStore()
     writer = _writer(store)
     items = [["x" * 9_000], ["y" * 12_000]]
-    small = list_state.held(writer, "list.small", [[1]], ListMode.SPLIT)
-    large = list_state.held(writer, "list.large", items, ListMode.UNION)
+    small = small_state.held_items(writer, "list.small", [[1]], ListMode.SPLIT)
+    large = small_state.held_items(writer, "list.large", items, ListMode.UNION)
     outputs, values = small_state.settle(writer, {"list.small": small, "list.large": large}, {})
     assert (outputs["list.small"], values) == (small, {})
     stored = outputs["list.large"]
     assert (stored.output.mode, stored.output.items, len(stored.files)) == (ListMode.UNION, None, 1)
-    assert list_state.given_out(JobFiles(store, "flights"), stored, HANDOVER) == [items[0] + items[1]] * 2
+    assert small_state.given_out_items(JobFiles(store, "flights"), stored, HANDOVER) == [items[0] + items[1]] * 2
 
 
 def test_too_many_pieces_are_refused() -> None:
@@ -185,7 +185,7 @@ def test_two_processes_of_one_name_are_refused(tmp_path: Path) -> None:
 )
 def test_what_is_no_list_state_is_refused(per_subtask: Any, mode: str, text: str) -> None:
     with pytest.raises(InvalidStateError) as refused:
-        list_state.items_of(replace(HANDOVER, parallelism=2), "offsets", per_subtask, mode)
+        small_state.items_of(replace(HANDOVER, parallelism=2), "offsets", per_subtask, mode)
     assert text in str(refused.value)
 
 
@@ -201,19 +201,19 @@ def test_what_is_no_list_state_is_refused(per_subtask: Any, mode: str, text: str
 )
 def test_list_state_is_given_out_anew(mode: str, parallelism: int | None, expected: list[Any]) -> None:  # semantics R4
     writer = _writer(MemoryStore())
-    items, checked = list_state.items_of(HANDOVER, "offsets", ((1, 2, 3), (4,)), mode)
-    stored = list_state.held(writer, "list.offsets", items, checked)
+    items, checked = small_state.items_of(HANDOVER, "offsets", ((1, 2, 3), (4,)), mode)
+    stored = small_state.held_items(writer, "list.offsets", items, checked)
     at = replace(HANDOVER, parallelism=parallelism)
-    assert list_state.given_out(JobFiles(MemoryStore(), "flights"), stored, at) == expected
+    assert small_state.given_out_items(JobFiles(MemoryStore(), "flights"), stored, at) == expected
 
 
 @pytest.mark.parametrize(("parallelism", "copies"), [(None, 1), (1, 1), (4, 4)])
 def test_broadcast_state_is_kept_once(parallelism: int | None, copies: int) -> None:  # semantics R4
-    items, mode = list_state.items_of(HANDOVER, "rules", [["a", "b"]] * 3, "broadcast")
+    items, mode = small_state.items_of(HANDOVER, "rules", [["a", "b"]] * 3, "broadcast")
     assert items == [["a", "b"]]
-    stored = list_state.held(_writer(MemoryStore()), "list.rules", items, mode)
+    stored = small_state.held_items(_writer(MemoryStore()), "list.rules", items, mode)
     at = replace(HANDOVER, parallelism=parallelism)
-    found = list_state.given_out(JobFiles(MemoryStore(), "flights"), stored, at)
+    found = small_state.given_out_items(JobFiles(MemoryStore(), "flights"), stored, at)
     assert found == [["a", "b"]] * copies
     found[0].append("c")
     assert found[1:] == [["a", "b"]] * (copies - 1), "everybody has a copy of their own"
@@ -223,4 +223,4 @@ def test_broadcast_state_is_kept_once(parallelism: int | None, copies: int) -> N
 def test_a_checkpoint_that_holds_something_else_by_that_name(mode: ListMode | None, items: Any) -> None:
     stored = Stored(Output("list", "offsets", "chk-0000000001/x", mode=mode, items=items))
     with pytest.raises(DocumentError, match="holds no list state by this name"):
-        list_state.given_out(JobFiles(MemoryStore(), "flights"), stored, HANDOVER)
+        small_state.given_out_items(JobFiles(MemoryStore(), "flights"), stored, HANDOVER)

@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output.updates import Update
 from airflow_cairn.spark.output.updates import write as write_update
 from airflow_cairn.spark.output.writer import Writer
-from airflow_cairn.spark.stored import local_state, once
+from airflow_cairn.spark.stored import local_state, merges
 from airflow_cairn.spark.stored.local_state import COPIES, Copy, LocalState, run_of
 from airflow_cairn.spark.stored.outputs import File, Stored, urls
 from airflow_cairn.storage import open_store
@@ -310,7 +310,7 @@ def test_runs_that_have_changed_places_are_read_from_the_store(
 def test_an_update_that_reads_no_base_keeps_its_copy_before_those_of_runs(
     open_state: Callable[..., LocalState], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, V3
-    monkeypatch.setattr(once, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(merges, "WHOLE_BYTES", 0)
     stored, contents = with_runs()
     folders = keep_all(open_state(), stored, contents)
     new = contents[-1]

@@ -13,7 +13,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_cairn.hooks.spark_connect import ConnectClient
 from airflow_cairn.hooks.spark_submit import EpochSubmitHook
-from airflow_cairn.spark.application import Application
+from airflow_cairn.spark.execution.log_lines import Application
 from airflow_cairn.spark.remote.submission import Problem, Submission
 from airflow_cairn.tasks.reports.links import SparkLink, SparkPlace
 from tests.support.airflow_fixtures import Said
