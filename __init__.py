@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .operators.notifications import CheckpointNotifications as CheckpointNotifications
     from .operators.savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
     from .operators.savepoint.operators import SavepointOperator as SavepointOperator
-    from .operators.savepoint.schedule import savepoint_dag as savepoint_dag
+    from .operators.savepoint.operators import savepoint_dag as savepoint_dag
     from .operators.savepoint.stop import StopWithSavepointOperator as StopWithSavepointOperator
     from .operators.stage.operator import SparkEpochOperator as SparkEpochOperator
     from .plugin.timetable import CheckpointTimetable as CheckpointTimetable
@@ -103,7 +103,7 @@ _WHERE = {
     "SparkEpochOperator": ".operators.stage.operator",
     "StateTtl": ".spark.event_time.ttl",
     "StopWithSavepointOperator": ".operators.savepoint.stop",
-    "savepoint_dag": ".operators.savepoint.schedule",
+    "savepoint_dag": ".operators.savepoint.operators",
     "state": ".spark.tables",
     "table": ".spark.tables",
 }

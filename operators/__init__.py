@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
     from .savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
     from .savepoint.operators import SavepointOperator as SavepointOperator
-    from .savepoint.schedule import savepoint_dag as savepoint_dag
+    from .savepoint.operators import savepoint_dag as savepoint_dag
     from .savepoint.stop import StopWithSavepointOperator as StopWithSavepointOperator
     from .stage.operator import SparkEpochOperator as SparkEpochOperator
     from .stage.outcome import StageFailedError as StageFailedError
@@ -48,7 +48,7 @@ _WHERE = {
     "TriggerCheckpointOperator": ".trigger.operator",
     "UncoveredSparkWarning": ".graph.stages",
     "restore_latest_checkpoint": ".failure.callbacks",
-    "savepoint_dag": ".savepoint.schedule",
+    "savepoint_dag": ".savepoint.operators",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from .application import run_application as run_application
     from .by_hand import run_by_hand as run_by_hand
     from .dag_stages import assert_exactly_once as assert_exactly_once
+    from .epochs import FakeClock as FakeClock
     from .epochs import LocalEpoch as LocalEpoch
     from .epochs import local_epoch as local_epoch
-    from .fake_clock import FakeClock as FakeClock
     from .fixtures import cairn_epoch as cairn_epoch
     from .fixtures import cairn_spark as cairn_spark
     from .written import Written as Written
 
 _WHERE = {
     "assert_exactly_once": ".dag_stages",
-    "FakeClock": ".fake_clock",
+    "FakeClock": ".epochs",
     "LocalEpoch": ".epochs",
     "Written": ".written",
     "cairn_epoch": ".fixtures",

@@ -19,7 +19,7 @@ from ...checkpoint.errors import InvalidConfigError
 from ...hooks.versions import features
 from ...hooks.versions.retry_policies import RetryDecision, RetryPolicy
 from ..graph.stages import stage_task
-from .report import report, settings_of
+from .callbacks import report, settings_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

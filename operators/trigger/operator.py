@@ -50,8 +50,7 @@ from ..graph.stages import StageTask
 from ..graph.topology import first_stages_of, stages_of
 from ..stage.outcome import FAIL_FAST
 from .checks import check_config, check_only_one, check_slice_detail, check_specs, fit_schedule, name_schedule
-from .last_run import make_room
-from .run_facts import check_intervals, kind_of, run_facts, slice_of
+from .run_facts import check_intervals, kind_of, make_room, run_facts, slice_of
 from .start_from_savepoint import RunOptions, check_options, options_of, start_if_asked
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Converts Airflow's DAG run to plain values for the domain and for sources."""
+"""Facts of Airflow's DAG run as plain values for the domain and for sources, and room for a job's last run (P2)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import logging
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import DAG
+
 from ...checkpoint import RequestKind
 from ...checkpoint.config import REFUSE
 from ...checkpoint.documents.attempt import Slice
+from ...checkpoint.documents.layout import epoch_name, run_id_of
 from ...checkpoint.errors import InvalidConfigError, RefusedError
 from ...checkpoint.source import AssetEvent, RunFacts
 from ...checkpoint.sources.already_read import NO_INTERVAL
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
+from ...tasks.dag_runs import is_queued
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG, Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+    from ...checkpoint import Coordinator
 
 
 log = logging.getLogger("airflow_cairn")
@@ -198,3 +205,32 @@ def _as_written(timetable: object) -> str:
     if isinstance(delta, timedelta):
         return f"schedule={delta!r} (a {type(timetable).__name__} without an interval)"
     return f"schedule={expression!r} (a {type(timetable).__name__} without an interval)"
+
+
+def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol) -> None:
+    """Refuse to wait for the job's last run if Airflow would start it only after the waiting run ends.
+
+    Both would wait until the stop is given up. The last run is queued because a drain made it, or because it was
+    cleared. If the DAG may have several runs, another one of them may end.
+
+    Args:
+        dag: the DAG of the task that is about to wait for the end of a stop.
+        coordinator: the job's coordinator.
+        ti: the task instance.
+
+    Raises:
+        RefusedError: the DAG may have no other run, and the last run is queued.
+    """
+    stopping = coordinator.head().kept_from(epoch_name(ti.run_id))
+    if dag is None or dag.max_active_runs != 1 or stopping is None or not stopping.waits:
+        return
+    last = run_id_of(stopping.epoch)
+    if is_queued(ti, ti.dag_id, last):
+        raise RefusedError(
+            "the job is being stopped, and the run that is its last one waits for the only place of the DAG "
+            "(max_active_runs=1), which this run has. Clear this run when the job has been resumed",
+            code="last_run_blocked",
+            job=coordinator.job,
+            epoch=ti.run_id,
+            last_run=last,
+        )

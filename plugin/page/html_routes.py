@@ -24,10 +24,8 @@ from ...checkpoint.views.overview import Overview, alarms
 from ...checkpoint.views.servers import ServerRow
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.printable import printable
-from ..drawings.stage_graph import StageGraph, graph_of, marks_of
+from ..drawings.charts import StageGraph, axis, durations, graph_of, marks_of, new_bytes, sparkline, timeline
 from ..drawings.stage_progress import StageProgress, TaskTry, bars_of, progress_of
-from ..drawings.timeline import axis, timeline
-from ..drawings.trend import durations, new_bytes, sparkline
 from .answers import html, static
 from .declared_jobs import DeclaredJob
 from .jobs import LATE, READ, JobFilter, Jobs

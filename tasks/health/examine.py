@@ -14,9 +14,9 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...hooks.class_archive import lacks_archive
 from ...hooks.spark_site import SparkSite
 from ...hooks.versions import features
-from . import airflow_checks, api_checks, cluster_checks, spark_checks
-from .cluster_facts import NoAnswer, Silence, ask
-from .spark_facts import gather, installed
+from . import api_checks, checks
+from .facts import NoAnswer, Silence, gather, installed
+from .facts import ask_cluster as ask
 
 log = logging.getLogger("airflow_cairn")
 
@@ -47,18 +47,18 @@ def examine_worker(
     """
     done = Examination()
     facts = gather(os.environ, spark_conf)
-    done.run("spark", lambda: spark_checks.check_spark(facts))
-    done.run("pyspark", lambda: spark_checks.check_packages(facts))
-    done.run("python", lambda: spark_checks.check_python(facts))
+    done.run("spark", lambda: checks.check_own_spark(facts))
+    done.run("pyspark", lambda: checks.check_packages(facts))
+    done.run("python", lambda: checks.check_own_python(facts))
     if lacks_archive(spark_conf or {}, SparkSite(os.environ)):
         done.hints.append(_NO_ARCHIVE)
     if s3:
-        done.run("jars", lambda: spark_checks.check_s3a_jars(facts))
-    needed = (*(requires(_PACKAGE) or ()), airflow_checks.PYSPARK)
-    done.run("versions", lambda: airflow_checks.check_versions(needed, installed))
+        done.run("jars", lambda: checks.check_s3a_jars(facts))
+    needed = (*(requires(_PACKAGE) or ()), checks.PYSPARK)
+    done.run("versions", lambda: checks.check_versions(needed, installed))
     done.run("features", _features)
     done.run("plugin", _plugin)
-    done.run("settings", lambda: airflow_checks.check_settings(conf.getint))
+    done.run("settings", lambda: checks.check_settings(conf.getint))
     done.run("executor", _executor)
     _examine_api(done, airflow_api_conn_id, dag_id)
     _examine_cluster(done, cluster, spark_conf or {})
@@ -66,17 +66,15 @@ def examine_worker(
 
 
 def _features() -> Iterator[Finding]:
-    return airflow_checks.check_features(version("apache-airflow-core"), whole=features.HAS_RETRY_POLICIES)
+    return checks.check_features(version("apache-airflow-core"), whole=features.HAS_RETRY_POLICIES)
 
 
 def _plugin() -> Iterator[Finding]:
-    return airflow_checks.check_plugin(
-        entry_points(group="airflow.plugins"), entry_points(group="apache_airflow_provider")
-    )
+    return checks.check_plugin(entry_points(group="airflow.plugins"), entry_points(group="apache_airflow_provider"))
 
 
 def _executor() -> Iterator[Finding]:
-    return airflow_checks.check_executor(conf.get("core", "executor"), conf.getint("core", "parallelism"))
+    return checks.check_executor(conf.get("core", "executor"), conf.getint("core", "parallelism"))
 
 
 def _examine_api(done: Examination, conn_id: str | None, dag_id: str | None) -> None:
@@ -105,12 +103,12 @@ def _examine_cluster(done: Examination, conn_id: str | None, spark_conf: Mapping
         if facts.silence is Silence.ELSEWHERE:
             done.skipped["the cluster"] = facts.why
         else:
-            done.findings.append(cluster_checks.no_answer(conn_id, facts))
+            done.findings.append(checks.no_answer(conn_id, facts))
         return
     log.info("the cluster of %s: %s", conn_id, facts.line())
-    done.run("cluster", lambda: cluster_checks.check_spark(conn_id, facts))
-    done.run("cluster's Python", lambda: cluster_checks.check_python(conn_id, facts))
+    done.run("cluster", lambda: checks.check_cluster_spark(conn_id, facts))
+    done.run("cluster's Python", lambda: checks.check_cluster_python(conn_id, facts))
     if "java" in facts.failed:
-        done.skipped["cluster's Java"] = cluster_checks.cause_of(facts.failed["java"])
+        done.skipped["cluster's Java"] = checks.cause_of(facts.failed["java"])
     else:
-        done.run("cluster's Java", lambda: cluster_checks.check_java(conn_id, facts))
+        done.run("cluster's Java", lambda: checks.check_cluster_java(conn_id, facts))

@@ -15,9 +15,10 @@ import pyspark
 import pytest
 
 from airflow_cairn.spark import cluster_probe
-from airflow_cairn.tasks.health import cluster_facts
-from airflow_cairn.tasks.health.cluster_facts import ClusterFacts, NoAnswer, Silence, ask
+from airflow_cairn.tasks.health import facts
 from airflow_cairn.tasks.health.examine import examine_worker
+from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
+from airflow_cairn.tasks.health.facts import ask_cluster as ask
 from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import fast_conf
@@ -41,7 +42,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("JAVA_HOME", str(ensure_java()))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setattr(cluster_facts, "ANSWER_S", PATIENT_S)
+    monkeypatch.setattr(facts, "ANSWER_S", PATIENT_S)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_a_standalone_cluster_that_gives_no_executor(
     cluster: SparkCluster, connections: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starved = "Initial job has not accepted any resources"
-    monkeypatch.setattr(cluster_facts, "Timer", lambda _, end: OnceSaid(starved, end))
+    monkeypatch.setattr(facts, "Timer", lambda _, end: OnceSaid(starved, end))
     connections(CONN, json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": cluster.port}))
     found = ask(CONN, {**CONF, "spark.executor.memory": "64g", "spark.starvation.timeout": "1s"})
     assert isinstance(found, NoAnswer), found

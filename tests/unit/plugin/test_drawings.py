@@ -12,10 +12,9 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.checkpoint.views.details import details
-from airflow_cairn.plugin.drawings import trend
-from airflow_cairn.plugin.drawings.stage_graph import BOX, MOST, Mark, graph_of, marks_of
+from airflow_cairn.plugin.drawings import charts
+from airflow_cairn.plugin.drawings.charts import BOX, MOST, THINNEST, Mark, graph_of, marks_of, timeline
 from airflow_cairn.plugin.drawings.stage_progress import WIDTH, TaskTry, bars_of, progress_of
-from airflow_cairn.plugin.drawings.timeline import THINNEST, timeline
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import World
@@ -240,23 +239,23 @@ def test_a_bar_is_as_high_as_its_checkpoint_took_of_the_longest() -> None:
         world.run_epoch(f"e{number}")
     world.trigger("e4")
     rows = checkpoints(world.coordinator())
-    drawn = trend.durations(rows)
+    drawn = charts.durations(rows)
     assert [(bar.checkpoint, bar.value) for bar in drawn.bars] == [(1, 10_000), (2, 20_000), (3, 30_000)]
-    assert (drawn.highest, drawn.bars[-1].height, drawn.bars[-1].y) == (30_000, trend.HEIGHT, 0)
-    assert drawn.bars[0].height == round(trend.HEIGHT / 3, 1)
-    assert [bar.x for bar in drawn.bars] == [0, round(trend.WIDTH / 3, 1), round(trend.WIDTH * 2 / 3, 1)]
-    assert [bar.value for bar in trend.new_bytes(rows).bars] == [row.new_bytes for row in rows[:0:-1]]
+    assert (drawn.highest, drawn.bars[-1].height, drawn.bars[-1].y) == (30_000, charts.HEIGHT, 0)
+    assert drawn.bars[0].height == round(charts.HEIGHT / 3, 1)
+    assert [bar.x for bar in drawn.bars] == [0, round(charts.WIDTH / 3, 1), round(charts.WIDTH * 2 / 3, 1)]
+    assert [bar.value for bar in charts.new_bytes(rows).bars] == [row.new_bytes for row in rows[:0:-1]]
     undone = [replace(row, rewound_to=1) if row.id == 3 else row for row in rows]
-    assert [bar.checkpoint for bar in trend.durations(undone).bars] == [1, 2]
-    assert trend.durations(()).bars == ()
+    assert [bar.checkpoint for bar in charts.durations(undone).bars] == [1, 2]
+    assert charts.durations(()).bars == ()
 
 
 def test_no_more_bars_than_can_be_seen() -> None:
     world = World()
     world.run_epoch("a")
     (row,) = checkpoints(world.coordinator())
-    rows = [replace(row, id=number) for number in range(trend.MOST + 10, 0, -1)]
-    drawn = trend.durations(rows)
-    assert [bar.checkpoint for bar in drawn.bars] == list(range(11, trend.MOST + 11))
+    rows = [replace(row, id=number) for number in range(charts.MOST_BARS + 10, 0, -1)]
+    drawn = charts.durations(rows)
+    assert [bar.checkpoint for bar in drawn.bars] == list(range(11, charts.MOST_BARS + 11))
     last = drawn.bars[-1]
-    assert last.x + last.width <= trend.WIDTH
+    assert last.x + last.width <= charts.WIDTH

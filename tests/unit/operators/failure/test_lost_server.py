@@ -9,7 +9,7 @@ import pytest
 from airflow_cairn.checkpoint import CheckpointConfig, FixedDelayRestart
 from airflow_cairn.checkpoint.answers import Failed, FailedOver
 from airflow_cairn.operators import StageFailedError
-from airflow_cairn.operators.failure.report import report
+from airflow_cairn.operators.failure.callbacks import report
 from tests.support.airflow_stage import Job, Ti, context
 
 ONE = CheckpointConfig(restart_strategy=FixedDelayRestart(1, timedelta(seconds=1)))

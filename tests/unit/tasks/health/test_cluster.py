@@ -16,9 +16,10 @@ from airflow_cairn.checkpoint.health.findings import Examination, Finding
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.operators import CairnDoctorOperator
 from airflow_cairn.storage import open_store
-from airflow_cairn.tasks.health import cluster_checks, cluster_facts
-from airflow_cairn.tasks.health.cluster_facts import ClusterFacts, NoAnswer, Silence, ask
+from airflow_cairn.tasks.health import checks, facts
 from airflow_cairn.tasks.health.examine import examine_worker
+from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
+from airflow_cairn.tasks.health.facts import ask_cluster as ask
 from scripts.harness.ports import free_port
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Ti, context
@@ -64,8 +65,8 @@ REFUSED = """[UNRESOLVED_ROUTINE] Cannot resolve routine `java_method` on search
 
 
 def of_cluster(facts: ClusterFacts) -> list[Finding]:
-    checks = (cluster_checks.check_spark, cluster_checks.check_java, cluster_checks.check_python)
-    found = [each for check in checks for each in check(CONN, facts)]
+    judges = (checks.check_cluster_spark, checks.check_cluster_java, checks.check_cluster_python)
+    found = [each for check in judges for each in check(CONN, facts)]
     assert all(each.subject == CONN and each.what and each.why and each.mend for each in found)
     return found
 
@@ -110,9 +111,9 @@ def test_what_was_found_and_what_mends_it_is_said() -> None:
 
 
 def test_the_line_of_an_error_that_says_most() -> None:
-    assert cluster_checks.cause_of(NO_MODULE) == "ModuleNotFoundError: No module named 'pyspark'"
-    assert cluster_checks.cause_of(REFUSED).startswith("[UNRESOLVED_ROUTINE] Cannot resolve routine")
-    assert cluster_checks.cause_of("") == "it gave no cause"
+    assert checks.cause_of(NO_MODULE) == "ModuleNotFoundError: No module named 'pyspark'"
+    assert checks.cause_of(REFUSED).startswith("[UNRESOLVED_ROUTINE] Cannot resolve routine")
+    assert checks.cause_of("") == "it gave no cause"
 
 
 @pytest.fixture
@@ -201,14 +202,14 @@ def test_a_cluster_without_a_free_executor(submit: Submit, monkeypatch: pytest.M
         bounds.append(seconds)
         return OnceSaid(starved, end)
 
-    monkeypatch.setattr(cluster_facts, "Timer", once_said)
+    monkeypatch.setattr(facts, "Timer", once_said)
     submit(f"echo '26/11/27 10:00:00 WARN TaskSchedulerImpl: {starved}'; exec sleep 600")
     found = ask(CONN, {}, answer_s=7)
     assert isinstance(found, NoAnswer)
     assert found.silence is Silence.FAILED
     assert found.why.startswith("no answer within 7 s. The last of Spark's log: ")
     assert found.why.endswith(starved)
-    monkeypatch.setattr(cluster_facts, "ANSWER_S", 3.0)
+    monkeypatch.setattr(facts, "ANSWER_S", 3.0)
     assert names(examined(cluster=CONN)) == ["cluster-failed"]
     assert bounds == [7, 3.0]
 
@@ -243,7 +244,7 @@ def test_the_command(submit: Submit, capsys: pytest.CaptureFixture[str], monkeyp
     submit(answer(replace(HEALTHY, executor_java=("11.0.2",))))
     assert main(["doctor", "--cluster", "--spark-conn", CONN]) == DAMAGED
     assert f"ERROR java-old: {CONN}\n  what           Java of the executors is 11.0.2\n" in capsys.readouterr().out
-    assert cluster_facts.ANSWER_S <= 300
+    assert facts.ANSWER_S <= 300
 
 
 def test_a_connection_to_a_cluster_that_is_not_to_be_asked_is_refused(

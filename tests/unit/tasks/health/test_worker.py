@@ -20,9 +20,9 @@ from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.hooks.class_archive import FILE
 from airflow_cairn.operators import CairnDoctorOperator
 from airflow_cairn.storage import UnsupportedStorageError, open_store
-from airflow_cairn.tasks.health import airflow_checks, api_checks, spark_checks
+from airflow_cairn.tasks.health import api_checks, checks
 from airflow_cairn.tasks.health.examine import examine_worker
-from airflow_cairn.tasks.health.spark_facts import SparkFacts, gather
+from airflow_cairn.tasks.health.facts import SparkFacts, gather
 from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Ti, context
@@ -60,8 +60,8 @@ def without(prefix: str) -> frozenset[str]:
 
 
 def of_spark(facts: SparkFacts) -> list[str]:
-    checks = (spark_checks.check_spark, spark_checks.check_packages, spark_checks.check_python)
-    return names(each for check in (*checks, spark_checks.check_s3a_jars) for each in check(facts))
+    judges = (checks.check_own_spark, checks.check_packages, checks.check_own_python)
+    return names(each for check in (*judges, checks.check_s3a_jars) for each in check(facts))
 
 
 def names(found: Iterator[Finding] | list[Finding]) -> list[str]:
@@ -166,7 +166,7 @@ def test_two_versions_are_mended_first_by_what_always_works(
 ) -> None:
     """Spark 4.3.0 had no `pyspark-client`, so that advice alone led nowhere."""
     jars = without("spark-core") | {f"spark-core_2.13-{started}.jar"}
-    [found] = spark_checks.check_packages(replace(HEALTHY, jars=jars, packages=packages))
+    [found] = checks.check_packages(replace(HEALTHY, jars=jars, packages=packages))
     assert found.name == "spark-versions"
     assert found.mend == f"{first}. {_OR_INSTALL} {install} {_GAPS}"
 
@@ -207,13 +207,13 @@ def test_what_a_machine_has_is_found_as_spark_submit_finds_it(spark_home: Path) 
 def test_a_machine_without_anything(tmp_path: Path) -> None:
     facts = gather({"PATH": str(tmp_path), "PYSPARK_PYTHON": str(tmp_path / "python")})
     assert (facts.program, facts.home, facts.driver_python) == (None, None, None)
-    assert names(spark_checks.check_spark(facts)) == ["spark-missing"]
+    assert names(checks.check_own_spark(facts)) == ["spark-missing"]
 
 
 def versions(**installed: str | None) -> list[str]:
     have = {"apache-airflow": "3.3.2", "pyspark": "4.1.0", "boto3": "1.40", **installed}
-    asked = ["apache-airflow<4,>=3.2", airflow_checks.PYSPARK, "boto3>=1.36", 'pyarrow>=21; extra == "state"']
-    found = list(airflow_checks.check_versions(asked, have.get))
+    asked = ["apache-airflow<4,>=3.2", checks.PYSPARK, "boto3>=1.36", 'pyarrow>=21; extra == "state"']
+    found = list(checks.check_versions(asked, have.get))
     assert set(names(found)) <= {"versions-unfit"}
     return [each.subject for each in found]
 
@@ -227,8 +227,8 @@ def test_versions_that_do_not_fit() -> None:
 
 
 def test_an_airflow_on_which_some_is_switched_off() -> None:
-    assert names(airflow_checks.check_features("3.2.2", whole=False)) == ["airflow-limited"]
-    assert names(airflow_checks.check_features("3.3.0", whole=True)) == []
+    assert names(checks.check_features("3.2.2", whole=False)) == ["airflow-limited"]
+    assert names(checks.check_features("3.3.0", whole=True)) == []
 
 
 def point(value: str) -> EntryPoint:
@@ -236,18 +236,18 @@ def point(value: str) -> EntryPoint:
 
 
 def test_the_plugin_and_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin, provider = point(airflow_checks.PLUGIN), point(airflow_checks.PROVIDER)
-    assert names(airflow_checks.check_plugin([plugin], [provider])) == []
-    assert names(airflow_checks.check_plugin([point("other:Plugin")], [provider])) == ["plugin-missing"]
-    assert names(airflow_checks.check_plugin([plugin], [])) == ["provider-missing"]
-    monkeypatch.setattr(airflow_checks, "PLUGIN", "airflow_cairn.plugin.no_such_module:CairnPlugin")
-    assert names(airflow_checks.check_plugin([point(airflow_checks.PLUGIN)], [provider])) == ["plugin-broken"]
+    plugin, provider = point(checks.PLUGIN), point(checks.PROVIDER)
+    assert names(checks.check_plugin([plugin], [provider])) == []
+    assert names(checks.check_plugin([point("other:Plugin")], [provider])) == ["plugin-missing"]
+    assert names(checks.check_plugin([plugin], [])) == ["provider-missing"]
+    monkeypatch.setattr(checks, "PLUGIN", "airflow_cairn.plugin.no_such_module:CairnPlugin")
+    assert names(checks.check_plugin([point(checks.PLUGIN)], [provider])) == ["plugin-broken"]
 
 
 def settings(**changed: int) -> list[str]:
     usual = {"task_instance_heartbeat_timeout": 300, "min_heartbeat_interval": 5, "killed_task_cleanup_time": 60}
     numbers: Mapping[str, int] = {**usual, **changed}
-    return names(airflow_checks.check_settings(lambda _section, option: numbers[option]))
+    return names(checks.check_settings(lambda _section, option: numbers[option]))
 
 
 def test_settings_that_break_recovery() -> None:
@@ -259,8 +259,8 @@ def test_settings_that_break_recovery() -> None:
 
 
 def test_one_task_at_a_time() -> None:
-    assert names(airflow_checks.check_executor("LocalExecutor", 32)) == []
-    assert names(airflow_checks.check_executor("LocalExecutor", 1)) == ["parallelism-one"]
+    assert names(checks.check_executor("LocalExecutor", 32)) == []
+    assert names(checks.check_executor("LocalExecutor", 1)) == ["parallelism-one"]
 
 
 RUNS = {name: {"status": "healthy"} for name in ("metadatabase", "scheduler", "triggerer", "dag_processor")}
@@ -476,7 +476,7 @@ def test_an_archive_of_classes_that_nobody_has_made_is_a_hint(
 def test_the_reference_has_each_finding_of_a_worker() -> None:
     page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
     tables = page[page.index("## What it finds on a worker") : page.index("## In a DAG")]
-    files = [*(ROOT / "tasks" / "health").glob("*_checks.py"), ROOT / "spark" / "pyspark_versions.py"]
+    files = [*(ROOT / "tasks" / "health").glob("*checks.py"), ROOT / "spark" / "pyspark_versions.py"]
     source = "".join(path.read_text() for path in files)
     made = set(re.findall(r'(?:error|warning)\(\s*"([a-z0-9-]+)"', source))
     assert len(made) > 20
@@ -486,6 +486,6 @@ def test_the_reference_has_each_finding_of_a_worker() -> None:
 def test_findings_of_several_checks_are_put_together() -> None:
     one, other = Examination(), Examination()
     one.run("a", lambda: iter(()))
-    other.run("b", lambda: airflow_checks.check_executor("LocalExecutor", 1))
+    other.run("b", lambda: checks.check_executor("LocalExecutor", 1))
     one.add(other)
     assert (one.passed, names(one.findings)) == (["a"], ["parallelism-one"])
