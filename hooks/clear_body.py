@@ -12,7 +12,7 @@ from typing import Any
 
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.names import shorten
-from .versions import features
+from . import versions
 
 MAX_NOTE = 1000
 """Maximum length of a note in Airflow, in characters."""
@@ -86,5 +86,5 @@ def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, An
         "run_on_latest_version": False,
         # Stops a running sibling (semantics F3).
         "prevent_running_task": False,
-        **({"note": note[:MAX_NOTE]} if features.TAKES_NOTES else {}),
+        **({"note": note[:MAX_NOTE]} if versions.TAKES_NOTES else {}),
     }

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 from ..checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_hooks, check_listeners
 from ..checkpoint.extensions.master_hooks import close_all
 from ..checkpoint.validation import check_spelling
-from ..hooks.versions.retry_policies import RetryPolicy, policy_option
+from ..hooks.versions import RetryPolicy, policy_option
 from ..tasks.entry_points import master_hooks_of, tell_listeners
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
 from .stage.outcome import FAIL_FAST

@@ -15,7 +15,7 @@ from functools import cache
 from ..checkpoint.documents.entries import EndedEntry, RestoreRecord, SavepointEntry
 from ..checkpoint.documents.head import Head
 from ..checkpoint.reasons import DECLINES, Reason, Status
-from ..hooks.versions import metrics as airflow_metrics
+from ..hooks import versions
 
 # Derives the events of a swap of the head from the version before and the version after.
 #
@@ -94,11 +94,11 @@ class Metric:
         # Not `job`: Prometheus uses that label for the source of a value.
         tags = {"job_name": job} | ({"reason": str(reason)} if reason is not None else {})
         if self.kind is Kind.GAUGE:
-            airflow_metrics.sink.gauge(self.name, value, tags=tags)
+            versions.metrics().gauge(self.name, value, tags=tags)
         elif self.kind is Kind.TIMER:
-            airflow_metrics.sink.timing(self.name, value, tags=tags)
+            versions.metrics().timing(self.name, value, tags=tags)
         elif value:
-            airflow_metrics.sink.incr(self.name, value, tags=tags)
+            versions.metrics().incr(self.name, value, tags=tags)
 
 
 TRIGGERED = Metric("cairn.checkpoint.triggered", Kind.COUNTER)
@@ -144,7 +144,7 @@ def initialize() -> None:
     A task's process has already done so. The triggerer and the API server configure another copy of the same module;
     without this call, nothing would be sent from this copy.
     """
-    airflow_metrics.configure()
+    versions.configure_metrics()
 
 
 def report(old: Head, new: Head) -> None:

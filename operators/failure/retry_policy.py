@@ -16,8 +16,8 @@ from ...checkpoint import NoRestart
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed
 from ...checkpoint.documents import layout
 from ...checkpoint.errors import InvalidConfigError
-from ...hooks.versions import features
-from ...hooks.versions.retry_policies import RetryDecision, RetryPolicy
+from ...hooks import versions
+from ...hooks.versions import RetryDecision, RetryPolicy
 from ..graph.stages import stage_task
 from .callbacks import report, settings_of
 
@@ -47,7 +47,7 @@ class CheckpointRetryPolicy(RetryPolicy):
     """
 
     def __init__(self) -> None:
-        if not features.HAS_RETRY_POLICIES:
+        if not versions.HAS_RETRY_POLICIES:
             raise InvalidConfigError(
                 "a restart strategy needs Airflow's retry policies, which Airflow has from 3.3 on. Upgrade Airflow, or "
                 "leave `restart_strategy` and CheckpointRetryPolicy out: then the stages' `retries` and `retry_delay` "

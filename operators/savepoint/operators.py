@@ -24,7 +24,7 @@ from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_fold
 from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, SavepointRequest
 from ...checkpoint.validation import check_seconds, check_spelling
 from ...hooks.storage import CheckpointStorageHook
-from ...hooks.versions.retry_policies import RetryPolicy, policy_option
+from ...hooks.versions import RetryPolicy, policy_option
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
 from ...storage.uris import check_storage_uri

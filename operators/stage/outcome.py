@@ -12,7 +12,7 @@ from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.run_window import run_of_head, run_of_slice
 from ...checkpoint.errors import CheckpointError, FencedError
 from ...checkpoint.store import acks
-from ...hooks.versions.retry_policies import RetryDecision, RetryPolicy
+from ...hooks.versions import RetryDecision, RetryPolicy
 from ...spark.execution.failure_kinds import names_store
 from ...storage.errors import CairnError, ErrorKind
 

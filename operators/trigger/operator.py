@@ -26,7 +26,7 @@ from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
 from ...checkpoint.validation import check_seconds, check_span, check_spelling
 from ...checkpoint.views.drawn_stages import DrawnStage, drawn
-from ...hooks.versions.retry_policies import RetryPolicy, policy_option
+from ...hooks.versions import RetryPolicy, policy_option
 from ...spark.pyspark_versions import conflict
 from ...storage.errors import CairnError
 from ...storage.names import shorten

@@ -10,10 +10,10 @@ from importlib.metadata import entry_points, requires, version
 from airflow.sdk.configuration import conf
 
 from ...checkpoint.health.findings import Examination, Finding
+from ...hooks import versions
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...hooks.class_archive import lacks_archive
 from ...hooks.spark_site import SparkSite
-from ...hooks.versions import features
 from . import api_checks, checks
 from .facts import NoAnswer, Silence, gather, installed
 from .facts import ask_cluster as ask
@@ -66,7 +66,7 @@ def examine_worker(
 
 
 def _features() -> Iterator[Finding]:
-    return checks.check_features(version("apache-airflow-core"), whole=features.HAS_RETRY_POLICIES)
+    return checks.check_features(version("apache-airflow-core"), whole=versions.HAS_RETRY_POLICIES)
 
 
 def _plugin() -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pyspark
 import pytest
 
-from airflow_cairn.hooks.versions import features
+from airflow_cairn.hooks import versions
 from airflow_cairn.spark import session
 from scripts.check_types import OLDEST_DRIVER
 from scripts.setup.base import ROOT
@@ -44,7 +44,7 @@ def test_the_bounds_of_airflow_are_those_of_the_oldest_cells() -> None:
     [main] = [cell for cell in AIRFLOWS if cell.is_main]
     assert (main.airflow, main.python) == (version("apache-airflow"), ".".join(map(str, sys.version_info[:2])))
     assert main.has_retry_policies
-    assert features.HAS_RETRY_POLICIES
+    assert versions.HAS_RETRY_POLICIES
 
 
 def test_the_bounds_are_those_of_the_oldest_cells() -> None:

@@ -13,9 +13,8 @@ from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.hooks import versions
 from airflow_cairn.hooks.clear_body import TaskRef, clear_body
-from airflow_cairn.hooks.versions import features, retry_policies
-from airflow_cairn.hooks.versions import metrics as airflow_metrics
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
     DisposeSavepointOperator,
@@ -46,8 +45,8 @@ with DAG("flights", schedule=None), CheckpointedTaskGroup(
 
 @pytest.fixture
 def older(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "HAS_RETRY_POLICIES", False)
-    monkeypatch.setattr(features, "TAKES_NOTES", False)
+    monkeypatch.setattr(versions, "HAS_RETRY_POLICIES", False)
+    monkeypatch.setattr(versions, "TAKES_NOTES", False)
 
 
 @pytest.mark.parametrize("operator", MADE)
@@ -90,16 +89,12 @@ def loaded(module: ModuleType) -> ModuleType:
 
 
 def test_the_features_follow_from_what_airflow_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert loaded(features).HAS_RETRY_POLICIES
+    assert loaded(versions).HAS_RETRY_POLICIES
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert (loaded(features).HAS_RETRY_POLICIES, loaded(features).TAKES_NOTES) == (False, False)
-
-
-@pytest.mark.usefixtures("older")
-def test_the_policies_load_without_them() -> None:
-    again = loaded(retry_policies)
+    again = loaded(versions)
+    assert (again.HAS_RETRY_POLICIES, again.TAKES_NOTES) == (False, False)
     assert again.policy_option(None) == {}
-    assert again.RetryPolicy is not retry_policies.RetryPolicy
+    assert again.RetryPolicy is not versions.RetryPolicy
 
 
 class OlderStats:
@@ -118,11 +113,9 @@ class OlderStats:
 
 def test_metrics_are_sent_by_the_class_that_an_older_airflow_has(monkeypatch: pytest.MonkeyPatch) -> None:
     older = SimpleNamespace(Stats=OlderStats)
-    monkeypatch.setattr(observability, "stats", older)
+    monkeypatch.setattr(observability, "stats", older, raising=False)  # a submodule, perhaps not imported yet
     monkeypatch.setattr(stats_utils, "get_stats_factory", lambda stats: ("factory of", stats))
-    again = loaded(airflow_metrics)
-    monkeypatch.setattr(metrics, "airflow_metrics", again)
-    again.configure()
+    versions.configure_metrics()
     metrics.TRIGGERED.send("flights", 1)
     assert OlderStats.sent == [
         ("initialize", ("factory of", OlderStats)),

@@ -1,1 +1,0 @@
-"""The differences between versions of Airflow, in one place. Imports nothing else of this package."""
