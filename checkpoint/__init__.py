@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .coordinator import Coordinator as Coordinator
     from .documents.attempt import Slice as Slice
     from .documents.attempt import StageSpec as StageSpec
-    from .documents.invariants import InvariantError as InvariantError
+    from .documents.head import InvariantError as InvariantError
     from .errors import AlreadyReadError as AlreadyReadError
     from .errors import CallbackError as CallbackError
     from .errors import CheckpointError as CheckpointError
@@ -82,7 +82,7 @@ _WHERE = {
     "HistoryRule": ".savepoints.disposal",
     "InvalidConfigError": ".errors",
     "InvalidStateError": ".errors",
-    "InvariantError": ".documents.invariants",
+    "InvariantError": ".documents.head",
     "MasterHook": ".extensions.contracts",
     "NoCheckpointError": ".errors",
     "NoRestart": ".config",

@@ -9,7 +9,7 @@ from .config import CheckpointConfig
 from .documents.attempt import Handover, Owner, PendingDocument, Slice, StageSpec
 from .documents.entries import EndedEntry
 from .documents.read_windows import WindowText
-from .documents.run_window import window_text
+from .documents.texts import window_text
 from .errors import InvalidConfigError
 from .reasons import Reason, RequestKind
 from .source import RunFacts, Source

@@ -33,15 +33,14 @@ from .errors import NoCheckpointError
 from .extensions.contracts import MasterHook
 from .extensions.listeners import Notices
 from .extensions.master_hooks import HookAnswers
-from .rules import admission, overtaken, queue, restore_choice, transitions
+from .rules import admission, restored_state, transitions
 from .rules.admission import StateOf, always_running
 from .rules.history import EpochUnknown
 from .runtime import Runtime, system_runtime
 from .savepoints.start_from import Importing
 from .savepoints.take import Savepoints
-from .store import completed_epochs, newer_documents, verification
-from .store.head_store import AfterSwap, Decision, changed
-from .store.open_job import OpenJob, UseCase
+from .store import completed_epochs, verification
+from .store.head_store import AfterSwap, Decision, OpenJob, UseCase, changed
 
 R = TypeVar("R")
 
@@ -164,7 +163,7 @@ class Coordinator(UseCase):
 
     def restore_hooks(
         self,
-        choice: restore_choice.RestoreChoice,
+        choice: restored_state.RestoreChoice,
         hooks: Sequence[MasterHook],
         *,
         allow_non_restored_state: bool = False,
@@ -251,7 +250,7 @@ class Coordinator(UseCase):
 
     def was_overtaken(self, handover: Handover) -> bool:
         """Tell whether an execution no longer counts as its epoch was overtaken; see `overtaken.was_overtaken`."""
-        return self._heads.observe(lambda head, _now_ms: overtaken.was_overtaken(head, handover))
+        return self._heads.observe(lambda head, _now_ms: transitions.was_overtaken(head, handover))
 
     def pause(self) -> None:
         """Stop periodic requests because the DAG is paused; abort pending checkpoints, drop waiting requests (S1).
@@ -297,7 +296,7 @@ class Coordinator(UseCase):
 
         self._heads.update(decide)
 
-    def restore_latest(self, *, required: bool = False) -> restore_choice.RestoreChoice:
+    def restore_latest(self, *, required: bool = False) -> restored_state.RestoreChoice:
         """Abort pending checkpoints, find the newest completed checkpoint that is whole, and record it (R1, R2, R5).
 
         Args:
@@ -312,7 +311,7 @@ class Coordinator(UseCase):
             suspended = transitions.suspend_pending(settled, "the job is being restored", now_ms)
             return Decision(None, changed(head, suspended))
 
-        def choose(head: Head, now_ms: int) -> Decision[restore_choice.RestoreChoice]:
+        def choose(head: Head, now_ms: int) -> Decision[restored_state.RestoreChoice]:
             found = restore.choose(self.files, head)
             record = found.record("restored manually", now_ms, self._runtime.now_ms())
             return Decision(found, transitions.record_restore(head, record) if record else None)
@@ -335,7 +334,7 @@ class Coordinator(UseCase):
         """
 
         def look(head: Head) -> bool:
-            waits = queue.holds(head.waiting, epoch)
+            waits = transitions.has_place(head.waiting, epoch)
             return not waits and completed_epochs.where_is(self.files, head, epoch) == EpochUnknown()
 
         return self.observe(look)
@@ -401,4 +400,4 @@ class Coordinator(UseCase):
 
     def completed_later(self) -> dict[int, str | None]:
         """Find checkpoints that a newer head than the stored one completed; see `newer_documents.completed_later`."""
-        return self._heads.observe(lambda head, _now_ms: newer_documents.completed_later(self.files, head), doubt=bool)
+        return self._heads.observe(lambda head, _now_ms: verification.completed_later(self.files, head), doubt=bool)

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 from ..storage.errors import InvalidKeyError, UnsupportedStorageError
 from ..storage.port import ObjectStore
 from ..storage.uris import StorageUri, parse_storage_uri
-from .documents.list_reference import SideList
+from .documents.metadata import SideList
 from .documents.strict_json import Json
 from .errors import InvalidConfigError
 from .validation import check_named

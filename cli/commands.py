@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import Coordinator, system_runtime
 from ..checkpoint.documents.head import Head
-from ..checkpoint.documents.run_window import run_of_head
+from ..checkpoint.documents.texts import run_of_head
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status

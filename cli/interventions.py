@@ -11,7 +11,7 @@ from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import CompletedEntry, Notice
 from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.documents.run_window import run_of_head
+from ..checkpoint.documents.texts import run_of_head
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.rules.ownership import described
 from ..checkpoint.rules.rewinds import Rewound

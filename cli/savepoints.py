@@ -11,7 +11,7 @@ from typing import Any
 from ..checkpoint import Coordinator, system_runtime
 from ..checkpoint.documents.entries import SavepointEntry, Stopped
 from ..checkpoint.documents.layout import epoch_name, run_id_of
-from ..checkpoint.documents.run_window import run_of_slice, run_text, window_text
+from ..checkpoint.documents.texts import run_of_slice, run_text, window_text
 from ..checkpoint.errors import InvalidConfigError, RetryLaterError
 from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.savepoints import disposal, integrity

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from airflow_cairn.checkpoint.documents import codec, layout, metadata
+from airflow_cairn.checkpoint.documents.codec import AtLeast, IsName
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
-from airflow_cairn.checkpoint.documents.fields import AtLeast, IsName
 from airflow_cairn.checkpoint.documents.schemas import check_schema
 from airflow_cairn.checkpoint.documents.strict_json import stored_name
 from airflow_cairn.checkpoint.reasons import Status

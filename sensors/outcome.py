@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from ..checkpoint.answers import EpochCompleted, Failed
 from ..checkpoint.documents import layout
-from ..checkpoint.documents.run_window import run_of_head, run_text
+from ..checkpoint.documents.texts import run_of_head, run_text
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, RefusedError
 from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.remedies import LEFT_BEHIND, REMEDIES

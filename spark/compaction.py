@@ -22,8 +22,8 @@ from ..checkpoint.errors import NoCheckpointError
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.store import compactions, metadata_file
 from ..checkpoint.store.file_check import GONE, FileCheck
+from ..checkpoint.store.head_store import OpenJob
 from ..checkpoint.store.job_files import JobFiles
-from ..checkpoint.store.open_job import OpenJob
 from ..storage import S3Options
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore

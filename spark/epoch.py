@@ -22,8 +22,8 @@ from ..checkpoint.documents.metadata import CHECKS
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import FencedError, InvalidStateError
 from ..checkpoint.runtime import Runtime, system_runtime
+from ..checkpoint.store.head_store import OpenJob
 from ..checkpoint.store.job_files import JobFiles
-from ..checkpoint.store.open_job import OpenJob
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore

@@ -11,7 +11,7 @@ from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.errors import NoCheckpointError
 from ..checkpoint.runtime import system_runtime
-from ..checkpoint.store.open_job import OpenJob
+from ..checkpoint.store.head_store import OpenJob
 from ..storage import S3Options
 from .handover import conf
 from .stored.outputs import StageContents, Stored, data_files, frame, of_checkpoint

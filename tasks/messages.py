@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from ..checkpoint.answers import AlreadyRead, EpochCompleted, Failed
 from ..checkpoint.documents import layout
-from ..checkpoint.documents.run_window import run_of_head
+from ..checkpoint.documents.texts import run_of_head
 from ..checkpoint.rules.rewinds import target
 from ..storage.uris import StorageUri
 

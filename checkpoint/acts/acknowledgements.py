@@ -15,12 +15,11 @@ from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
 from ..reasons import DECLINES, AckAnswer, cause_first
-from ..rules import history, overtaken
+from ..rules import history, transitions
 from ..rules.history import EpochEnded, EpochPending
 from ..store import acks, completed_epochs, metadata_file
-from ..store.head_store import Decision, changed
+from ..store.head_store import Decision, OpenJob, UseCase, changed
 from ..store.job_files import JobFiles
-from ..store.open_job import OpenJob, UseCase
 from . import carry_over, settle
 from .carry_over import BegunExecution
 
@@ -213,7 +212,7 @@ class ExecutionReports(UseCase):
                 awaited=self._is_awaited(head, it),
             )
         entry = place.entry
-        late = overtaken.why(head, entry)
+        late = transitions.why_overtaken(head, entry)
         current = late is None and _started_by(entry, it)
         if not current and late is None:
             execution = self._documents.of(entry).executions.get(it.stage)
@@ -328,7 +327,7 @@ def _started_by(entry: PendingEntry, it: _Claim) -> bool:
 def _runs_in(head: Head, it: BegunExecution) -> bool:
     """Tell from the head alone whether a pending attempt that can still complete has started the execution."""
     entry = head.pending_by_id(it.checkpoint)
-    return entry is not None and _started_by(entry, it) and overtaken.why(head, entry) is None
+    return entry is not None and _started_by(entry, it) and transitions.why_overtaken(head, entry) is None
 
 
 def _noted(head: Head, ack: AckDocument, answer: AckAnswer) -> Head:

@@ -24,7 +24,7 @@ from ..rules.transitions import Assembled
 from ..store import acks, attempt_documents, compactions, metadata_file
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
-from ..store.metadata_references import References
+from ..store.metadata_file import References
 
 IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
 """Kinds of output that belong to a checkpoint; an exchange is dropped once its epoch has completed and all its readers

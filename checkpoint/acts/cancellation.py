@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ..answers import Cancelled
 from ..documents.acknowledgement import DeclineDocument
 from ..documents.attempt import Execution, PendingDocument
-from ..documents.text import one_line
+from ..documents.texts import one_line
 from ..reasons import Reason
 from ..stage_graph import producers
 from ..store import acks

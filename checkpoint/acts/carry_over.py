@@ -20,7 +20,7 @@ from ..documents.attempt import Execution, Handover, HooksRef, PendingDocument, 
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
 from ..reasons import Status
-from ..rules.regions import affected
+from ..rules.failures import affected_regions as affected
 from ..store import acks, metadata_file
 from ..store.attempt_documents import AttemptDocuments
 from ..store.file_check import FileCheck

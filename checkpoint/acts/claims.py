@@ -27,16 +27,15 @@ from ..answers import (
 from ..documents import layout
 from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.head import Head
-from ..documents.run_window import run_of_slice
-from ..documents.text import one_line
+from ..documents.texts import one_line, run_of_slice
 from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, RetryLaterError
-from ..rules import overtaken
+from ..rules import transitions
 from ..rules.admission import StateOf, always_running
 from ..stage_graph import members_of
 from ..store import acks, attempt_documents
 from ..store.attempt_documents import execution_of
+from ..store.head_store import OpenJob, UseCase
 from ..store.job_files import JobFiles
-from ..store.open_job import OpenJob, UseCase
 from . import cancellation, carry_over
 from .failover import Failover, FailureReport, was_given_up
 from .resume import Resumption
@@ -277,7 +276,7 @@ class Claims(UseCase):
     def _look(self, epoch: str, stage: str) -> _Current | None:
         def look(head: Head, now_ms: int) -> _Current | None:
             entry = head.pending_of_epoch(epoch)
-            if entry is None or now_ms >= entry.expires_at_ms or overtaken.why(head, entry) is not None:
+            if entry is None or now_ms >= entry.expires_at_ms or transitions.why_overtaken(head, entry) is not None:
                 return None
             document = self._documents.of(entry)
             return _Current(document, execution_of(document, stage))
@@ -329,7 +328,7 @@ class Claims(UseCase):
 
         def look(head: Head, _now_ms: int) -> bool:
             entry = head.pending_of_epoch(request.epoch)
-            if entry is None or overtaken.why(head, entry) is not None:
+            if entry is None or transitions.why_overtaken(head, entry) is not None:
                 return False
             if entry.token == current.document.token:
                 return True

@@ -18,19 +18,18 @@ from ..documents.acknowledgement import DeclineDocument
 from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
-from ..documents.text import one_line
+from ..documents.texts import one_line
 from ..errors import AlreadyReadError
 from ..reasons import DECLINES, Reason
-from ..rules import history, partial_completion, restarts, transitions
+from ..rules import failures, history, partial_completion, transitions
+from ..rules.failures import Exhausted, Restart
+from ..rules.failures import affected_regions as affected
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
-from ..rules.regions import affected
-from ..rules.restarts import Exhausted, Restart
 from ..rules.transitions import Ending
 from ..store import acks, completed_epochs
 from ..store.attempt_documents import execution_of
-from ..store.head_store import Decision, changed
+from ..store.head_store import Decision, UseCase, changed
 from ..store.job_files import JobFiles
-from ..store.open_job import UseCase
 from . import cancellation, carry_over, settle
 from .cancellation import BARRIER
 from .carry_over import CarryOver
@@ -391,7 +390,7 @@ def _weighed(
     cause: _Cause,
     now_ms: int,
 ) -> Restart | Exhausted:
-    return restarts.weigh(
+    return failures.weigh(
         document.limits.restart,
         head.restart_memory,
         attempt.restarts,

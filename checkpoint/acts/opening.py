@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..answers import Damage
-from ..documents import run_window
+from ..documents import texts
 from ..documents.attempt import (
     AttemptRef,
     BacklogEpoch,
@@ -28,14 +28,13 @@ from ..documents.attempt import (
 )
 from ..documents.entries import EndedEntry, ImportRecord, PendingEntry
 from ..documents.head import MAX_NOTICES, Head
-from ..documents.run_window import run_of_slice
 from ..documents.strict_json import common
-from ..documents.text import one_line
+from ..documents.texts import one_line, run_of_slice
 from ..errors import CallbackError, InvalidStateError, RefusedError
 from ..reasons import RequestKind, Status, cause_first
-from ..rules import history, restore_choice, rewinds, state_assignment, transitions
-from ..rules.restarts import Restart, left
-from ..rules.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
+from ..rules import history, restored_state, rewinds, transitions
+from ..rules.failures import Restart, left
+from ..rules.restored_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from ..runtime import Runtime
 from ..sources import already_read
 from ..store import attempt_documents
@@ -89,7 +88,7 @@ class Opener:
         self._runtime = runtime
 
     def open(
-        self, head: Head, opening: Opening, now_ms: int, choice: restore_choice.RestoreChoice | None = None
+        self, head: Head, opening: Opening, now_ms: int, choice: restored_state.RestoreChoice | None = None
     ) -> Opened:
         """Make the document of an attempt and give the head that makes it pending (semantics T5, T6, R1, R5).
 
@@ -179,7 +178,7 @@ class Opener:
             restart_at_ms=now_ms + restart.delay_ms if restart.delay_ms else 0,
             restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
             draining=draining,
-            window=run_window.window_text(opening.slice),
+            window=texts.window_text(opening.slice),
             places=opening.limits.max_concurrent if opening.limits.max_concurrent > 1 else 0,
             document=held,
         )
@@ -205,7 +204,7 @@ class Opener:
             )
 
     def _check_claimed(
-        self, choice: restore_choice.RestoreChoice, opening: Opening, came_from: ImportRecord | None
+        self, choice: restored_state.RestoreChoice, opening: Opening, came_from: ImportRecord | None
     ) -> None:
         if choice.pointer is None:
             return
@@ -230,10 +229,10 @@ class Opener:
                 unread=", ".join(f"{stage} from {uid}" for stage, uid in unread),
             )
 
-    def _max_parallelism(self, choice: restore_choice.RestoreChoice, stages: tuple[StageSpec, ...]) -> dict[str, int]:
+    def _max_parallelism(self, choice: restored_state.RestoreChoice, stages: tuple[StageSpec, ...]) -> dict[str, int]:
         if choice.pointer is None:
-            return state_assignment.match((), stages)
-        return state_assignment.match(choice.stages, stages, job=self._files.job, checkpoint=choice.pointer.checkpoint)
+            return restored_state.match((), stages)
+        return restored_state.match(choice.stages, stages, job=self._files.job, checkpoint=choice.pointer.checkpoint)
 
     def _carried(self, head: Head, opening: Opening, restored_from: int | None, *, draining: bool) -> CarryOver:
         """Give the executions to take over; none where the attempt starts from other state than the one before."""
@@ -263,12 +262,12 @@ def _restarts_left(head: Head, rule: RestartRule | None, count: int, now_ms: int
     return None if rule is None else left(rule, head.restart_memory, count, now_ms)
 
 
-def _inputs(choice: restore_choice.RestoreChoice) -> Iterator[tuple[str, str]]:
+def _inputs(choice: restored_state.RestoreChoice) -> Iterator[tuple[str, str]]:
     return ((stage, uid) for stage, unread in choice.backlogs.items() for each in unread for uid in each.inputs)
 
 
 def _backlogs(
-    choice: restore_choice.RestoreChoice, stages: tuple[StageSpec, ...]
+    choice: restored_state.RestoreChoice, stages: tuple[StageSpec, ...]
 ) -> dict[str, tuple[BacklogEpoch, ...]]:
     """Give the backlogs of the stages; unclaimed backlogs are left behind, as the author allowed (semantics R3)."""
     return {

@@ -9,10 +9,9 @@ from ..documents.attempt import Owner
 from ..documents.entries import JobOwner
 from ..documents.head import Head
 from ..errors import InvalidConfigError, RefusedError
-from ..rules import queue, transitions
+from ..rules import transitions
 from ..rules.ownership import MAX_DEPLOYMENT, Adopted, check_deployment, described, take_ownership
-from ..store.head_store import Decision, changed
-from ..store.open_job import UseCase
+from ..store.head_store import Decision, UseCase, changed
 
 
 class Ownership(UseCase):
@@ -68,7 +67,7 @@ class Ownership(UseCase):
             ended = transitions.suspend_pending(head, detail, now_ms) if head.pending else head
             if head.owner != after:
                 for each in head.waiting:
-                    ended = replace(ended, waiting=queue.leave(ended.waiting, each.epoch))
+                    ended = replace(ended, waiting=transitions.leave_queue(ended.waiting, each.epoch))
             return Decision(sent, changed(head, replace(ended, owner=after)))
 
         return self._heads.update(decide)[1]

@@ -20,8 +20,7 @@ from ..rules.admission import StateOf, always_running
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
-from ..store.head_store import Decision, changed
-from ..store.open_job import OpenJob, UseCase
+from ..store.head_store import Decision, OpenJob, UseCase, changed
 from . import cancellation, carry_over, failover, settle
 from .resume import Resumed, Resumption
 

@@ -15,7 +15,7 @@ from ..documents.attempt import EpochDocument, ReplayedEpoch, RestorePointer
 from ..documents.entries import CompletedEntry
 from ..documents.head import Head
 from ..errors import NoCheckpointError
-from ..rules.restore_choice import RestoreChoice
+from ..rules.restored_state import RestoreChoice
 from ..store.job_files import JobFiles
 from ..store.verification import verify
 

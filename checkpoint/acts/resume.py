@@ -15,15 +15,14 @@ from ..answers import EpochCompleted, Failed, Queued, TriggerFirst, failed
 from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
-from ..documents.run_window import run_of_head
+from ..documents.texts import run_of_head
 from ..errors import AlreadyReadError, InvalidConfigError, NotTriggeredError, RetryLaterError
-from ..rules import overtaken, queue
+from ..rules import transitions
 from ..rules.admission import StateOf, always_running, without_ended
+from ..rules.failures import Exhausted
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
-from ..rules.restarts import Exhausted
 from ..store import completed_epochs
-from ..store.head_store import Decision, changed
-from ..store.open_job import UseCase
+from ..store.head_store import Decision, UseCase, changed
 from . import carry_over, failover, settle
 from .opening import Opener, Opening, cause_of
 
@@ -103,7 +102,7 @@ class Resumption(UseCase):
                     epoch=run_of_head(settled, epoch),
                     stage=stage,
                 )
-            if overtaken.needs_trigger(settled, newest, document):
+            if transitions.needs_trigger(settled, newest, document):
                 return Decision(TriggerFirst(newest.id), changed(head, settled))
             if timeout_ms is not None:
                 # The DAG file's timeout applies: one that was too short would end the next attempt as well.
@@ -154,7 +153,7 @@ class Resumption(UseCase):
             newest, document = self._left_by(settled, epoch, place)
             if settled.stopped is not None:
                 return Decision(Resumed.WAITS, changed(head, settled))
-            if overtaken.needs_trigger(settled, newest, document):
+            if transitions.needs_trigger(settled, newest, document):
                 return Decision(Resumed.TRIGGER_FIRST, changed(head, settled))
             settled, queued = _turn(settled, newest, document, state_of, now_ms)
             if queued is not None:
@@ -232,8 +231,8 @@ def _turn(
         detail = f"the job is being stopped with the savepoint {stopping.uri}; it goes on only if that fails"
         return head, Queued(newest.id, detail)
     head = without_ended(head, state_of, document.owner, epoch, places, now_ms)
-    waiting = queue.rejoin(head.waiting, newest, document.owner, now_ms)
-    position = queue.position(waiting, epoch)
+    waiting = transitions.rejoin_queue(head.waiting, newest, document.owner, now_ms)
+    position = transitions.place_of(waiting, epoch)
     if position <= places - len(head.pending):
         return head, None
     if document.owner is not None:

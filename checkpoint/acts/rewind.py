@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from ..documents.entries import InterventionKind, RewindRecord
 from ..documents.head import Head
-from ..documents.run_window import run_of_head
+from ..documents.texts import run_of_head
 from ..errors import NoCheckpointError, RefusedError
 from ..rules.rewinds import Rewound, described, planned, rewound
 from ..rules.transitions import done_by
 from ..store import verification
-from ..store.head_store import Decision, changed
-from ..store.open_job import UseCase
+from ..store.head_store import Decision, UseCase, changed
 from . import settle
 
 

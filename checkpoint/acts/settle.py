@@ -14,12 +14,12 @@ from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..errors import CheckpointNotReadyError
 from ..reasons import Reason
-from ..rules import overtaken, partial_completion, savepoint_entries, transitions
+from ..rules import partial_completion, savepoint_entries, transitions
 from ..rules.partial_completion import StageReports, Without
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
 from ..store.job_files import JobFiles
-from ..store.metadata_references import LastWritten
+from ..store.metadata_file import LastWritten
 from .assemble import Assembler, FinalizeError
 
 
@@ -46,7 +46,7 @@ def complete(
         GoneError: the checkpoint's document is gone.
         DocumentError: it is broken.
     """
-    late = overtaken.why(head, entry)
+    late = transitions.why_overtaken(head, entry)
     if late is not None:
         return transitions.subsume(head, entry, late, now_ms, acks=entry.stages)
     document = document or attempt_documents.read(files, entry)
@@ -107,10 +107,10 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     """
     settled = transitions.go_on_undrained(savepoint_entries.expire(head, now_ms), now_ms)
     for entry in head.pending:
-        standing = entry in settled.pending and overtaken.why(settled, entry) is None
+        standing = entry in settled.pending and transitions.why_overtaken(settled, entry) is None
         if standing and now_ms >= entry.expires_at_ms:
             settled = _completed_or_expired(files, settled, entry, now_ms)
-    settled = overtaken.ended(settled, now_ms)
+    settled = transitions.end_overtaken(settled, now_ms)
     settled = savepoint_entries.settle(settled, now_ms)
     if settled is not head:
         settled = completed_epochs.keep(head, settled)

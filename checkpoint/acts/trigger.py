@@ -15,13 +15,13 @@ from enum import Enum, auto
 from ...storage.errors import CairnError
 from ..answers import AlreadyRead, EpochCompleted, InputRefused, TriggerAnswer, Triggered, TriggerRequest
 from ..config import AT_LEAST_ONCE
-from ..documents import run_window
+from ..documents import texts
 from ..documents.attempt import Limits, Owner, PendingDocument, Slice
 from ..documents.entries import JobOwner, PendingEntry, TriggeringTask
 from ..documents.head import MAX_TRIGGERING, Head
 from ..errors import DamagedError
 from ..reasons import Reason
-from ..rules import admission, partial_completion, queue, restore_choice, savepoint_entries, transitions
+from ..rules import admission, partial_completion, restored_state, savepoint_entries, transitions
 from ..rules.admission import StateOf, always_running, without_ended
 from ..rules.history import EpochPending, EpochPlace, EpochUnknown
 from ..rules.ownership import take_ownership
@@ -29,8 +29,7 @@ from ..rules.transitions import Ending
 from ..sources import already_read
 from ..sources.placement import Placement
 from ..store import completed_epochs
-from ..store.head_store import Decision, changed
-from ..store.open_job import OpenJob, UseCase
+from ..store.head_store import Decision, OpenJob, UseCase, changed
 from . import carry_over, restore, settle
 from .opening import Opener, Opening, cause_of
 
@@ -113,7 +112,7 @@ class CheckpointTrigger(UseCase):
         verdict = admission.decide(settled, request, now_ms)
         if not isinstance(verdict, admission.Admit):
             # The swap records the place in the queue; a refused request loses the place it had.
-            waiting = queue.leave(settled.waiting, request.epoch)
+            waiting = transitions.leave_queue(settled.waiting, request.epoch)
             if isinstance(verdict, admission.Wait):
                 waiting = verdict.waiting
             settled = admission.noted(replace(settled, waiting=waiting), request, verdict, now_ms)
@@ -129,7 +128,7 @@ class CheckpointTrigger(UseCase):
         return Decision(replace(answer, log=(*call.lines, *gap)), opened)
 
     def _open(
-        self, call: _Call, head: Head, fixed: Slice, choice: restore_choice.RestoreChoice, now_ms: int
+        self, call: _Call, head: Head, fixed: Slice, choice: restored_state.RestoreChoice, now_ms: int
     ) -> tuple[Triggered, Head]:
         request, limits = call.request, _limits_of(call.request)
         before = next(head.ended_of_epoch(request.epoch), None)
@@ -181,7 +180,7 @@ class CheckpointTrigger(UseCase):
         try:
             return completed_epochs.where_is(self._files, head, request.epoch)
         except DamagedError as error:
-            remembered = run_window.window_read_by(request.slice) is not None
+            remembered = texts.window_read_by(request.slice) is not None
             if not (remembered or request.slice.again or any(source.positioned for source in request.sources)):
                 raise
             log.warning("Whether %s has completed is judged by its input alone. %s", request.epoch, error)
@@ -201,7 +200,7 @@ def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | Non
 
 def _refused(head: Head, request: TriggerRequest, refusal: AlreadyRead | InputRefused, now_ms: int) -> Head:
     """Take a request without input out of the queue, and note why a source refused it."""
-    head = replace(head, waiting=queue.leave(head.waiting, request.epoch))
+    head = replace(head, waiting=transitions.leave_queue(head.waiting, request.epoch))
     if isinstance(refusal, AlreadyRead):
         return head
     declined = admission.Decline(Reason.TRIGGER_CHECKPOINT_FAILURE, f"{refusal.source}: {refusal.detail}")

@@ -19,8 +19,8 @@ from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument
 from ..documents.head import Head
 from ..errors import DamagedError
 from ..store import completed_epochs
+from ..store.head_store import UseCase
 from ..store.job_files import JobFiles
-from ..store.open_job import UseCase
 from .live import Live, find_live
 
 MAX_FOREIGN = 100

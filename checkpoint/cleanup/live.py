@@ -23,7 +23,7 @@ from ..reasons import Status
 from ..store import metadata_file
 from ..store.attempt_documents import AttemptDocuments
 from ..store.job_files import JobFiles
-from ..store.metadata_references import LastWritten, References, keys_of
+from ..store.metadata_file import LastWritten, References, keys_of
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 from ...storage.older_pythons import StrEnum
 from ..reasons import Reason
 from .attempt import DocumentRef, StageRef
-from .fields import (
+from .codec import (
     AtLeast,
     CheckpointId,
     Checksum,

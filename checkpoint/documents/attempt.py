@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ...storage.names import shorten
 from ...storage.older_pythons import StrEnum, moment_of
 from ..errors import InvalidStateError
-from .fields import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
+from .codec import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .read_windows import NOTHING_READ, ReadWindows
 from .strict_json import SPARSE, Json
 

@@ -10,7 +10,7 @@ from ...storage.older_pythons import StrEnum
 from ..reasons import BY_PAUSE, COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
 from .attempt import AttemptRef, DocumentRef, Owner, PendingDocument, RestorePointer
-from .fields import (
+from .codec import (
     AtLeast,
     CheckpointId,
     Count,

@@ -10,14 +10,15 @@ checkpoint write equal bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Annotated, cast
 
 from ..errors import DocumentError
-from . import codec
+from . import codec, layout
 from .acknowledgement import AckMetrics, Output, StateHandle
 from .attempt import BacklogEpoch, Execution, HookAnswer, Slice
-from .fields import Attempt, CheckpointId, Count, Epoch, Job, OutputName, Stage
+from .codec import Attempt, CheckpointId, Count, Epoch, Job, OutputName, Stage
 from .read_windows import NOTHING_READ, ReadWindows
 from .strict_json import SPARSE, Json, from_json, to_json
 
@@ -174,3 +175,64 @@ def line_of(document: Json, *, key: str, first: bool) -> Line:
     if first:
         codec.check_format(document, key=key)
     return cast(Line, from_json(_TYPES[tag], document, key=key))
+
+
+LIST_KIND = "cairn.shelved"
+
+
+@dataclass(frozen=True, slots=True)
+class SideList:
+    """Key, size and hash of a side list."""
+
+    key: Annotated[str, layout.check_side_list]
+    size_bytes: Count
+    sha256: str
+    etag: str
+    """The store's tag: compared, never computed (semantics W3)."""
+    values: Count
+    """Number of values in the list."""
+
+    def to_reference(self) -> Json:
+        """Give the reference as a position or a part holds it."""
+        return {LIST_KIND: to_json(self)}
+
+
+def referred(value: Json) -> Iterator[SideList]:
+    """Yield every side list that a position or a part names, however deep (semantics C3).
+
+    Raises:
+        DocumentError: a reference is broken, or names what is no side list's key.
+    """
+    if isinstance(value, dict):
+        if set(value) == {LIST_KIND}:
+            yield from_reference(value)
+            return
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from referred(each)
+
+
+def replaced(value: Json, put: Callable[[SideList], SideList]) -> Json:
+    """Give a position or a part in which every side list is replaced by another, however deep.
+
+    Raises:
+        DocumentError: a reference is broken, or names what is no side list's key.
+    """
+    if isinstance(value, dict):
+        if set(value) == {LIST_KIND}:
+            return put(from_reference(value)).to_reference()
+        return {name: replaced(each, put) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [replaced(each, put) for each in value]
+    return value
+
+
+def from_reference(value: Json) -> SideList:
+    """Read a reference as a position or a part holds it.
+
+    Raises:
+        DocumentError: it is broken, or names what is no side list's key.
+    """
+    named = value[LIST_KIND] if isinstance(value, dict) and LIST_KIND in value else value
+    return from_json(SideList, named, key=LIST_KIND)

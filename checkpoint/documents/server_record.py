@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from ...storage.older_pythons import StrEnum
-from .fields import AtLeast, Count, Epoch, Host, Job, Token
+from .codec import AtLeast, Count, Epoch, Host, Job, Token
 from .strict_json import SPARSE
 
 KEY = "servers.json"

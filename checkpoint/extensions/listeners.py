@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from ...storage.errors import GoneError
 from ..documents.entries import Notice
 from ..documents.head import Head
-from ..documents.text import one_line
+from ..documents.texts import one_line
 from ..errors import CallbackError, DocumentError
 from ..reasons import Status
 from ..rules import history
-from ..store.head_store import Decision, changed
-from ..store.open_job import UseCase
+from ..store.head_store import Decision, UseCase, changed
 from .committables import CheckpointNotice, told_of
 from .contracts import CheckpointListener, check_listeners
 

@@ -24,16 +24,15 @@ from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import HookLine
 from ..documents.strict_json import Json, plain_json, to_json
-from ..documents.text import one_line
+from ..documents.texts import one_line
 from ..errors import CallbackError, CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError
 from ..reasons import Reason
 from ..rules import transitions
-from ..rules.state_assignment import check_claimed_by_hooks
+from ..rules.restored_state import check_claimed_by_hooks
 from ..rules.transitions import Ending
 from ..store import metadata_file
 from ..store.attempt_documents import answered_state, hooks_missing
-from ..store.head_store import Decision, changed
-from ..store.open_job import UseCase
+from ..store.head_store import Decision, UseCase, changed
 from .contracts import MAX_ANSWER_BYTES, MasterHook
 
 log = logging.getLogger("airflow_cairn")

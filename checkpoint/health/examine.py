@@ -12,7 +12,7 @@ from ..coordinator import Coordinator
 from ..documents.head import Head
 from ..errors import NoCheckpointError
 from ..runtime import Runtime
-from ..store.open_job import heads_of
+from ..store.head_store import heads_of
 from . import job_head, store_reach
 from .findings import Examination, Finding
 

@@ -9,7 +9,7 @@ from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.layout import run_id_of
-from ..documents.run_window import run_of_head
+from ..documents.texts import run_of_head
 from ..reasons import Status
 from ..runtime import Runtime
 from ..views.servers import servers

@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 
 from ..documents import codec
 from ..documents.acknowledgement import Output, StateHandle
-from ..documents.fields import Count
+from ..documents.codec import Count
 from ..documents.head import Head
 from ..documents.strict_json import from_json, to_json
 from ..errors import DocumentError, InvalidConfigError

@@ -19,9 +19,9 @@ from ..documents.entries import DeclinedRequest, EndedEntry, Stopped, WaitingReq
 from ..documents.head import MAX_DECLINED, Head
 from ..documents.layout import run_id_of
 from ..documents.read_windows import WindowText
-from ..documents.text import one_line
+from ..documents.texts import one_line
 from ..reasons import Reason, RequestKind, Status
-from . import queue, savepoint_entries, transitions
+from . import savepoint_entries, transitions
 from .ownership import RunState, is_over
 from .transitions import Ending
 
@@ -126,7 +126,7 @@ def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
     verdict = _held_back(_without_expired(head, now_ms), turn, now_ms)
     if isinstance(verdict, Decline) and verdict.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
         return StillWaits(verdict.reason, None)
-    if not isinstance(verdict, Wait) or not queue.holds(head.waiting, turn.epoch):
+    if not isinstance(verdict, Wait) or not transitions.has_place(head.waiting, turn.epoch):
         return None
     left_ms = None if verdict.retry_at_ms is None else verdict.retry_at_ms - now_ms
     return StillWaits(verdict.reason, verdict.position, left_ms)
@@ -149,7 +149,7 @@ class HeldUp:
 def held_up_by(head: Head, turn: Turn) -> HeldUp:
     """Name the DAG runs that hold up a waiting request, by the rules by which a trigger passes them over (T2)."""
     place = next((each for each in head.waiting if each.epoch == turn.epoch), None)
-    ahead = head.waiting[: queue.position(head.waiting, turn.epoch) - 1] if place is not None else head.waiting
+    ahead = head.waiting[: transitions.place_of(head.waiting, turn.epoch) - 1] if place is not None else head.waiting
     free = max(0, turn.max_concurrent - len(head.pending))
     stopping = head.kept_from(turn.epoch)
     return HeldUp(
@@ -178,18 +178,18 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
         # Requests before it in the queue wait for the end of the stop, which waits for this epoch (semantics P2).
         return None
     asked = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner, turn.window)
-    joined = queue.join(head.waiting, asked)
+    joined = transitions.join_queue(head.waiting, asked)
     if joined is None:
         detail = f"{len(head.waiting)} requests wait already, and none of them would give way to this one"
         return Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, detail)
-    position = queue.position(joined, turn.epoch)
+    position = transitions.place_of(joined, turn.epoch)
     # Only a request with an owner keeps a place: an abandoned one, with nobody to ask, would hold up all behind it.
     waiting = joined if turn.owner is not None else head.waiting
     if stopping is not None:
         # If the stop fails, the job and its queue go on; if it succeeds, the queue is dropped (semantics P2, S1).
         return Wait(Reason.CHECKPOINT_COORDINATOR_SUSPEND, position, waiting, savepoint=stopping.uri)
     if position > turn.max_concurrent - len(head.pending):
-        known = queue.holds(head.waiting, turn.epoch)
+        known = transitions.has_place(head.waiting, turn.epoch)
         reason = Reason.ALREADY_QUEUED if known else Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
         return Wait(reason, position, waiting)
     pause_ends = _pause_ends_ms(head, turn, now_ms)
@@ -311,7 +311,7 @@ def without_ended(
         if free <= 0 or other.epoch == epoch:
             break
         if other.owner is not None and state_of(other.owner) is not RunState.RUNNING:
-            head = replace(head, waiting=queue.leave(head.waiting, other.epoch))
+            head = replace(head, waiting=transitions.leave_queue(head.waiting, other.epoch))
         else:
             free -= 1
     return head

@@ -26,7 +26,8 @@ from ..documents.head import Head
 from ..documents.strict_json import to_json
 from ..stage_graph import consumers
 from . import savepoint_entries
-from .regions import affected, regions_of
+from .failures import affected_regions as affected
+from .failures import regions_of
 
 
 @dataclass(frozen=True, slots=True)

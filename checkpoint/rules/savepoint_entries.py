@@ -23,7 +23,7 @@ from ..documents.attempt import RestorePointer
 from ..documents.entries import CompletedEntry, SavepointEntry, Stopped
 from ..documents.head import MAX_SAVEPOINTS, Head
 from ..documents.layout import run_id_of
-from ..documents.text import one_line
+from ..documents.texts import one_line
 from ..reasons import Reason, Status
 
 IMPORT_TIMEOUT_MS = 7 * 24 * 3_600_000

@@ -1,6 +1,14 @@
 """Transitions of the head, as pure functions: each takes a head and facts and returns the next head.
 
 After a lost swap a transition is applied again to a newer head, so each one recognises its own earlier effect.
+
+The queue of requests that wait for a free place is always in the order of admission: by kind, and within a kind by
+arrival. Arrival is the order of swaps, not of clocks, so hosts whose clocks differ cannot overtake each other
+(semantics T2).
+
+An attempt computes on its base, the newest checkpoint that had completed when it was opened. Completing it on another
+base would lose the epoch that came between. So an overtaken attempt ends with `CHECKPOINT_SUBSUMED`, and its epoch
+opens the next attempt on the new base by itself, with its place before other requests of its kind (semantics C2).
 """
 
 from __future__ import annotations
@@ -8,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..documents.attempt import DocumentRef
+from ..documents.attempt import DocumentRef, Handover, Owner, PendingDocument
 from ..documents.entries import (
     AttemptEntry,
     CompletedEntry,
+    EndedEntry,
     Intervention,
     InterventionKind,
     PendingEntry,
@@ -19,13 +28,14 @@ from ..documents.entries import (
     RewindRecord,
     Slowest,
     Stopped,
+    WaitingRequest,
 )
-from ..documents.head import MAX_INTERVENTIONS, MAX_OTHERS, MAX_RESTORES, Head
+from ..documents.head import MAX_INTERVENTIONS, MAX_OTHERS, MAX_RESTORES, MAX_WAITING, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.strict_json import common
-from ..documents.text import one_line
-from ..reasons import BY_PAUSE, Reason, Status, cause_first
-from . import history, queue, restarts, savepoint_entries
+from ..documents.texts import one_line
+from ..reasons import BY_PAUSE, Reason, RequestKind, Status, cause_first
+from . import failures, history, savepoint_entries
 from .partial_completion import Without
 
 
@@ -91,7 +101,7 @@ def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None)
         head,
         next_id=entry.id + 1,
         pending=(*head.pending, entry),
-        waiting=queue.leave(head.waiting, entry.epoch),
+        waiting=leave_queue(head.waiting, entry.epoch),
         counters=counters,
     )
     opened = savepoint_entries.begun(opened, entry.epoch)
@@ -110,7 +120,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
     If more counted failures in a row have happened than the job tolerates, the job fails: all other pending checkpoints
     end too.
     """
-    weighed = restarts.count_failure(
+    weighed = failures.count_failure(
         head.failures, ending.reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
     )
     ended = replace(
@@ -132,7 +142,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
     if not weighed.job_fails:
         return after
     root_cause = f"checkpoint {entry.id}: {cause_first(ending.detail, ending.reason)}"
-    return fail_job(after, restarts.verdict(head.failures + 1, entry.tolerable, root_cause), now_ms)
+    return fail_job(after, failures.verdict(head.failures + 1, entry.tolerable, root_cause), now_ms)
 
 
 def subsume(head: Head, entry: PendingEntry, detail: str, now_ms: int, *, acks: int = 0) -> Head:
@@ -144,7 +154,7 @@ def keep_place(head: Head, entry: PendingEntry, now_ms: int) -> Head:
     """Put an epoch that goes on by itself after its attempt has ended into the queue."""
     if entry.owner is None:
         return head
-    return replace(head, waiting=queue.rejoin(head.waiting, entry, entry.owner, now_ms))
+    return replace(head, waiting=rejoin_queue(head.waiting, entry, entry.owner, now_ms))
 
 
 def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms: int) -> Head:
@@ -153,13 +163,13 @@ def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms
     The counters take it for a triggered and failed checkpoint, like one whose master hooks fail. Towards the limit of
     failures in a row it counts only if its reason does.
     """
-    weighed = restarts.count_failure(head.failures, reason, tolerable, checkpoint=None, newest_success=head.latest_id())
+    weighed = failures.count_failure(head.failures, reason, tolerable, checkpoint=None, newest_success=head.latest_id())
     counted = head.counters
     counters = replace(counted, triggered=counted.triggered + 1, failed=counted.failed + 1)
     after = replace(head, failures=weighed.count, counters=counters)
     if not weighed.job_fails:
         return after
-    return fail_job(after, restarts.verdict(head.failures + 1, tolerable, cause_first(detail, reason)), now_ms)
+    return fail_job(after, failures.verdict(head.failures + 1, tolerable, cause_first(detail, reason)), now_ms)
 
 
 def fail_job(head: Head, why: str, now_ms: int) -> Head:
@@ -315,3 +325,97 @@ def _without_newest(head: Head, now_ms: int) -> Head:
     apart = tuple(each for each in head.rewinds if each.to < to)
     head = replace(head, completed=head.completed[:-1], rewinds=(*apart, record))
     return suspend_pending(head, f"{record.said} after its savepoint had failed", now_ms)
+
+
+def has_place(waiting: tuple[WaitingRequest, ...], epoch: str) -> bool:
+    """Tell whether the epoch has a place in the queue."""
+    return any(each.epoch == epoch for each in waiting)
+
+
+def place_of(waiting: tuple[WaitingRequest, ...], epoch: str) -> int:
+    """Give the epoch's 1-based place; it must have one."""
+    return 1 + [each.epoch for each in waiting].index(epoch)
+
+
+def join_queue(waiting: tuple[WaitingRequest, ...], request: WaitingRequest) -> tuple[WaitingRequest, ...] | None:
+    """Take a place; a request that has one keeps it, unless it asks again as another kind.
+
+    A full queue drops its last periodic request. If that would be the new one, or there is none, the new one is refused
+    (semantics T2). A dropped request finds out when it asks again, and may then join again.
+
+    Returns:
+        The queue with the request in it, or None if the request is refused.
+    """
+    if any(each.epoch == request.epoch and each.kind is request.kind for each in waiting):
+        return waiting
+    others = leave_queue(waiting, request.epoch)
+    behind = next((i for i, each in enumerate(others) if each.kind.rank > request.kind.rank), len(others))
+    joined = (*others[:behind], request, *others[behind:])
+    if len(joined) <= MAX_WAITING:
+        return joined
+    last = next((each for each in reversed(joined) if each.kind is RequestKind.PERIODIC), None)
+    return None if last is None or last.epoch == request.epoch else leave_queue(joined, last.epoch)
+
+
+def rejoin_queue(
+    waiting: tuple[WaitingRequest, ...], attempt: PendingEntry | EndedEntry, owner: Owner | None, now_ms: int
+) -> tuple[WaitingRequest, ...]:
+    """Put an epoch whose attempt has ended first among its kind, because it is the oldest (semantics T2).
+
+    An epoch that has a place keeps it. A full queue drops its last periodic request for it, or grows beyond its limit:
+    there are never more such epochs than checkpoints may be pending.
+
+    Args:
+        waiting: the queue as it is.
+        attempt: the epoch's newest one.
+        owner: the DAG run that the epoch belongs to.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    if has_place(waiting, attempt.epoch):
+        return waiting
+    place = WaitingRequest(attempt.epoch, attempt.kind or RequestKind.MANUAL, now_ms, owner, attempt.window)
+    before = next((i for i, each in enumerate(waiting) if each.kind.rank >= place.kind.rank), len(waiting))
+    joined = (*waiting[:before], place, *waiting[before:])
+    if len(joined) <= MAX_WAITING:
+        return joined
+    last = next((each for each in reversed(joined) if each.kind is RequestKind.PERIODIC), place)
+    return joined if last.epoch == place.epoch else leave_queue(joined, last.epoch)
+
+
+def leave_queue(waiting: tuple[WaitingRequest, ...], epoch: str) -> tuple[WaitingRequest, ...]:
+    """Give up the epoch's place, if it has one."""
+    return tuple(each for each in waiting if each.epoch != epoch)
+
+
+def why_overtaken(head: Head, entry: PendingEntry) -> str | None:
+    """Say that a checkpoint can no longer complete, as it lacks a newer one's epoch; None if it can complete."""
+    if head.latest_id() == entry.base:
+        return None
+    return f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
+
+
+def end_overtaken(head: Head, now_ms: int) -> Head:
+    """End every overtaken attempt; its epoch gets the next free place of its kind (T2)."""
+    for entry in reversed(head.pending):
+        detail = why_overtaken(head, entry)
+        if detail is not None:
+            head = subsume(head, entry, detail, now_ms)
+    return head
+
+
+def needs_trigger(head: Head, last: EndedEntry, document: PendingDocument) -> bool:
+    """Tell whether only the task that triggers can open an epoch's next attempt.
+
+    On another base the sources' positions have to be worked out again (T8), and the hooks asked again (T7).
+    """
+    moved = document.slice.base is not None and document.slice.base != (head.latest_id() or 0)
+    return moved or (bool(document.hook_names) and last.base != head.latest_id())
+
+
+def was_overtaken(head: Head, handover: Handover) -> bool:
+    """Tell whether an execution no longer counts because its epoch was overtaken, rather than its stage failed."""
+    entry = head.pending_of_epoch(handover.epoch)
+    if entry is not None and why_overtaken(head, entry) is not None:
+        return True
+    # No later attempt takes over executions of an overtaken one, so an attempt since the execution's own shows it.
+    return any(each.overtaken for each in head.ended_of_epoch(handover.epoch) if each.id >= handover.checkpoint)

@@ -17,11 +17,11 @@ from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
 from ..acts.assemble import count_table_file
 from ..answers import FilesProgress
-from ..documents import layout, list_reference
+from ..documents import layout, metadata
 from ..documents.acknowledgement import Output, StateHandle
 from ..documents.attempt import BacklogEpoch, DocumentRef, Execution, Slice
+from ..documents.codec import OutputName
 from ..documents.entries import ImportEntry
-from ..documents.fields import OutputName
 from ..documents.metadata import (
     HandleLine,
     HookLine,
@@ -181,7 +181,7 @@ class ImportCopy:
     def _relisted(self, source: str, value: Json) -> Json:
         """Give a part or a position with its lists kept here; each list says whose it is, so it is written anew."""
 
-        def put(listed: list_reference.SideList) -> list_reference.SideList:
+        def put(listed: metadata.SideList) -> metadata.SideList:
             name = hashlib.sha256(f"{self._entry.token}/{listed.key}/{listed.sha256}".encode()).hexdigest()[:16]
             place = source_lists.SideLists(self._files, self._entry.origin.epoch, self._entry.home, lambda: name)
             try:
@@ -189,7 +189,7 @@ class ImportCopy:
             except GoneError as error:
                 raise self._broken(listed.key, "it is gone") from error
 
-        return list_reference.replaced(value, put)
+        return metadata.replaced(value, put)
 
     def _output(self, stage: str, output: Output) -> Output:
         """Give an output with its folder here. Two folders of the savepoint are never one here."""

@@ -16,7 +16,7 @@ from functools import partial
 from ...storage.checksums import SHA256, Hasher, algorithm_of
 from ...storage.errors import GoneError
 from ..answers import FilesProgress
-from ..documents import list_reference
+from ..documents import metadata
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import RestorePointer
 from ..documents.metadata import HandleLine, Line
@@ -103,7 +103,7 @@ class Copying:
             return replace(line, handle=replace(handle, checksum=f"{savepoint_format.ALGORITHM}{sha256}", content=None))
         for listed in savepoint_format.side_lists_of(line):
             known = f"{savepoint_format.ALGORITHM}{listed.sha256}"
-            sha256 = self._copy(StateHandle(list_reference.KIND, listed.key, listed.size_bytes, listed.etag, known))
+            sha256 = self._copy(StateHandle(metadata.LIST_KIND, listed.key, listed.size_bytes, listed.etag, known))
             if sha256 != listed.sha256:
                 raise self._altered(listed.key, f"expected sha256:{listed.sha256}, found sha256:{sha256}")
         return line

@@ -25,9 +25,8 @@ from ..rules import savepoint_entries
 from ..rules.transitions import done_by
 from ..runtime import Runtime
 from ..store import verification
-from ..store.head_store import AfterSwap, Decision, HeadStore, changed, open_heads
+from ..store.head_store import AfterSwap, Decision, HeadStore, changed, heads_of, open_heads
 from ..store.job_files import JobFiles
-from ..store.open_job import heads_of
 from ..validation import check_span, check_whole
 from . import integrity
 from .integrity import Savepoint

@@ -16,7 +16,7 @@ from ...storage.port import ObjectStore
 from ..answers import FilesProgress
 from ..documents.metadata import HookLine, MetadataHeader, StageLine
 from ..errors import DocumentError
-from ..rules.state_assignment import RestoredStage
+from ..rules.restored_state import RestoredStage
 from ..store.job_files import PIECE_BYTES, pieces
 from ..store.verification import restored_stage
 from . import savepoint_format

@@ -23,10 +23,10 @@ from typing import Annotated
 from ...storage.errors import CairnError, GoneError
 from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
 from ...storage.uris import check_storage_uri, parse_storage_uri, same_place
-from ..documents import codec, list_reference, metadata
+from ..documents import codec, metadata
 from ..documents.attempt import Slice
+from ..documents.codec import CheckpointId, Count, Job, RequestId, Target
 from ..documents.entries import SavepointEntry
-from ..documents.fields import CheckpointId, Count, Job, RequestId, Target
 from ..documents.layout import cut_part
 from ..documents.metadata import HandleLine, Line, MetadataHeader, StageLine
 from ..documents.strict_json import from_json, to_json
@@ -140,7 +140,7 @@ def files_of(line: SavepointLine) -> Iterator[SavepointFile]:
         yield SavepointFile(listed.key, listed.size_bytes, listed.sha256)
 
 
-def side_lists_of(line: SavepointLine) -> Iterator[list_reference.SideList]:
+def side_lists_of(line: SavepointLine) -> Iterator[metadata.SideList]:
     """Yield the lists of the sources that a line names: with the positions, and in a stage's backlog.
 
     Raises:
@@ -152,7 +152,7 @@ def side_lists_of(line: SavepointLine) -> Iterator[list_reference.SideList]:
     elif isinstance(line, StageLine):
         slices = [unread.slice for unread in line.owes if unread.slice is not None]
     for slice_ in slices:
-        yield from list_reference.referred([slice_.sources, slice_.positions])
+        yield from metadata.referred([slice_.sources, slice_.positions])
 
 
 def sha256_of(checksum: str, *, key: str) -> str:

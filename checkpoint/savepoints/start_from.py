@@ -17,19 +17,18 @@ from ...storage.port import DeleteFailure, ObjectStore
 from ...storage.uris import same_place
 from ..acts import settle
 from ..answers import FilesProgress
-from ..documents import layout, run_window
+from ..documents import layout, texts
 from ..documents.attempt import DocumentRef
 from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, SavepointOrigin
 from ..documents.head import Head
 from ..errors import DocumentError, InvalidConfigError, NoSavepointError, RefusedError
-from ..rules import savepoint_entries, state_assignment
+from ..rules import restored_state, savepoint_entries
 from ..rules.imports import NOTHING, Superseded, given_up, imported
-from ..rules.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_sources, check_claimed_by_stages
+from ..rules.restored_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_sources, check_claimed_by_stages
 from ..store import completed_epochs, verification
-from ..store.head_store import Decision, HeadStore, changed
+from ..store.head_store import Decision, HeadStore, UseCase, changed
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
-from ..store.open_job import UseCase
 from . import integrity
 from .copy_in import Copied, ImportCopy, ends_of
 from .integrity import Savepoint
@@ -258,7 +257,7 @@ class Importing(UseCase):
             left_out=copied.left_out,
             read=copied.header.read,
             owing=copied.owing,
-            window=run_window.window_text(copied.header.slice),
+            window=texts.window_text(copied.header.slice),
         )
 
     def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:
@@ -339,7 +338,7 @@ def _check_fits(found: Savepoint, runs: JobShape, options: ImportOptions, **wher
         positions = found.source.slice.positions or {}
         placed = [name for name, position in positions.items() if position is not None]
         check_claimed_by_sources(placed, runs.sources, allowing, **where)
-    state_assignment.match(found.stages, runs.stages, **where)
+    restored_state.match(found.stages, runs.stages, **where)
 
 
 def _id_for(head: Head, opened: ImportEntry) -> int:

@@ -22,14 +22,12 @@ from ..documents import layout
 from ..documents.attempt import RestorePointer
 from ..documents.entries import SavepointEntry, Stopped
 from ..documents.head import Head
-from ..documents.run_window import run_of_head
-from ..documents.text import one_line
+from ..documents.texts import one_line, run_of_head
 from ..errors import DamagedError, InvalidConfigError, NoCheckpointError, RefusedError
 from ..reasons import Reason, Status
 from ..rules import savepoint_entries, transitions
 from ..rules.transitions import done_by
-from ..store.head_store import Decision, changed
-from ..store.open_job import UseCase
+from ..store.head_store import Decision, UseCase, changed
 from . import savepoint_format
 from .copy_out import Copying
 from .savepoint_format import FolderOwner, SavepointFiles, SavepointHeader, open_entry

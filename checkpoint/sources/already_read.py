@@ -15,9 +15,9 @@ from ..documents.attempt import Owner, Slice
 from ..documents.head import Head
 from ..documents.layout import run_id_of
 from ..documents.read_windows import Overlap, ReadWindow, ReadWindows, unknown_before
-from ..documents.run_window import window_read_by
+from ..documents.texts import window_read_by
 from ..errors import AlreadyReadError
-from ..rules.restore_choice import RestoreChoice
+from ..rules.restored_state import RestoreChoice
 
 INTERVAL = "the run's data interval"
 """Name of the source in a refusal."""

@@ -21,7 +21,7 @@ from ...storage.names import check_name, order, shorten
 from ...storage.port import ObjectStat, ObjectStore
 from ...storage.uris import parse_storage_uri, same_place
 from ..documents import codec
-from ..documents.list_reference import SideList, from_reference
+from ..documents.metadata import SideList, from_reference
 from ..documents.strict_json import Json
 from ..errors import CallbackError, DocumentError, InvalidConfigError
 from ..source import Reading, Refusal, RunFacts, Shelf

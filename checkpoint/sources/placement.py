@@ -23,12 +23,11 @@ from ..documents.attempt import MAX_SLICE_BYTES, EpochDocument, Slice
 from ..documents.head import Head
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json, plain_json, to_json
-from ..documents.text import one_line
+from ..documents.texts import one_line
 from ..errors import CallbackError, InvalidStateError
-from ..rules.restore_choice import RestoreChoice
-from ..rules.state_assignment import ALLOWING, check_claimed_by_sources
+from ..rules.restored_state import ALLOWING, RestoreChoice, check_claimed_by_sources
 from ..source import Reading, Refusal, RunFacts, Shelf, Source
-from ..store import newer_documents
+from ..store import verification
 from ..store.job_files import JobFiles
 from ..store.source_lists import SideLists
 from . import already_read
@@ -329,7 +328,7 @@ class Placement:
     def _say_if_restored(self, head: Head, epoch: str) -> None:
         """Warn if the store has a slice of an epoch unknown to the head, which may be an older, restored one (W9)."""
         if next(head.ended_of_epoch(epoch), None) is None:
-            newer_documents.describe_newer_completion(self._files, head, epoch)
+            verification.describe_newer_completion(self._files, head, epoch)
 
 
 @dataclass(frozen=True, slots=True)

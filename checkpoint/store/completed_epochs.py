@@ -20,7 +20,7 @@ from ..documents.head import CompletedNote, Head, Segment
 from ..errors import DamagedError
 from ..rules import history as epochs
 from ..rules.history import forgotten
-from . import jsonl, newer_documents
+from . import jsonl, verification
 from .job_files import JobFiles
 from .jsonl import Spool
 
@@ -142,7 +142,7 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
         return None
     noted = _note(files, epoch)
     if noted is not None and noted >= bound:
-        newer_documents.log_rerun(epoch, noted)
+        verification.log_rerun(epoch, noted)
         return None
     return noted
 

@@ -1,4 +1,4 @@
-"""The head of a job, and the loop that changes it: read, decide, write if unchanged (semantics W2, T6, D3).
+"""A job as this process has it open, and the loop that changes its head: read, decide, write if unchanged (W2, T6, D3).
 
 A decision is computed on one version and lands only if that version is still the newest, so no change slips in between.
 
@@ -13,22 +13,24 @@ after. If the log has moved past it, the decision is made again: every decision 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from ...storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
-from ...storage.port import ConditionFailed
+from ...storage.errors import CairnError, ErrorKind, GoneError, OutcomeUnknownError, UnavailableError
+from ...storage.names import RESERVED
+from ...storage.port import ConditionFailed, ObjectStore
 from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
-from ..documents.head import WRITE_LOG, Head
-from ..documents.invariants import check_invariants
+from ..documents.head import WRITE_LOG, Head, check_invariants
 from ..errors import DamagedError, InvalidStateError, RetryLaterError
 from ..rules import savepoint_entries
 from ..rules.history import bounded
-from ..runtime import Runtime
+from ..runtime import Runtime, system_runtime
 from . import acks, attempt_documents, completed_epochs
+from .attempt_documents import AttemptDocuments
 from .job_files import JobFiles, encode
+from .metadata_file import LastWritten
 
 R = TypeVar("R")
 
@@ -331,3 +333,52 @@ def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int
     new = completed_epochs.move_to_segment(files, old, new, runtime.new_token)
     attempt_documents.set_aside(files, old, new)
     return new
+
+
+class OpenJob:
+    """The objects of one job, with this process's memory of them.
+
+    Raises:
+        InvalidKeyError: the job's name does not match the grammar.
+    """
+
+    def __init__(self, store: ObjectStore, job: str, runtime: Runtime, after_swap: AfterSwap | None = None) -> None:
+        self.files = JobFiles(store, job)
+        self.heads = open_heads(self.files, runtime, after_swap)
+        self.documents = AttemptDocuments(self.files, self.heads.held)
+        self.known = LastWritten()
+        """References of the metadata that this process has written last: the cleaner need not read it again."""
+        self.runtime = runtime
+
+
+class UseCase:
+    """Base of the acts on one job."""
+
+    def __init__(self, job: OpenJob) -> None:
+        self._files = job.files
+        self._heads = job.heads
+        self._documents = job.documents
+        self._known = job.known
+        self._runtime = job.runtime
+
+
+def heads_of(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
+    """Yield the jobs of a storage in order, each with its head, or with the error if that cannot be read.
+
+    Raises:
+        UnavailableError: the store did not answer.
+        ForbiddenError: the store refused to answer.
+    """
+    for name in store.list_folders(""):
+        if name == RESERVED:
+            continue
+        try:
+            head = open_heads(JobFiles(store, name), system_runtime()).load()
+        except CairnError as error:
+            # The document is broken, or the folder is no job. A store that does not answer is another matter: raise.
+            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
+                raise
+            yield name, error
+            continue
+        if head.revision:
+            yield name, head

@@ -1,17 +1,20 @@
-"""The metadata of a checkpoint as a file, written and read as a stream (semantics C5).
+"""The metadata of a checkpoint as a file, written and read as a stream, and what it refers to (semantics C3, C5).
 
 For a growing table the metadata names a list; this module also reads the list and its manifests (decision 0047).
+
+A process that completes a checkpoint has just written its metadata, and cleans next. It need not read the metadata
+again: metadata never changes, and its reference identifies its content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...storage.checksums import checksum_of
-from ..documents import layout
+from ..documents import layout, metadata
 from ..documents.acknowledgement import TABLE_BYTES, Manifest, ManifestDocument, StateHandle, TableDocument
-from ..documents.attempt import DocumentRef
+from ..documents.attempt import DocumentRef, Slice
 from ..documents.metadata import (
     HandleLine,
     HookLine,
@@ -163,3 +166,52 @@ def led_to(files: JobFiles, handle: StateHandle) -> Iterator[str]:
         found = read_table(files, handle)
         yield from (each.document.key for each in found.manifests)
         yield from (each.path for each in found.handles)
+
+
+@dataclass(slots=True)
+class References:
+    """Keys and epochs that lines of metadata refer to."""
+
+    keys: set[str] = field(default_factory=set)
+    epochs: set[str] = field(default_factory=set)
+    """Epochs that a stage has still to read."""
+    lists: list[StateHandle] = field(default_factory=list)
+    """Lists of growing tables; their manifests and files are referred to as well, but have still to be read."""
+
+    def through(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Yield lines, and record their references."""
+        for line in lines:
+            if isinstance(line, HandleLine):
+                self.keys.add(line.handle.path)
+                if is_list(line.handle):
+                    self.lists.append(line.handle)
+            elif isinstance(line, StageLine):
+                for unread in line.owes:
+                    if unread.slice is not None:
+                        self.epochs.add(unread.epoch)
+                        # The lists of another job's epoch, which came with a savepoint, have other keys.
+                        lists = metadata.referred([unread.slice.sources, unread.slice.positions])
+                        self.keys.update(each.key for each in lists)
+            elif isinstance(line, MetadataHeader):
+                self.keys.update(keys_of(line.slice))
+            yield line
+
+
+class LastWritten:
+    """References of the metadata that this process has written last."""
+
+    def __init__(self) -> None:
+        self._last: tuple[DocumentRef, References] | None = None
+
+    def note(self, ref: DocumentRef, referred: References) -> None:
+        """Remember the references of written metadata."""
+        self._last = ref, referred
+
+    def of(self, ref: DocumentRef) -> References | None:
+        """Give the references of metadata, if it was written last."""
+        return self._last[1] if self._last is not None and self._last[0] == ref else None
+
+
+def keys_of(slice_: Slice) -> Iterator[str]:
+    """Yield the files that the positions of the sources name."""
+    return (listed.key for listed in metadata.referred(slice_.positions))

@@ -19,8 +19,9 @@ from typing import Any
 
 from ..documents import codec, layout
 from ..documents.attempt import DocumentRef
-from ..documents.fields import Count, Job
-from ..documents.list_reference import KIND, SideList
+from ..documents.codec import Count, Job
+from ..documents.metadata import LIST_KIND as KIND
+from ..documents.metadata import SideList
 from ..documents.strict_json import Json, from_json, plain_json, to_json
 from ..errors import DocumentError
 from .job_files import READ_BYTES, JobFiles, pieces

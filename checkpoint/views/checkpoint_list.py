@@ -28,7 +28,7 @@ from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..reasons import RequestKind, Status, cause_and_verdict
 from ..store import acks
-from ..store.open_job import heads_of
+from ..store.head_store import heads_of
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
 

@@ -18,8 +18,8 @@ from ..documents.entries import CompletedEntry, EndedEntry, Slowest
 from ..documents.head import MAX_RECORDED, Head
 from ..documents.metadata import CHECKS, EXAMPLES, HandedOn, HandleLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.read_windows import Overlap, WindowText
-from ..documents.run_window import run_text
 from ..documents.strict_json import Json
+from ..documents.texts import run_text
 from ..reasons import Reason, Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles

@@ -8,7 +8,7 @@ from typing import Any
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.documents.run_window import run_text
+from ...checkpoint.documents.texts import run_text
 from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status, cause_first
 from ...checkpoint.views import wording

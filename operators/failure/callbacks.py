@@ -20,7 +20,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]  # re-imported 
 
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Restarted
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.run_window import run_of_slice
+from ...checkpoint.documents.texts import run_of_slice
 from ...checkpoint.errors import CheckpointError
 from ...checkpoint.reasons import cause_first
 from ...checkpoint.remedies import LEFT_BEHIND, REMEDIES

@@ -17,7 +17,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from ...checkpoint.config import AT_LEAST_ONCE
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.rules.regions import regions_of
+from ...checkpoint.rules.failures import regions_of
 from ...sensors.checkpoint import CheckpointSensor
 from ...storage.names import shorten
 from ...tasks.job_settings import CheckpointScope, is_same_job, naming

@@ -15,7 +15,7 @@ from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_listeners
-from ...checkpoint.rules.regions import regions_of
+from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.source import Source
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID

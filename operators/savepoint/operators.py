@@ -15,7 +15,7 @@ from ...checkpoint.answers import FilesProgress
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.layout import check_job
-from ...checkpoint.documents.run_window import run_text
+from ...checkpoint.documents.texts import run_text
 from ...checkpoint.errors import CheckpointFailedError, InvalidConfigError, NoSavepointError
 from ...checkpoint.reasons import Reason, Status, cause_first
 from ...checkpoint.savepoints import disposal

@@ -23,7 +23,7 @@ from ...checkpoint.answers import (
     UpstreamsNotReady,
 )
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import CheckpointFailedError, NotTriggeredError, RetryLaterError
 from ...tasks.clearing import Where, rerun_note
 from ...tasks.dag_runs import start_unless_paused, state_of_run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.answers import Submit
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice
-from ...checkpoint.documents.run_window import run_of_slice
+from ...checkpoint.documents.texts import run_of_slice
 from ...spark.handover.conf import handover_conf
 from ...storage.uris import StorageUri
 from ...tasks.job_settings import JobSettings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.acknowledgement import DeclineDocument
 from ...checkpoint.documents.attempt import Handover
-from ...checkpoint.documents.run_window import run_of_head, run_of_slice
+from ...checkpoint.documents.texts import run_of_head, run_of_slice
 from ...checkpoint.errors import CheckpointError, FencedError
 from ...checkpoint.store import acks
 from ...hooks.versions import RetryDecision, RetryPolicy

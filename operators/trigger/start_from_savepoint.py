@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name
-from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
 from ...checkpoint.savepoints.start_plan import ImportOptions, JobShape, Started

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.reasons import Status
-from ...checkpoint.rules.regions import regions_of
+from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from .stage_progress import StageProgress
 

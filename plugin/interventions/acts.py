@@ -14,7 +14,7 @@ from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import NoCheckpointError, RefusedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.rules.rewinds import Rewound

@@ -11,7 +11,7 @@ from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import Stopped
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ...checkpoint.views import wording
 from ...hooks.airflow_api import AirflowApiHook

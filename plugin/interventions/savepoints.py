@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import InterventionKind, SavepointEntry
 from ...checkpoint.documents.head import Head
-from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepointError, RefusedError
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_format import open_entry

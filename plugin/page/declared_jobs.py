@@ -10,7 +10,7 @@ from typing import Any
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.documents.strict_json import Json
-from ...checkpoint.rules.regions import regions_of
+from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.views.drawn_stages import DrawnStage, box_of, specs_of
 from ...hooks.clear_body import TaskRef
 from ...storage.errors import CairnError

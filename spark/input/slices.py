@@ -10,7 +10,7 @@ from typing import Any
 
 from ...checkpoint.documents.attempt import BacklogEpoch, Handover, ReplayedEpoch, Slice
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.documents.list_reference import SideList
+from ...checkpoint.documents.metadata import SideList
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import DocumentError, InvalidStateError
 from ...checkpoint.sources import file_names

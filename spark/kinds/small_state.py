@@ -16,7 +16,7 @@ from ...checkpoint.documents.acknowledgement import ListMode, Output
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.strict_json import Json, plain_json
 from ...checkpoint.errors import InvalidStateError
-from ...checkpoint.rules.state_assignment import assign
+from ...checkpoint.rules.restored_state import assign
 from ...checkpoint.store import file_check
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.checksums import algorithm_of, checksum_of

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.errors import InvalidStateError
-from ...checkpoint.rules.state_assignment import KEY_GROUPS, key_groups_of
+from ...checkpoint.rules.restored_state import KEY_GROUPS, key_groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec

@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Lock
 
 from ...checkpoint.documents.acknowledgement import StateHandle
-from ...checkpoint.rules.state_assignment import FILES
+from ...checkpoint.rules.restored_state import FILES
 from ...checkpoint.store import file_check
 from ...storage.checksums import SHA256, algorithm_of
 from ...storage.clock import new_token

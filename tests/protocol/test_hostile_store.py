@@ -25,7 +25,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
-from importlib import metadata
+from importlib.metadata import entry_points as installed_entry_points
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +36,7 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from airflow_cairn.checkpoint import Coordinator, system_runtime
 from airflow_cairn.checkpoint.answers import Submit
-from airflow_cairn.checkpoint.documents import layout, list_reference
+from airflow_cairn.checkpoint.documents import layout, metadata
 from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, Handover
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
@@ -474,7 +474,7 @@ def _with_savepoints(machine: Machine) -> list[Deed]:
 Role = Callable[[Machine], list[Deed]]
 ROLES: tuple[Role, ...] = (_worker, _triggerer, _api_server, _person)
 
-_installed = cache(metadata.entry_points)
+_installed = cache(installed_entry_points)
 
 
 def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path] = ()) -> list[str]:
@@ -682,7 +682,7 @@ def documents(machine: Machine) -> list[str]:
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != HEAD):
         with suppress(ValueError, TypeError, KeyError):  # what a driver has written is no document
             kind = json.loads(file.read_bytes().splitlines()[0])["kind"]
-            of = {small_state.KIND: file.parts[-2], list_reference.KIND: file.parts[-3]}
+            of = {small_state.KIND: file.parts[-2], metadata.LIST_KIND: file.parts[-3]}
             newest[kind, of.get(kind, "")] = str(file.relative_to(folder))
     return list(newest.values())
 
@@ -755,7 +755,7 @@ def test_each_kind_of_document_is_edited(machine: Machine) -> None:
         for key, (folder, *_) in {(edit.key, edit.folders) for edit in edits(machine) if isinstance(edit, kind)}:
             kinds.add(_lines((machine.template / folder / key).read_bytes())[0]["kind"])
         of_savepoints = {savepoint_format.KIND, savepoint_format.REQUEST_KIND}
-        assert kinds >= {*KINDS.values(), list_reference.KIND, small_state.KIND, *of_savepoints, "cairn-probe"}
+        assert kinds >= {*KINDS.values(), metadata.LIST_KIND, small_state.KIND, *of_savepoints, "cairn-probe"}
 
 
 def test_all_that_they_do_is_theirs_and_done(machine: Machine) -> None:

@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import Any
 
-from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.storage import S3Options, open_store
@@ -27,7 +27,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 SHORT_MEMORIES = (
     (history, "MAX_HISTORY", 6),
-    (invariants, "MAX_HISTORY", 6),
+    (head, "MAX_HISTORY", 6),
     (completed_epochs, "MAX_NOTED", 1),
     (completed_epochs, "RECENT", 4),
 )

@@ -14,11 +14,11 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 
 from airflow_cairn.checkpoint import CheckpointConfig, DataInterval, FixedDelayRestart, RegionalCheckpoints
 from airflow_cairn.checkpoint.answers import Submit
-from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY, MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules import queue
+from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.source import Reading, Refusal, RunFacts, Shelf
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import SavepointOperator
@@ -524,7 +524,7 @@ def the_queue_is_full(scene: Scene) -> Run:
     def drive(_answer: Submit) -> None:
         raise AirflowRescheduleException(timezone.utcnow())
 
-    for module in (queue, invariants):
+    for module in (transitions, head):
         scene.patch.setattr(module, "MAX_WAITING", 1)
     scene.open()
     scene.drives["b"] = drive

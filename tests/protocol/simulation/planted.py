@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.extensions import committables
 from airflow_cairn.checkpoint.extensions.listeners import Notices
 from airflow_cairn.checkpoint.extensions.master_hooks import HookAnswers
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.rules import admission, history, imports, overtaken, partial_completion, transitions
+from airflow_cairn.checkpoint.rules import admission, history, imports, partial_completion, transitions
 from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.checkpoint.savepoints import disposal
 from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCopying
@@ -89,7 +89,7 @@ def _id_again(original: Any) -> Any:
     return abort
 
 
-@plant("a checkpoint completes on any base", overtaken, "why")
+@plant("a checkpoint completes on any base", transitions, "why_overtaken")
 def _any_base(_original: Any) -> Any:
     return lambda head, entry: None
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.errors import RefusedError
 from airflow_cairn.checkpoint.extensions import master_hooks
 from airflow_cairn.checkpoint.rules import history, savepoint_entries
@@ -64,7 +64,7 @@ def short_memories(held: int) -> Iterator[None]:
     with parsed_once(), ExitStack() as stack:
         for where, attribute, value in (
             (history, "MAX_HISTORY", HISTORY),
-            (invariants, "MAX_HISTORY", HISTORY),
+            (head, "MAX_HISTORY", HISTORY),
             (completed_epochs, "MAX_NOTED", NOTED),
             (completed_epochs, "RECENT", 3 * NOTED),
             (history, "MAX_UNFINISHED", UNFINISHED),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.rules.state_assignment import key_groups_of
+from airflow_cairn.checkpoint.rules.restored_state import key_groups_of
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import compact

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.documents import fields, layout, schemas
+from airflow_cairn.checkpoint.documents import codec, layout, schemas
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
@@ -42,23 +42,23 @@ WINDOWS = st.tuples(MOMENTS, MOMENTS, st.booleans()).map(
     )
 )
 _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
-    fields.Token: TOKENS,
-    fields.Key: KEYS,
-    fields.OutputName: NAMES,
-    fields.OutputId: st.builds("{}.{}".format, st.sampled_from(("state", "table", "exchange", "list")), NAMES),
-    fields.ListenerName: NAMES,
-    fields.HookName: NAMES,
-    fields.Stage: NAMES,
-    fields.Epoch: NAMES,
-    fields.Job: st.just("flights"),
-    fields.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
-    fields.Target: NAMES.map("s3://bucket/{}".format),
-    fields.Host: st.sampled_from(("worker-1", "10.0.0.7", "fd00::7")),
-    fields.Partition: st.sampled_from(("2026-01-01-0F", "a.b-1", "-0")),
-    fields.FolderName: NAMES,
-    fields.Checksum: CHECKSUMS,
+    codec.Token: TOKENS,
+    codec.Key: KEYS,
+    codec.OutputName: NAMES,
+    codec.OutputId: st.builds("{}.{}".format, st.sampled_from(("state", "table", "exchange", "list")), NAMES),
+    codec.ListenerName: NAMES,
+    codec.HookName: NAMES,
+    codec.Stage: NAMES,
+    codec.Epoch: NAMES,
+    codec.Job: st.just("flights"),
+    codec.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
+    codec.Target: NAMES.map("s3://bucket/{}".format),
+    codec.Host: st.sampled_from(("worker-1", "10.0.0.7", "fd00::7")),
+    codec.Partition: st.sampled_from(("2026-01-01-0F", "a.b-1", "-0")),
+    codec.FolderName: NAMES,
+    codec.Checksum: CHECKSUMS,
     WindowText: WINDOWS,
-    fields.Count: st.integers(0, 2**62),
+    codec.Count: st.integers(0, 2**62),
 }
 
 

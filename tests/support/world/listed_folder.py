@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_cairn.checkpoint.answers import Triggered
-from airflow_cairn.checkpoint.documents import list_reference
+from airflow_cairn.checkpoint.documents import metadata
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
@@ -84,5 +84,5 @@ class Job:
     def named(self) -> set[str]:
         """What the positions of the retained checkpoints name."""
         found = self.world.coordinator().verify()
-        every = [each for v in found if v.slice for each in list_reference.referred(v.slice.positions)]
+        every = [each for v in found if v.slice for each in metadata.referred(v.slice.positions)]
         return {each.key for each in every}

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
-from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules import queue
+from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
@@ -194,7 +194,7 @@ REQUEST_OPERATIONS = (
     Operation(
         "join a full line",
         _join_full,
-        ((queue, "MAX_WAITING", 2), (invariants, "MAX_WAITING", 2)),
+        ((transitions, "MAX_WAITING", 2), (head, "MAX_WAITING", 2)),
         ("e1", EPOCH, "e3", "e4", "e5"),
     ),
     Operation("admitted from the line", _admitted, epochs=FOUR),

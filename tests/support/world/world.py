@@ -48,8 +48,8 @@ from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, In
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.checkpoint.store.attempt_documents import MAX_HELD_BYTES
+from airflow_cairn.checkpoint.store.head_store import OpenJob
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.checkpoint.store.open_job import OpenJob
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.acking import ack_of

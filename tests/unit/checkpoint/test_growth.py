@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.checkpoint.rules.regions import regions_of
+from airflow_cairn.checkpoint.rules.failures import regions_of
 from airflow_cairn.checkpoint.stage_graph import check_stages, consumers, producers
 from tests.support.acking import ack_of
 from tests.support.steps import steps

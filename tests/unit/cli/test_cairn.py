@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules import queue
+from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import World
@@ -85,7 +85,7 @@ def test_requests_that_were_declined(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Below the checkpoints: who was refused, and why (semantics T1)."""
-    monkeypatch.setattr(queue, "MAX_WAITING", 1)
+    monkeypatch.setattr(transitions, "MAX_WAITING", 1)
     slice_ = Slice("2026-01-04T00:00:00+00:00", "2026-01-05T00:00:00+00:00")
     for epoch in ("e4", "e5"):
         world.coordinator().trigger(replace(world.request(epoch, Owner("flights", epoch)), slice=slice_))

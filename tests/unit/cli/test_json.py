@@ -13,7 +13,7 @@ import pytest
 
 from airflow_cairn.checkpoint import FixedDelayRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner
-from airflow_cairn.checkpoint.rules import queue
+from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.cli.main import main
 from scripts.setup.base import ROOT
 from tests.support import jobs
@@ -44,7 +44,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     world.drive(routes)
     owned = replace(world.request("d"), owner=Owner("flights", "d"))
     world.coordinator().trigger(owned)
-    monkeypatch.setattr(queue, "MAX_WAITING", 1)
+    monkeypatch.setattr(transitions, "MAX_WAITING", 1)
     world.coordinator().trigger(world.request("e"))
     return jobs.dump(world.memory, tmp_path)
 

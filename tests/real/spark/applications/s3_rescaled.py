@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.checkpoint.rules.state_assignment import key_groups_of
+from airflow_cairn.checkpoint.rules.restored_state import key_groups_of
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import Keyed, bootstrap_savepoint

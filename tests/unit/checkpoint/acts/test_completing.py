@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready, Triggered
-from airflow_cairn.checkpoint.documents import codec, invariants, layout
+from airflow_cairn.checkpoint.documents import codec, head, layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
@@ -255,7 +255,7 @@ def _publishing(ack: AckDocument) -> AckDocument:
 def short_history(monkeypatch: pytest.MonkeyPatch) -> int:
     """A head that remembers 10 ended checkpoints instead of 100, so that a test need not make as many."""
     assert MAX_HISTORY == 100
-    for module in (history, invariants):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", 10)
     return 10
 

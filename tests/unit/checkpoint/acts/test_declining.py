@@ -16,8 +16,8 @@ from airflow_cairn.checkpoint.documents.attempt import DocumentRef
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
 from airflow_cairn.checkpoint.reasons import COUNTED, DECLINES, AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.rules import transitions
+from airflow_cairn.checkpoint.rules.failures import FailureCount, count_failure
 from airflow_cairn.checkpoint.rules.partial_completion import Without
-from airflow_cairn.checkpoint.rules.restarts import FailureCount, count_failure
 from airflow_cairn.checkpoint.rules.transitions import Assembled, Ending
 from airflow_cairn.storage import CairnError
 from tests.support.world.failing import COUNTS, fail_once, tolerant

@@ -20,7 +20,8 @@ from airflow_cairn.checkpoint.answers import (
     UpstreamsNotReady,
     Waiting,
 )
-from airflow_cairn.checkpoint.documents import invariants, layout
+from airflow_cairn.checkpoint.documents import head as documents_head
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
@@ -104,7 +105,7 @@ def test_what_had_run_is_named_to_be_cleared_also_after_a_cleaner() -> None:  # 
 
 def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics O1, C2
     """However many checkpoints end while its tasks wait for a worker, the overtaken epoch goes on by itself."""
-    for module in (history, invariants):
+    for module in (history, documents_head):
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     world = World(config=TWO)
     for epoch in ("a", "b"):
@@ -143,7 +144,7 @@ def test_an_attempt_that_is_completed_too_late_leaves_its_epoch_a_place() -> Non
 
 def test_a_full_history_keeps_what_a_pause_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics O1, S1
     """What was pending and what waited in the line: both go on after the pause, however many end before they look."""
-    for module in (history, invariants):
+    for module in (history, documents_head):
         monkeypatch.setattr(module, "MAX_HISTORY", 3)
     world = World(config=replace(CONFIG, max_concurrent_checkpoints=3))
     for epoch in ("a", "b", "c"):

@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError, NoCheckpointError, UnreachableError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules.state_assignment import assign
+from airflow_cairn.checkpoint.rules.restored_state import assign
 from airflow_cairn.checkpoint.store import metadata_file, verification
 from airflow_cairn.storage import Blob, CairnError, ForbiddenError, ObjectStat, ObjectStore, UnavailableError
 from airflow_cairn.storage.errors import GoneError

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.documents.head import MAX_WAITING
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.extensions.contracts import check_hooks
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.rules import queue
+from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.ownership import RunState
 from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
@@ -247,7 +247,7 @@ def test_each_pre_check_has_its_own_reason_in_this_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics T1
     """Everything is wrong at first; each step cures what was named, and the next check speaks."""
-    monkeypatch.setattr(queue, "MAX_WAITING", 2)
+    monkeypatch.setattr(transitions, "MAX_WAITING", 2)
     world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
     coordinator = world.coordinator()
     world.run_epoch("a")
@@ -310,7 +310,7 @@ def test_a_full_queue(
     world: World, monkeypatch: pytest.MonkeyPatch, waiting: tuple[tuple[str, RequestKind], ...], left: list[str]
 ) -> None:  # semantics T2
     assert MAX_WAITING == 1000
-    monkeypatch.setattr(queue, "MAX_WAITING", 2)
+    monkeypatch.setattr(transitions, "MAX_WAITING", 2)
     _ask(world, "a")
     for epoch, kind in waiting:
         _ask(world, epoch, kind)

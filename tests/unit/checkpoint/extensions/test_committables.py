@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Submit
-from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.extensions.committables import Committable
@@ -199,7 +199,7 @@ def test_who_read_an_epoch_again_does_not_say_what_it_had_completed_with(
     world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics D4, R1
     """Found by the simulation: it holds other executions, so those that had counted were handed over to be dropped."""
-    for where in (history, invariants):
+    for where in (history, head):
         monkeypatch.setattr(where, "MAX_HISTORY", 1)
     run(world, trigger_told(world, "z").pending.epoch)
     completed_at_the_second_try(world)

@@ -13,8 +13,7 @@ import pytest
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.entries import PendingEntry
-from airflow_cairn.checkpoint.documents.head import MAX_NOTICES, Head
-from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
+from airflow_cairn.checkpoint.documents.head import MAX_NOTICES, Head, InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Reason

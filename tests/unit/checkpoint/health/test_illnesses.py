@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from airflow_cairn.checkpoint.answers import FilesProgress
-from airflow_cairn.checkpoint.documents import invariants, layout
+from airflow_cairn.checkpoint.documents import head, layout
 from airflow_cairn.checkpoint.documents.server_record import KEY
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.health import job_head
@@ -301,7 +301,7 @@ def test_an_illness_is_named_rightly(world: World, illness: str, monkeypatch: py
 
 def test_a_list_of_completed_epochs_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a job that remembers little, so that five epochs make a list."""
-    for module in (history, invariants):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
     world = World(stages=STAGES[:1])

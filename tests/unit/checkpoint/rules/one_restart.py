@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_cairn.checkpoint import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart
 from airflow_cairn.checkpoint.config import RestartStrategy
-from airflow_cairn.checkpoint.rules.restarts import Exhausted, Restart, weigh
+from airflow_cairn.checkpoint.rules.failures import Exhausted, Restart, weigh
 
 S = timedelta(seconds=1)
 ONE: tuple[RestartStrategy, ...] = (

@@ -13,11 +13,17 @@ from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, TriggerReque
 from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import PendingEntry, Stopped, WaitingRequest
-from airflow_cairn.checkpoint.documents.head import MAX_DECLINED, MAX_HISTORY, MAX_WAITING, Head
-from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
+from airflow_cairn.checkpoint.documents.head import (
+    MAX_DECLINED,
+    MAX_HISTORY,
+    MAX_WAITING,
+    Head,
+    InvariantError,
+    check_invariants,
+)
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules import admission, queue, transitions
+from airflow_cairn.checkpoint.rules import admission, transitions
 from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.checkpoint.rules.partial_completion import Without
 from airflow_cairn.checkpoint.rules.transitions import Assembled
@@ -87,7 +93,7 @@ def test_the_line_is_by_kind_and_then_by_coming(wishes: list[tuple[int, RequestK
     came: dict[str, tuple[int, int]] = {}
     for turn, (number, kind) in enumerate(wishes):
         epoch = f"e{number}"
-        joined = queue.join(line, WaitingRequest(epoch, kind, 0))
+        joined = transitions.join_queue(line, WaitingRequest(epoch, kind, 0))
         assert joined is not None
         line = joined
         if epoch not in came or came[epoch][0] != kind.rank:
@@ -98,16 +104,17 @@ def test_the_line_is_by_kind_and_then_by_coming(wishes: list[tuple[int, RequestK
 def test_a_full_line_drops_its_last_periodic_request() -> None:  # semantics T2
     periodic = tuple(WaitingRequest(f"p{i}", RequestKind.PERIODIC, 0) for i in range(2))
     line = (*FULL[:-2], *periodic)
-    joined = queue.join(line, WaitingRequest("x", RequestKind.MANUAL, 0))
+    joined = transitions.join_queue(line, WaitingRequest("x", RequestKind.MANUAL, 0))
     assert joined is not None
     assert [each.epoch for each in joined[-2:]] == ["x", "p0"]
     assert len(joined) == MAX_WAITING
-    assert queue.join(line, WaitingRequest("x", RequestKind.PERIODIC, 0)) is None, "it would be the last itself"
-    assert queue.join(FULL, WaitingRequest("x", RequestKind.MANUAL, 0)) is None
-    taken = queue.join(FULL[:-1], WaitingRequest("x", RequestKind.MANUAL, 0))
+    late = WaitingRequest("x", RequestKind.PERIODIC, 0)
+    assert transitions.join_queue(line, late) is None, "it would be the last itself"
+    assert transitions.join_queue(FULL, WaitingRequest("x", RequestKind.MANUAL, 0)) is None
+    taken = transitions.join_queue(FULL[:-1], WaitingRequest("x", RequestKind.MANUAL, 0))
     assert taken is not None
     assert len(taken) == MAX_WAITING, "the last place is taken"
-    assert queue.join(FULL, FULL[5]) == FULL, "who has a place keeps it"
+    assert transitions.join_queue(FULL, FULL[5]) == FULL, "who has a place keeps it"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +323,7 @@ def test_of_those_that_wait_exactly_who_would_be_admitted_is_woken(
 ) -> None:  # semantics T2
     line: tuple[WaitingRequest, ...] = ()
     for number, kind in wishes:
-        line = queue.join(line, WaitingRequest(f"e{number}", kind, 0, Owner("d", f"e{number}"))) or line
+        line = transitions.join_queue(line, WaitingRequest(f"e{number}", kind, 0, Owner("d", f"e{number}"))) or line
     busy = tuple(replace(A, checkpoint=10 + i, epoch=f"p{i}") for i in range(pending))
     head = Head("j", next_id=20, pending=busy, waiting=line)
     for each in line:

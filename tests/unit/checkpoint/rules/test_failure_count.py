@@ -10,8 +10,8 @@ from airflow_cairn.checkpoint.answers import Failed, Ready, Submit, Waiting
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.rules import restarts
-from airflow_cairn.checkpoint.rules.restarts import FailureCount, count_failure
+from airflow_cairn.checkpoint.rules import failures
+from airflow_cairn.checkpoint.rules.failures import FailureCount, count_failure
 from tests.support.shut_down import shut_down
 from tests.support.world.failing import COUNTS, fail_once, tolerant
 from tests.support.world.world import TIMEOUT, World
@@ -176,7 +176,7 @@ def test_a_stage_may_start_the_job_again() -> None:  # semantics D5
 
 
 def test_the_verdict_reads_well() -> None:
-    assert restarts.verdict(1, 0, "checkpoint 3: not complete after 60 s (CHECKPOINT_EXPIRED)") == (
+    assert failures.verdict(1, 0, "checkpoint 3: not complete after 60 s (CHECKPOINT_EXPIRED)") == (
         "1 checkpoint failed and tolerable_failed_checkpoints is 0: checkpoint 3: not complete after 60 s "
         "(CHECKPOINT_EXPIRED)"
     )

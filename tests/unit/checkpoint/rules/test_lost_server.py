@@ -10,7 +10,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, FailureRateRestart, Fixed
 from airflow_cairn.checkpoint.answers import FailAnswer, Failed, FailedOver
 from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.documents.attempt import RestartMemory
-from airflow_cairn.checkpoint.rules.restarts import Exhausted, Restart, weigh
+from airflow_cairn.checkpoint.rules.failures import Exhausted, Restart, weigh
 from tests.support.world.world import World
 from tests.unit.checkpoint.rules.one_restart import ONE, S, weighed
 

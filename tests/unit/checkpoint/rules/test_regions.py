@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.rules.regions import affected, regions_of
+from airflow_cairn.checkpoint.rules.failures import affected_regions as affected
+from airflow_cairn.checkpoint.rules.failures import regions_of
 from tests.support.world.exchanges import ALL_PIPELINED, CHAIN, DIAMOND
 
 

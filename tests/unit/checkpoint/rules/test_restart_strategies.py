@@ -21,7 +21,7 @@ from airflow_cairn.checkpoint.config import MAX_DELAY, RestartStrategy
 from airflow_cairn.checkpoint.documents.attempt import RestartMemory, RestartRule
 from airflow_cairn.checkpoint.documents.entries import MAX_FAILURES
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.rules.restarts import Exhausted, Restart, left, weigh
+from airflow_cairn.checkpoint.rules.failures import Exhausted, Restart, left, weigh
 
 S = timedelta(seconds=1)
 MS = timedelta(milliseconds=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_cairn.checkpoint.documents.acknowledgement import ListMode
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.rules.state_assignment import (
+from airflow_cairn.checkpoint.rules.restored_state import (
     RestoredStage,
     assign,
     derived_max_parallelism,

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.answers import Failed, FailedOver
 from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.documents.attempt import RestartMemory
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules.restarts import OUTAGE_MS, Exhausted, Restart
+from airflow_cairn.checkpoint.rules.failures import OUTAGE_MS, Exhausted, Restart
 from tests.support.world.world import World
 from tests.unit.checkpoint.rules.one_restart import ONE, weighed
 

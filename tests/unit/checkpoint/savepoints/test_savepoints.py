@@ -11,10 +11,10 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, Runtime
 from airflow_cairn.checkpoint.answers import Declined, FilesProgress, Ready, Waiting
-from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
-from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
+from airflow_cairn.checkpoint.documents.head import InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import savepoint_entries
@@ -448,7 +448,7 @@ def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3
 
 
 def test_the_head_remembers_a_bounded_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
-    for module in (savepoint_entries, invariants):
+    for module in (savepoint_entries, head):
         monkeypatch.setattr(module, "MAX_SAVEPOINTS", 3)
     world.run_epoch("e1")
     entries = [take(world, asked(f"request {number}")) for number in range(5)]
@@ -477,7 +477,7 @@ def test_a_bad_default_is_refused_where_the_dag_is_parsed() -> None:  # semantic
 
 
 def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
-    for module in (savepoint_entries, invariants):
+    for module in (savepoint_entries, head):
         monkeypatch.setattr(module, "MAX_SAVEPOINTS", 2)
     world.run_epoch("e1")
     world.trigger("e2")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, FilesProgress, Triggered
-from airflow_cairn.checkpoint.documents import list_reference
+from airflow_cairn.checkpoint.documents import metadata
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.errors import (
@@ -760,7 +760,7 @@ def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -
     (entry,) = new.coordinator().head().completed
     stages = [line for line in metadata_file.read(new.files, entry.metadata) if isinstance(line, StageLine)]
     slices = [owed.slice for line in stages for owed in line.owes if owed.slice is not None]
-    lists = [each for slice_ in slices for each in list_reference.referred(slice_.sources)]
+    lists = [each for slice_ in slices for each in metadata.referred(slice_.sources)]
     assert lists
     assert all(len(list(source_lists.read(new.files, each))) == 40 for each in lists)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint.documents.list_reference import SideList
+from airflow_cairn.checkpoint.documents.metadata import SideList
 from airflow_cairn.checkpoint.errors import DocumentError
 from airflow_cairn.checkpoint.source import NoShelf, Refusal, RunFacts
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in

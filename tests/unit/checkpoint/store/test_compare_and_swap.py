@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint.documents.head import WRITE_LOG, Head
-from airflow_cairn.checkpoint.documents.invariants import InvariantError
+from airflow_cairn.checkpoint.documents.head import WRITE_LOG, Head, InvariantError
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.store.head_store import Decision, HeadStore
 from airflow_cairn.checkpoint.store.job_files import JobFiles

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint.answers import AlreadyRead, EpochCompleted, Triggered
-from airflow_cairn.checkpoint.documents import invariants, layout
+from airflow_cairn.checkpoint.documents import head, layout
 from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, Slice
 from airflow_cairn.checkpoint.documents.head import CompletedNote, Head
 from airflow_cairn.checkpoint.rules import history
@@ -102,7 +102,7 @@ def test_an_epoch_that_ran_again_after_a_rewind_is_known_by_its_last_checkpoint(
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> World:
     """A job that remembers little: five epochs ran, and the head itself knows of the last two."""
-    for module in (history, invariants):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
     world = World(config=replace(CONFIG, retained=1))
@@ -164,7 +164,7 @@ def test_a_list_that_is_lost_is_never_taken_for_empty(short: World, damage: str)
 
 
 def test_with_windows_the_state_says_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T8, T9
-    for module in (history, invariants):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
     job = Daily(config=replace(CONFIG, retained=1))

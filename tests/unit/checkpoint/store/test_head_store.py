@@ -14,8 +14,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver, Submit, Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Owner
-from airflow_cairn.checkpoint.documents.head import WRITE_LOG, Head
-from airflow_cairn.checkpoint.documents.invariants import InvariantError
+from airflow_cairn.checkpoint.documents.head import WRITE_LOG, Head, InvariantError
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     InvalidStateError,

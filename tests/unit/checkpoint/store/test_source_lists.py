@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from airflow_cairn.checkpoint.documents import layout, list_reference
+from airflow_cairn.checkpoint.documents import layout, metadata
 from airflow_cairn.checkpoint.errors import DocumentError
 from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
@@ -249,9 +249,9 @@ def test_what_a_checkpoint_names_below_positions_is_kept_while_it_is_retained() 
 )
 def test_a_reference_to_another_place_is_refused(change: dict[str, Any], problem: str) -> None:  # semantics W5
     sound = {"key": "chk-0000000001/positions/f-a.jsonl", "size_bytes": 3, "sha256": "a", "etag": "b", "values": 1}
-    assert [each.values for each in list_reference.referred({"x": [{list_reference.KIND: sound}]})] == [1]
+    assert [each.values for each in metadata.referred({"x": [{metadata.LIST_KIND: sound}]})] == [1]
     with pytest.raises(DocumentError, match=problem):
-        list(list_reference.referred([{list_reference.KIND: sound | change}]))
+        list(metadata.referred([{metadata.LIST_KIND: sound | change}]))
 
 
 @pytest.mark.parametrize(

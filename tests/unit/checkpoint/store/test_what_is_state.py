@@ -6,7 +6,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.checkpoint.documents.attempt import Execution, StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.documents.strict_json import Json
-from airflow_cairn.checkpoint.rules.state_assignment import match
+from airflow_cairn.checkpoint.rules.restored_state import match
 from airflow_cairn.checkpoint.store.verification import restored_stage
 
 WATERMARKS: dict[str, Json] = {

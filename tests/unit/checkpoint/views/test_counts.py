@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.answers import Cancelled
-from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import Owner, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Slowest, Stopped
@@ -178,7 +178,7 @@ def test_what_waits_and_what_is_refused_is_said(world: World) -> None:  # semant
 def test_the_history_is_bounded_and_the_counts_are_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics O1
-    for module in (history, invariants):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", 3)
     for epoch in "abcde":
         world.run_epoch(epoch)
@@ -191,7 +191,7 @@ def test_a_full_history_drops_the_lowest_ids(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:  # semantics O1
     """The first checkpoint stays pending while later ones fail; what has just ended is in the history all the same."""
-    for module in (history, invariants):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", held)
     world.config = replace(world.config, max_concurrent_checkpoints=2, tolerable_failed_checkpoints=100)
     world.trigger("a")

@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, RequestKind
 from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
-from airflow_cairn.checkpoint.rules import queue
+from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.run_facts import kind_of
@@ -313,7 +313,7 @@ def test_a_storage_that_fails_on_the_way_counts(job: Job, monkeypatch: pytest.Mo
 
 
 def test_a_full_line_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T2
-    monkeypatch.setattr(queue, "MAX_WAITING", 1)  # 1,000 runs would take long
+    monkeypatch.setattr(transitions, "MAX_WAITING", 1)  # 1,000 runs would take long
     job.trigger("r1")
     for run_id in ("r2", "r3"):
         ti = Ti(run_id=run_id, states={"r1": "running"})

@@ -1,4 +1,4 @@
-"""Assigns restored state to subtasks, and checks the stage's parallelism, as pure functions (semantics R4).
+"""The checkpoint that an attempt restores, and its state for each subtask, as pure functions (semantics R2, R3, R4).
 
 Keyed state is stored by key group. The number of key groups is the stage's maximum parallelism, which is fixed with the
 stage's first state. At any parallelism up to that, each subtask has a contiguous range of key groups.
@@ -7,12 +7,16 @@ stage's first state. At any parallelism up to that, each subtask has a contiguou
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import TypeVar
 
+from ..answers import Damage
 from ..documents.acknowledgement import ListMode
-from ..documents.attempt import StageSpec
+from ..documents.attempt import BacklogEpoch, ReplayedEpoch, RestorePointer, Slice, StageSpec
+from ..documents.entries import RestoreRecord
+from ..documents.read_windows import NOTHING_READ, ReadWindows
+from ..documents.texts import one_line
 from ..errors import InvalidStateError
 from ..stage_graph import MAX_PARALLELISM
 
@@ -267,3 +271,43 @@ def _listed(names: Iterable[str]) -> str:
     """List the first ten names for an error text."""
     first = list(islice(names, 11))
     return ", ".join(first[:10]) + (", …" if len(first) > 10 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreChoice:
+    """The checkpoint that an attempt restores; without a pointer the attempt starts empty (semantics R2)."""
+
+    pointer: RestorePointer | None
+    replay: tuple[ReplayedEpoch, ...] = ()
+    """Epochs whose checkpoints were bypassed, oldest first: their input has to be read again."""
+    damages: tuple[Damage, ...] = ()
+    stages: tuple[RestoredStage, ...] = ()
+    """State of each stage in the checkpoint; it must be claimed, and fit (semantics R3, R4)."""
+    hooks: tuple[str, ...] = ()
+    """Names of the master hooks with state in the checkpoint; it must be claimed (semantics T7)."""
+    slice: Slice | None = None
+    """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
+    backlogs: dict[str, tuple[BacklogEpoch, ...]] = field(default_factory=dict)
+    """Backlog in the checkpoint by stage, oldest epoch first (semantics B3, F6)."""
+    read: ReadWindows = NOTHING_READ
+    """The windows of time that the checkpoint's state has read (semantics T8)."""
+
+    def record(self, why: str, begin_ms: int, end_ms: int, *, into: int | None = None) -> RestoreRecord | None:
+        """Make the head's record of the restore; None for an empty start (semantics R5).
+
+        Args:
+            why: cause of the restore, for people.
+            begin_ms: start of the search, milliseconds since 1970 UTC.
+            end_ms: end of the search.
+            into: the checkpoint of the attempt that restores.
+        """
+        if self.pointer is None:
+            return None
+        return RestoreRecord(
+            checkpoint=self.pointer.checkpoint,
+            at_ms=begin_ms,
+            took_ms=max(0, end_ms - begin_ms),
+            why=why,
+            into=into,
+            damages=tuple(one_line(str(damage)) for damage in self.damages[:10]),
+        )

@@ -1,4 +1,4 @@
-"""The window of time that an epoch reads, and a DAG run's name with it, for users to read (semantics T8).
+"""Texts for users: a DAG run's name with the window that its epoch reads, and one line of a detail (semantics T8).
 
 In Airflow 3 the id of a scheduled run names the end of its data interval. So wherever a run's id is shown, the window
 is shown beside it, and a user who needs the run's start date reads the right one.
@@ -6,6 +6,8 @@ is shown beside it, and a user who needs the run's start date reads the right on
 
 from __future__ import annotations
 
+from ...storage.printable import printable
+from ..masking import masked
 from .attempt import Slice
 from .head import Head
 from .layout import run_id_of
@@ -48,3 +50,13 @@ def window_text(slice_: Slice) -> WindowText | None:
     """Give an epoch's window as a document has it; None as for `window_read_by`."""
     window = window_read_by(slice_)
     return None if window is None else text_of(window)
+
+
+MAX_DETAIL = 500
+"""Characters of a failure's detail that the head keeps."""
+
+
+def one_line(text: str) -> str:
+    """Shorten a text for the head: one line, at most `MAX_DETAIL` characters, without secrets."""
+    line = printable(masked(" ".join(text.encode("utf-8", "replace").decode().split())))
+    return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
