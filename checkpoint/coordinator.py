@@ -14,14 +14,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from .acts import acknowledgements, restore, settle
+from .acts import acknowledgements, opening, settle
 from .acts.acknowledgements import ExecutionReports
 from .acts.claims import ClaimRequest, Claims, Drivers
 from .acts.failover import Failover, FailureReport
-from .acts.ownership import Ownership
+from .acts.interventions import Ownership, Rewinding
 from .acts.progress import CheckpointProgress
 from .acts.resume import Resumption
-from .acts.rewind import Rewinding
 from .acts.trigger import CheckpointTrigger, TriggerRight
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
 from .cleanup.cleaner import Cleaner
@@ -312,7 +311,7 @@ class Coordinator(UseCase):
             return Decision(None, changed(head, suspended))
 
         def choose(head: Head, now_ms: int) -> Decision[restored_state.RestoreChoice]:
-            found = restore.choose(self.files, head)
+            found = opening.choose_restored(self.files, head)
             record = found.record("restored manually", now_ms, self._runtime.now_ms())
             return Decision(found, transitions.record_restore(head, record) if record else None)
 

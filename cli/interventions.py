@@ -15,8 +15,7 @@ from ..checkpoint.documents.texts import run_of_head
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.rules.ownership import described
 from ..checkpoint.rules.rewinds import Rewound
-from ..checkpoint.savepoints.savepoint_request import OpenFolder
-from ..checkpoint.savepoints.start_plan import ImportOptions, Started, StartPlan
+from ..checkpoint.savepoints.savepoint_request import ImportOptions, OpenFolder, Started, StartPlan
 from ..checkpoint.views import wording
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore

@@ -1,5 +1,9 @@
 """Opens an attempt of an epoch: chooses the restored checkpoint and the carried executions, and makes the document.
 
+The checkpoint to restore is the newest completed one that is whole (semantics R1, R2, R3). If a file of a checkpoint is
+gone or altered, the search falls back to the checkpoint before, and the report names the file and the damage. A store
+that does not answer is an error, never damage. The search writes and deletes nothing.
+
 One swap of the head makes the next free id pending, together with the attempt's document. A document that is too large
 for the head is written before the swap, as an object below that id (`attempt_documents`). A crash before the swap does
 no harm: the object's name has its own token, and the cleaner leaves ids alone that the head has not handed out. After
@@ -11,35 +15,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ...storage.errors import GoneError
 from ..answers import Damage
-from ..documents import texts
+from ..documents import layout, texts
 from ..documents.attempt import (
     AttemptRef,
     BacklogEpoch,
+    EpochDocument,
     Execution,
     HooksRef,
     Limits,
     Owner,
     PendingDocument,
+    ReplayedEpoch,
     RestartRule,
+    RestorePointer,
     Slice,
     StageSpec,
     execution_token,
 )
-from ..documents.entries import EndedEntry, ImportRecord, PendingEntry
+from ..documents.entries import CompletedEntry, EndedEntry, ImportRecord, PendingEntry
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.strict_json import common
 from ..documents.texts import one_line, run_of_slice
-from ..errors import CallbackError, InvalidStateError, RefusedError
+from ..errors import CallbackError, InvalidStateError, NoCheckpointError, RefusedError
 from ..reasons import RequestKind, Status, cause_first
 from ..rules import history, restored_state, rewinds, transitions
 from ..rules.failures import Restart, left
-from ..rules.restored_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
+from ..rules.restored_state import ALLOWING, RestoreChoice, check_claimed_by_hooks, check_claimed_by_stages
 from ..runtime import Runtime
 from ..sources import already_read
 from ..store import attempt_documents
 from ..store.job_files import JobFiles
-from . import carry_over, restore
+from ..store.verification import verify
+from . import carry_over
 from .carry_over import NOTHING, CarryOver
 
 
@@ -119,7 +128,7 @@ class Opener:
                 placed_on=fixed_on,
                 newest=head.latest_id(),
             )
-        choice = choice or restore.choose(self._files, head)
+        choice = choice or choose_restored(self._files, head)
         restored_from = choice.pointer.checkpoint if choice.pointer else None
         came_from = head.import_of(restored_from)
         # The person who started the job from a savepoint may have allowed it, but only for that restore.
@@ -287,3 +296,64 @@ def cause_of(head: Head, before: EndedEntry | None) -> str:
     if before.status is Status.COMPLETED:
         return rewinds.undone(head, before)
     return cause_first(before.detail, before.reason)
+
+
+def choose_restored(files: JobFiles, head: Head) -> RestoreChoice:
+    """Find the newest completed checkpoint that is whole.
+
+    Raises:
+        NoCheckpointError: every completed checkpoint is damaged, or the input of a damaged one is gone. Starting empty
+            would lose their state, so a user has to decide.
+        UnavailableError: the store did not answer.
+        ForbiddenError: the store refused to answer.
+    """
+    damages: list[Damage] = []
+    bypassed: list[CompletedEntry] = []
+    for entry in reversed(head.completed):
+        found = verify(files, entry)
+        if found.whole:
+            # A bypassed checkpoint may itself have replayed epochs, which are lost with it.
+            lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
+            replay = tuple(_replayed(files, epoch) for epoch in lost)
+            pointer = RestorePointer(entry.id, entry.metadata)
+            return RestoreChoice(
+                pointer, replay, tuple(damages), found.stages, found.hooks, found.slice, found.backlogs, found.read
+            )
+        damages.extend(found.damages)
+        record = head.import_of(entry.id)
+        if record is not None:
+            raise NoCheckpointError(
+                f"the job was started from a savepoint, as checkpoint {entry.id}, and that is damaged: "
+                f"{found.damages[0]}. The job cannot go back to what came before it. Put the file back, or start from "
+                f"a savepoint again: `cairn resume {files.job} --from PATH --again {files.storage_option}`",
+                job=files.job,
+                checkpoint=entry.id,
+                savepoint=record.origin.uri,
+                damages=len(damages),
+            )
+        bypassed.append(entry)
+    if bypassed:
+        raise NoCheckpointError(
+            f"no retained checkpoint can be restored: {damages[0]}; put the file back, or run the job under another "
+            "name to start empty",
+            job=files.job,
+            retained=len(bypassed),
+            damages=len(damages),
+        )
+    return RestoreChoice(None)
+
+
+def _replayed(files: JobFiles, epoch: str) -> ReplayedEpoch:
+    key = layout.epoch_slice(epoch)
+    try:
+        document, _ = files.read(EpochDocument, key)
+    except GoneError as error:
+        raise NoCheckpointError(
+            "the newest checkpoint is damaged, and the input of the epoch that it held is not known any more; put the "
+            "checkpoint's file or the epoch's document back",
+            job=files.job,
+            epoch=layout.run_id_of(epoch),
+            key=files.full(key),
+        ) from error
+    # The checkpoint before holds the positions.
+    return ReplayedEpoch(epoch, replace(document.slice, positions=None))

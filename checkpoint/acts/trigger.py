@@ -30,7 +30,7 @@ from ..sources import already_read
 from ..sources.placement import Placement
 from ..store import completed_epochs
 from ..store.head_store import Decision, OpenJob, UseCase, changed
-from . import carry_over, restore, settle
+from . import carry_over, opening, settle
 from .opening import Opener, Opening, cause_of
 
 log = logging.getLogger("airflow_cairn")
@@ -117,7 +117,7 @@ class CheckpointTrigger(UseCase):
                 waiting = verdict.waiting
             settled = admission.noted(replace(settled, waiting=waiting), request, verdict, now_ms)
             return Decision(admission.answer(settled, request, verdict), changed(head, settled))
-        choice = restore.choose(self._files, settled)
+        choice = opening.choose_restored(self._files, settled)
         placed = self._placement.place(settled, request, call.fixed, choice)
         if isinstance(placed, AlreadyRead | InputRefused):
             return Decision(placed, changed(head, _refused(settled, request, placed, now_ms)))

@@ -1,8 +1,12 @@
-"""Runs every check of a storage and of its jobs; earlier findings explain later ones."""
+"""Runs every check of a storage and of its jobs; earlier findings explain later ones.
+
+The check of one job for a page writes nothing, and masks texts that look like secrets.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...storage.errors import CairnError
@@ -10,11 +14,12 @@ from ...storage.port import ObjectStore
 from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import Head
+from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..runtime import Runtime
 from ..store.head_store import heads_of
 from . import job_head, store_reach
-from .findings import Examination, Finding
+from .findings import Examination, Finding, Severity
 
 
 def examine_storage(
@@ -109,3 +114,33 @@ def _examine_job(
     else:
         done.run(f"{job}: leftovers", lambda: job_head.leftovers(where, coordinator, runtime))
     done.run(f"{job}: servers", lambda: job_head.servers_record(where, coordinator, runtime))
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedJob:
+    """Findings of an examination, and its time."""
+
+    at_ms: int
+    found: Examination
+
+    @property
+    def errors(self) -> int:
+        """Number of findings that are errors."""
+        return sum(each.severity is Severity.ERROR for each in self.found.findings)
+
+    def as_json(self) -> dict[str, Json]:
+        """Give the examination as plain JSON values."""
+        return {**self.found.as_json(), "at_ms": self.at_ms}
+
+
+def examine_job(store: ObjectStore, job: str, runtime: Runtime) -> ExaminedJob:
+    """Make every check of a job and of its storage that writes nothing.
+
+    Raises:
+        NoCheckpointError: the storage has no such job; the text names no other.
+    """
+    try:
+        found = examine_storage(store, runtime, job, write=False)
+    except NoCheckpointError as error:
+        raise NoCheckpointError("the job has no checkpoint yet, so there is nothing to examine", job=job) from error
+    return ExaminedJob(runtime.now_ms(), replace(found.masked(), hints=[]))

@@ -1,7 +1,7 @@
 """Transitions of the savepoints that the head knows, as pure functions (semantics P1 to P3, T4, T5).
 
 A savepoint is opened once, with an id out of the job's sequence, gets the checkpoint that it is made from, and ends
-once. From the second to the third the checkpoint is pinned (`live.py`). A failed savepoint does not count as a failed
+once. From the second to the third the checkpoint is pinned (the cleaner). A failed savepoint does not count as a failed
 checkpoint, so it never fails the job (D5); and a savepoint subsumes and commits nothing (C2, C4).
 
 A savepoint gets its checkpoint at once, or waits for that of one epoch: the epoch under way when it was requested, or

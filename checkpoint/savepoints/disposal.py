@@ -30,7 +30,6 @@ from ..store.job_files import JobFiles
 from ..validation import check_span, check_whole
 from . import integrity
 from .integrity import Savepoint
-from .live_folder import check_no_job
 from .savepoint_format import (
     METADATA,
     REQUEST,
@@ -43,6 +42,7 @@ from .savepoint_format import (
     says,
 )
 from .savepoint_request import OpenFolder
+from .target import check_no_job
 
 Recorded = tuple[str, SavepointEntry]
 """A job, and its record of a savepoint."""

@@ -32,10 +32,9 @@ from ..store.jsonl import Spool
 from . import integrity
 from .copy_in import Copied, ImportCopy, ends_of
 from .integrity import Savepoint
-from .live_folder import check_no_job
 from .savepoint_format import METADATA, REQUEST
-from .start_plan import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan
-from .target import is_in_job
+from .savepoint_request import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan
+from .target import check_no_job, is_in_job
 
 log = logging.getLogger("airflow_cairn")
 

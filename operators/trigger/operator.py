@@ -21,7 +21,7 @@ from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, c
 from ...checkpoint.reasons import Reason, cause_first
 from ...checkpoint.remedies import REMEDIES
 from ...checkpoint.rules.admission import reason_of, turn_of
-from ...checkpoint.savepoints.start_plan import JobShape
+from ...checkpoint.savepoints.savepoint_request import JobShape
 from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
 from ...checkpoint.validation import check_seconds, check_span, check_spelling

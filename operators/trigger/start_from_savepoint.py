@@ -12,7 +12,7 @@ from ...checkpoint.documents.layout import epoch_name
 from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
-from ...checkpoint.savepoints.start_plan import ImportOptions, JobShape, Started
+from ...checkpoint.savepoints.savepoint_request import ImportOptions, JobShape, Started
 from ...checkpoint.savepoints.target import is_in_job
 from ...storage.names import shorten
 from ...storage.port import ObjectStore

@@ -14,7 +14,7 @@ from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.documents.head import Head
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.health.of_one_job import ExaminedJob, examine_job
+from ...checkpoint.health.examine import ExaminedJob, examine_job
 from ...checkpoint.rows.apart import first_rows
 from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.rows.shown import FirstRows

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, RefusedError
 from airflow_cairn.checkpoint.savepoints import copy_in
-from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
+from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import ObjectStore, UnavailableError
 from tests.support.memory_store import MemoryStore
 from tests.support.parsed_once import parsed_once

@@ -19,8 +19,7 @@ from airflow_cairn.checkpoint.errors import NoSavepointError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, SavepointEnd, SavepointHeader
-from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
+from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions, SavepointRequest
 from airflow_cairn.storage import GoneError
 from tests.support.world.savepoints import TARGET, Below
 

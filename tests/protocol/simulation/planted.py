@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint.acts import assemble, carry_over, restore, resume, trigger
+from airflow_cairn.checkpoint.acts import assemble, carry_over, opening, resume, trigger
 from airflow_cairn.checkpoint.acts.acknowledgements import ExecutionReports
 from airflow_cairn.checkpoint.acts.assemble import LeftOut
 from airflow_cairn.checkpoint.acts.carry_over import CarryOver
 from airflow_cairn.checkpoint.acts.claims import Claims
 from airflow_cairn.checkpoint.answers import TriggerRequest
-from airflow_cairn.checkpoint.cleanup import cleaner, live
+from airflow_cairn.checkpoint.cleanup import cleaner
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import Head
@@ -27,8 +27,8 @@ from airflow_cairn.checkpoint.rules.ownership import RunState
 from airflow_cairn.checkpoint.savepoints import disposal
 from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCopying
 from airflow_cairn.checkpoint.savepoints.savepoint_format import REQUEST
+from airflow_cairn.checkpoint.savepoints.savepoint_request import Started
 from airflow_cairn.checkpoint.savepoints.start_from import Importing
-from airflow_cairn.checkpoint.savepoints.start_plan import Started
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
 from airflow_cairn.checkpoint.sources.placement import Placement
 from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs
@@ -217,7 +217,7 @@ def _read_on(original: Any) -> Any:
     return stored_slice
 
 
-@plant("what a damaged checkpoint held is not replayed", restore, "_replayed")
+@plant("what a damaged checkpoint held is not replayed", opening, "_replayed")
 def _no_replay(original: Any) -> Any:
     return lambda files, epoch: replace(original(files, epoch), epoch="e9999")
 
@@ -272,7 +272,7 @@ def _drops_what_counts(original: Any) -> Any:
     return lambda files, attempts, head, epoch: set()
 
 
-@plant("the cleaner takes what a notice needs", live, "kept_for", lambda kind: kind.listened)
+@plant("the cleaner takes what a notice needs", cleaner, "kept_for", lambda kind: kind.listened)
 def _not_kept_for_notices(original: Any) -> Any:
     return lambda files, notice: set()
 

@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.rules.ownership import RunState
-from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
+from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, take

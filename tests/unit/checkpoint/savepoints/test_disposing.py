@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
-from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
+from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.errors import raises_code

@@ -28,7 +28,7 @@ from airflow_cairn.checkpoint.rules import history, imports
 from airflow_cairn.checkpoint.rules.imports import Superseded
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
-from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
+from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.store import metadata_file, source_lists

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.acts import restore
+from airflow_cairn.checkpoint.acts import opening
 from airflow_cairn.checkpoint.answers import (
     AlreadyRead,
     Failed,
@@ -122,7 +122,8 @@ def test_a_run_that_overlaps_in_part_is_refused_with_both_windows(job: Daily, pa
 def test_a_gap_is_said_with_the_command_that_reads_it(job: Daily) -> None:  # semantics T8
     coordinator = job.coordinator()
     head = coordinator.head()
-    [said] = already_read.gap_before(head, restore.choose(coordinator.files, head), Slice(day(6), day(7)), OWNER)
+    choice = opening.choose_restored(coordinator.files, head)
+    [said] = already_read.gap_before(head, choice, Slice(day(6), day(7)), OWNER)
     assert said == f"no run has read {window(4, 6)}: a backfill can read it later: `{BACKFILL}`"
 
 

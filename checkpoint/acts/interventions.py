@@ -1,17 +1,26 @@
-"""Rewinds a job: an older retained checkpoint becomes the newest again, and the epochs after it run again (R1, R5).
+"""Interventions of people: a rewind of the job, and another owner (semantics R1, R5, W8).
 
-One swap of the head does it. Later checkpoints leave the store, and `Head.rewinds` records, as long as the job lives,
-that they no longer count; their ids stay used (T5), and the history keeps their outcome (D3). No attempt that ended
-before the rewind lends executions to a later one: a cleaner may have deleted their files after the rewind.
+A rewind makes an older retained checkpoint the newest again, and the epochs after it run again. One swap of the head
+does it. Later checkpoints leave the store, and `Head.rewinds` records, as long as the job lives, that they no longer
+count; their ids stay used (T5), and the history keeps their outcome (D3). No attempt that ended before the rewind lends
+executions to a later one: a cleaner may have deleted their files after the rewind.
+
+The owner is checked at each trigger; `cairn adopt` gives the job another one.
 """
 
 from __future__ import annotations
 
-from ..documents.entries import InterventionKind, RewindRecord
+from dataclasses import replace
+
+from ...storage.names import shorten
+from ..documents.attempt import Owner
+from ..documents.entries import InterventionKind, JobOwner, RewindRecord
 from ..documents.head import Head
 from ..documents.texts import run_of_head
-from ..errors import NoCheckpointError, RefusedError
-from ..rules.rewinds import Rewound, described, planned, rewound
+from ..errors import InvalidConfigError, NoCheckpointError, RefusedError
+from ..rules import rewinds, transitions
+from ..rules.ownership import MAX_DEPLOYMENT, Adopted, check_deployment, described, take_ownership
+from ..rules.rewinds import Rewound, planned, rewound
 from ..rules.transitions import done_by
 from ..store import verification
 from ..store.head_store import Decision, UseCase, changed
@@ -67,8 +76,8 @@ class Rewinding(UseCase):
                     code="rewind_refused",
                     job=self._files.job,
                     checkpoint=to,
-                    agreed=described(agreed),
-                    now=described(found),
+                    agreed=rewinds.described(agreed),
+                    now=rewinds.described(found),
                 )
             if not found.undone:
                 return Decision(found, changed(head, settled))
@@ -99,3 +108,62 @@ class Rewinding(UseCase):
                 checkpoint=found.checkpoint,
                 damages=len(verified.damages),
             )
+
+
+class Ownership(UseCase):
+    """Looks up and changes the owner of one job."""
+
+    def check(self, owner: Owner) -> None:
+        """Refuse a DAG run whose DAG does not own the job; nothing is recorded (semantics W8).
+
+        Raises:
+            CheckpointError: the job belongs to another DAG or deployment.
+        """
+        self._heads.observe(lambda head, _now_ms: take_ownership(head, owner))
+
+    def adopt(self, dag_id: str, deployment: str = "", *, abort_pending: bool = False) -> Adopted:
+        """Give a job another owner, in one swap (semantics W8).
+
+        A pending checkpoint belongs to the old owner, whose stages may still run: the change is refused, or the
+        checkpoint aborted with `CHECKPOINT_COORDINATOR_SUSPEND`. Waiting requests lose their places; a live run asks
+        again.
+
+        Args:
+            dag_id: id of the new owner's DAG.
+            deployment: the name of its deployment; empty where it has none.
+            abort_pending: abort pending checkpoints instead of refusing.
+
+        Raises:
+            RefusedError: the job has never run, or a checkpoint is pending.
+            InvalidConfigError: `dag_id` cannot be the id of a DAG, or `deployment` cannot be a name.
+        """
+        if not dag_id or len(dag_id) > MAX_DEPLOYMENT or not dag_id.isprintable():
+            raise InvalidConfigError("that is no id of a DAG", dag_id=shorten(dag_id))
+        after = JobOwner(dag_id, check_deployment(deployment))
+        sent: Adopted | None = None
+
+        def decide(head: Head, now_ms: int) -> Decision[Adopted]:
+            nonlocal sent
+            if sent is not None and head.owner == after and not head.pending:
+                return Decision(sent)  # only the answer was lost
+            if head.revision == 0:
+                raise RefusedError(
+                    "there is no such job; `cairn jobs` lists those there are", code="adoption_refused", job=head.job
+                )
+            if head.pending and not abort_pending:
+                raise RefusedError(
+                    "a checkpoint is pending. Wait for its end, or end it too: cairn adopt … --abort-pending. Nothing "
+                    "was changed",
+                    code="adoption_refused",
+                    job=head.job,
+                    pending=", ".join(str(entry.id) for entry in head.pending),
+                )
+            sent = Adopted(head.owner, after, tuple(entry.id for entry in head.pending))
+            detail = f"{described(after)} has adopted the job"
+            ended = transitions.suspend_pending(head, detail, now_ms) if head.pending else head
+            if head.owner != after:
+                for each in head.waiting:
+                    ended = replace(ended, waiting=transitions.leave_queue(ended.waiting, each.epoch))
+            return Decision(sent, changed(head, replace(ended, owner=after)))
+
+        return self._heads.update(decide)[1]
