@@ -34,7 +34,7 @@ from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, ha
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import S3Options, open_store
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import ensure_archive

@@ -47,7 +47,7 @@ from airflow_cairn.operators import ConnectSession
 from airflow_cairn.spark.handover.conf import handover_conf
 from airflow_cairn.spark.remote.server import ConnectServer
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.shared_server import SharedServer
 from scripts.harness.spark.start import ensure_archive, fast_conf

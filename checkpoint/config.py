@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from ..storage.names import shorten
-from ..storage.uris import check_storage_uri
+from ..storage.names import check_storage_uri, shorten
 from .documents.attempt import RestartKind, RestartRule
 from .documents.entries import MAX_FAILURES
 from .documents.head import MAX_HISTORY

@@ -20,7 +20,6 @@ from .acts.claims import ClaimRequest, Claims, Drivers
 from .acts.failover import Failover, FailureReport
 from .acts.interventions import Ownership, Rewinding
 from .acts.progress import CheckpointProgress
-from .acts.resume import Resumption
 from .acts.trigger import CheckpointTrigger, TriggerRight
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
 from .cleanup.cleaner import Cleaner
@@ -77,8 +76,7 @@ class Coordinator(UseCase):
         self.trigger_right = TriggerRight(opened)
         """Lets one task at a time trigger an epoch (semantics T10)."""
         self._failover = Failover(opened)
-        resumption = Resumption(opened)
-        self._claims = Claims(opened, self._failover, resumption)
+        self._claims = Claims(opened)
         self.to_run_again = self._claims.to_run_again
         self.stand_in = self._claims.stand_in
 
@@ -89,7 +87,7 @@ class Coordinator(UseCase):
         self.over = reports.over
         self.completed_with = reports.completed_with
 
-        looks = CheckpointProgress(opened, resumption)
+        looks = CheckpointProgress(opened)
         self.progress = looks.progress
         self.go_on = looks.go_on
         self.complete = looks.complete

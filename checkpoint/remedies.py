@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..storage.uris import StorageUri
+from ..storage.names import StorageUri
 from .reasons import Reason
 
 

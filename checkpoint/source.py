@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from ..storage.errors import InvalidKeyError, UnsupportedStorageError
+from ..storage.names import StorageUri, parse_storage_uri
 from ..storage.port import ObjectStore
-from ..storage.uris import StorageUri, parse_storage_uri
 from .documents.metadata import SideList
 from .documents.strict_json import Json
 from .errors import InvalidConfigError

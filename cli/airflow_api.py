@@ -16,8 +16,8 @@ from urllib.parse import quote, urlsplit
 
 from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError, RefusedError
 from ..storage import S3Options
+from ..storage.errors import printable
 from ..storage.names import shorten
-from ..storage.printable import printable
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection

@@ -24,9 +24,9 @@ from ..checkpoint.views.stats import stats as stats_of
 from ..checkpoint.views.wording import size
 from ..storage import open_store
 from ..storage.clock import system_sleep
+from ..storage.errors import printable
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from ..storage.printable import printable
 from . import doctor as doctor_of
 from . import interventions
 from . import savepoints as savepoints_of

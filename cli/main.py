@@ -19,9 +19,8 @@ from ..checkpoint import system_runtime
 from ..checkpoint.masking import masked
 from ..checkpoint.views.wording import moment
 from ..storage.clock import system_sleep
-from ..storage.errors import CairnError, ErrorKind
+from ..storage.errors import CairnError, ErrorKind, printable
 from ..storage.port import ObjectStore
-from ..storage.printable import printable
 from . import commands
 from .airflow_api import take_over
 from .arguments.options import INTERVAL_S

@@ -20,9 +20,8 @@ from ..checkpoint.savepoints.savepoint_format import open_named
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest, drain_run
 from ..checkpoint.views import wording
 from ..checkpoint.views.checkpoint_list import Shown, savepoint_json, window_json
-from ..storage.errors import CairnError
+from ..storage.errors import CairnError, printable
 from ..storage.port import ObjectStore
-from ..storage.printable import printable
 from .airflow_api import TOKEN, AirflowApi
 from .output import text
 from .output.text import ProgressLine, ask

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from ..checkpoint.masking import masked
 from ..spark.execution.failure_kinds import MAX_LENGTH
-from ..storage.printable import printable
+from ..storage.errors import printable
 
 cairn = logging.getLogger("airflow_cairn")
 spark = logging.getLogger("spark")

@@ -12,9 +12,9 @@ from ..checkpoint.masking import masked
 from ..spark.output.committer import s3a_conf
 from ..storage import ObjectStore, S3Options, open_store
 from ..storage.errors import CairnError
+from ..storage.names import StorageUri, parse_storage_uri
 from ..storage.probe import probe
 from ..storage.s3.waiting import Waiting
-from ..storage.uris import StorageUri, parse_storage_uri
 from .aws_connection import s3_options_of
 
 

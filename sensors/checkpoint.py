@@ -24,8 +24,8 @@ from ..checkpoint.validation import check_seconds, check_spelling
 from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import ForbiddenError, UnavailableError
+from ..storage.names import check_storage_uri
 from ..storage.port import ObjectStore
-from ..storage.uris import check_storage_uri
 from ..tasks.clearing import Where
 from ..tasks.dag_runs import start_unless_paused, state_of_run
 from ..tasks.entry_points import tell_listeners, tell_listeners_if_possible

@@ -18,7 +18,7 @@ from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ..checkpoint.savepoints.savepoint_request import OpenFolder
 from ..storage.errors import CairnError
-from ..storage.uris import StorageUri
+from ..storage.names import StorageUri
 from ..tasks.messages import skipping
 
 if TYPE_CHECKING:

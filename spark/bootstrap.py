@@ -26,8 +26,7 @@ from ..checkpoint.store.jsonl import Spool
 from ..storage import S3Options
 from ..storage.checksums import SHA256
 from ..storage.errors import CairnError, ForbiddenError, GoneError
-from ..storage.names import check_name
-from ..storage.uris import check_storage_uri
+from ..storage.names import check_name, check_storage_uri
 from .handover import conf
 from .output.columns import columns_of
 from .output.writer import Writer

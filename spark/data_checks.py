@@ -12,9 +12,8 @@ from ..checkpoint.documents.metadata import EXAMPLES
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import CheckpointError, InvalidStateError
 from ..checkpoint.masking import MASK, masked, names_a_secret
-from ..storage.errors import ErrorKind
+from ..storage.errors import ErrorKind, printable
 from ..storage.names import shorten
-from ..storage.printable import printable
 from .stored.outputs import as_text, text_of
 
 if TYPE_CHECKING:

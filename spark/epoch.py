@@ -25,9 +25,8 @@ from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.store.head_store import OpenJob
 from ..checkpoint.store.job_files import JobFiles
 from ..storage.errors import GoneError
-from ..storage.names import check_name
+from ..storage.names import StorageUri, check_name
 from ..storage.port import ObjectStore
-from ..storage.uris import StorageUri
 from . import acknowledging
 from .acknowledging import Committables
 from .data_checks import DataChecks

@@ -1,8 +1,7 @@
-"""Cairn's family of errors, and those that a store raises.
+"""Cairn's family of errors, those that a store raises, and texts from outside made safe for logs and terminals.
 
-A class says what a caller does about an error: one exists only where code catches it, or where its kind is another.
-What has happened is the error's `code`. Every message names the attempt, the place, the expected and the found, and
-the remedy.
+A kind exists only where a caller would act differently, and says what to do. Every message names the attempt, the
+place, the expected and the found, and the remedy.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import re
 from typing import Any, ClassVar
 
 from .older_pythons import StrEnum
-from .printable import printable
 
 
 class ErrorKind(StrEnum):
@@ -147,3 +145,15 @@ class DocumentError(CairnError):
     """A stored document is broken, foreign, too large or of an unknown format (semantics W5, C5)."""
 
     kind = ErrorKind.DATA
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Replace characters that control a terminal or a page: ESC, NUL, marks of the writing direction.
+
+    Args:
+        text: a name, an error, any text from outside.
+        keep: control characters to keep, such as line ends.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in keep else "\N{REPLACEMENT CHARACTER}" for each in text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
+from .names import StorageUri, parse_storage_uri
 from .port import ObjectStore
 from .s3.options import S3Options
 from .s3.waiting import Waiting
-from .uris import StorageUri, parse_storage_uri
 
 
 def open_store(

@@ -18,9 +18,8 @@ from ..checkpoint.savepoints.target import check_target
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, ForbiddenError
-from ..storage.names import MAX_KEY_BYTES, shorten
+from ..storage.names import MAX_KEY_BYTES, StorageUri, check_storage_uri, parse_storage_uri, shorten
 from ..storage.port import ObjectStore
-from ..storage.uris import StorageUri, check_storage_uri, parse_storage_uri
 from . import metrics
 from .connect_session import ConnectSession
 from .messages import then_clear

@@ -12,7 +12,7 @@ from ..checkpoint.answers import AlreadyRead, EpochCompleted, Failed
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.texts import run_of_head
 from ..checkpoint.rules.rewinds import target
-from ..storage.uris import StorageUri
+from ..storage.names import StorageUri
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator

@@ -18,8 +18,8 @@ from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.source import Reading, RunFacts, Shelf
 from ..storage.local.store import LocalStore
+from ..storage.names import StorageUri
 from ..storage.port import ObjectStore
-from ..storage.uris import StorageUri
 
 Moment = datetime | str
 """A moment with a time zone: a datetime, or ISO 8601 text."""

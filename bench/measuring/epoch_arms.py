@@ -22,7 +22,7 @@ from airflow_cairn.spark.handover.runtime_zip import runtime_zip
 from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import open_store
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import fast_conf
 from scripts.setup.base import CACHE, ROOT

@@ -1,24 +1,32 @@
-"""Requests of a stage's application: acknowledge, decline, ask whether it still counts (semantics A, D1)."""
+"""Requests of a stage's application: acknowledge, decline, ask whether it still counts (semantics A, B4, D1).
+
+A decline is passed on to the stages that read from the declining one: the attempt is lost, and submitting them would be
+useless. So they decline too, with `CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER`, and claim nothing. This marker is
+judged like any decline: it counts as long as the head lists the execution. The next attempt runs both stages anew,
+because a stage is never carried over without its upstream (semantics F1).
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError, UnavailableError
-from ..answers import EpochCompleted
+from ..answers import Cancelled, EpochCompleted
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument
 from ..documents.attempt import Execution, Handover, PendingDocument, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
-from ..reasons import DECLINES, AckAnswer, cause_first
+from ..documents.texts import one_line
+from ..reasons import DECLINES, AckAnswer, Reason, cause_first
 from ..rules import history, transitions
 from ..rules.history import EpochEnded, EpochPending
+from ..stage_graph import producers
 from ..store import acks, completed_epochs, metadata_file
-from ..store.head_store import Decision, OpenJob, UseCase, changed
+from ..store.head_store import Decision, UseCase, changed
 from ..store.job_files import JobFiles
 from . import carry_over, settle
 from .carry_over import BegunExecution
@@ -77,9 +85,10 @@ class ExecutionReports(UseCase):
         job: the job.
     """
 
-    def __init__(self, job: OpenJob) -> None:
-        super().__init__(job)
-        self.files = job.files
+    @property
+    def files(self) -> JobFiles:
+        """The objects of the job."""
+        return self._files
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; delete the files of one that comes too late (semantics A2, A3).
@@ -383,3 +392,70 @@ def _not_begun(head: Head, document: PendingDocument, stage: str) -> str:
         f"attempt {document.attempt} has to run it again, because the attempt before ended{cause}, and its task has "
         "not run since"
     )
+
+
+BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
+
+
+def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
+    """Decline for a stage if a direct or indirect upstream has declined; None where none has.
+
+    A stage that runs at least once waits for no upstream, so no decline is passed on to it (B2).
+
+    Costs one listing for each checkpoint that is the home of an upstream's execution; nothing for a stage without
+    upstream.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    if document.limits.at_least_once:
+        return None
+    above = {uid: document.executions[uid] for uid in producers(document.stages, stage)}
+    declined = acks.marked(files, above, "declines")
+    if declined:
+        # A decline after the acknowledgement does not count (D1); looked up only here, so the healthy path stays cheap.
+        declined -= acks.marked(files, above, "acks")
+    if not declined:
+        return None
+    upstream, _, why = root_cause(files, above, declined)
+    own = document.executions[stage]
+    acks.write_decline(
+        files,
+        DeclineDocument(
+            job=document.job,
+            checkpoint=own.home,
+            epoch=document.epoch,
+            stage=stage,
+            token=own.token,
+            reason=BARRIER,
+            detail=one_line(f"{upstream}, which it reads from, has declined: {why}"),
+        ),
+    )
+    return Cancelled(document.checkpoint, document.attempt, upstream, one_line(why))
+
+
+def root_cause(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> tuple[str, Reason, str]:
+    """Give the first of `causes`; there is at least one.
+
+    Raises:
+        ValueError: `declined` is empty.
+    """
+    if not declined:
+        raise ValueError("no stage has declined, so there is no cause to give")
+    return barrier_causes(files, executions, declined)[0]
+
+
+def barrier_causes(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> list[tuple[str, Reason, str]]:
+    """Give the declined stages by name, each with reason and detail; those that declined by themselves come first."""
+    found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
+    return sorted(found, key=lambda each: each[1] is BARRIER)
+
+
+def describe_cancelled(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
+    """Write each cause as a line for people."""
+    return tuple(f"{uid}: {why}" for uid, _, why in found)

@@ -34,9 +34,9 @@ from ..rules.admission import StateOf, always_running
 from ..stage_graph import members_of
 from ..store import acks, attempt_documents
 from ..store.attempt_documents import execution_of
-from ..store.head_store import OpenJob, UseCase
+from ..store.head_store import UseCase
 from ..store.job_files import JobFiles
-from . import cancellation, carry_over
+from . import acknowledgements, carry_over
 from .failover import Failover, FailureReport, was_given_up
 from .resume import Resumption
 
@@ -87,10 +87,13 @@ class _Current:
 class Claims(UseCase):
     """Hands out the right to submit."""
 
-    def __init__(self, job: OpenJob, failover: Failover, resumption: Resumption) -> None:
-        super().__init__(job)
-        self._failover = failover
-        self._resumption = resumption
+    @property
+    def _failover(self) -> Failover:
+        return Failover(self._job)
+
+    @property
+    def _resumption(self) -> Resumption:
+        return Resumption(self._job)
 
     def begin(self, request: ClaimRequest) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
@@ -159,7 +162,7 @@ class Claims(UseCase):
 
     def _unready(self, request: ClaimRequest, current: _Current) -> Cancelled | UpstreamsNotReady | LostInputs | None:
         """Say why the stage may not begin; None if it may."""
-        cancelled = cancellation.pass_on(self._files, current.document, request.stage)
+        cancelled = acknowledgements.pass_on(self._files, current.document, request.stage)
         if cancelled is not None:
             return cancelled
         self._check_hooks(current.document, request.stage)

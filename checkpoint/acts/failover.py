@@ -30,8 +30,8 @@ from ..store import acks, completed_epochs
 from ..store.attempt_documents import execution_of
 from ..store.head_store import Decision, UseCase, changed
 from ..store.job_files import JobFiles
-from . import cancellation, carry_over, settle
-from .cancellation import BARRIER
+from . import acknowledgements, carry_over, settle
+from .acknowledgements import BARRIER
 from .carry_over import CarryOver
 from .opening import Opener, Opening
 
@@ -206,7 +206,9 @@ class Failover(UseCase):
     def _open_next(self, failing: _Failing, verdict: Restart) -> Decision[FailAnswer]:
         head, now_ms, entry, document = failing.head, failing.now_ms, failing.entry, failing.document
         done = len(failing.carried.acknowledged)
-        others = cancellation.described(cancellation.causes(self._files, document.executions, failing.others))
+        others = acknowledgements.describe_cancelled(
+            acknowledgements.barrier_causes(self._files, document.executions, failing.others)
+        )
         replaced = Ending(Reason.JOB_FAILOVER_REGION, failing.cause, acks=done, others=others)
         opening = Opening(
             epoch=entry.epoch,

@@ -20,8 +20,8 @@ from ..rules.admission import StateOf, always_running
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
-from ..store.head_store import Decision, OpenJob, UseCase, changed
-from . import cancellation, carry_over, failover, settle
+from ..store.head_store import Decision, UseCase, changed
+from . import acknowledgements, carry_over, failover, settle
 from .resume import Resumed, Resumption
 
 NO_ATTEMPT = (
@@ -40,9 +40,9 @@ class _NotCompleted:
 class CheckpointProgress(UseCase):
     """Completes and aborts the checkpoints of one job."""
 
-    def __init__(self, job: OpenJob, resumption: Resumption) -> None:
-        super().__init__(job)
-        self._resumption = resumption
+    @property
+    def _resumption(self) -> Resumption:
+        return Resumption(self._job)
 
     def progress(self, epoch: str) -> Progress:
         """Report how far the epoch's checkpoint is; end it if it has expired or a stage has declined (D1, D2).
@@ -74,15 +74,15 @@ class CheckpointProgress(UseCase):
             if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
-                root, *others = cancellation.causes(self._files, executions, declined)
-                (detail,) = cancellation.described([root])
+                root, *others = acknowledgements.barrier_causes(self._files, executions, declined)
+                (detail,) = acknowledgements.describe_cancelled([root])
                 # The job's limit may allow a next attempt, but no task would run the stage in it (F4, D5).
                 for_good = bool(failover.incurable_stages(self._files, document, declined))
                 ending = Ending(
                     root[1],
                     f"{failover.NO_CURE}: {detail}" if for_good else detail,
                     acks=len(done),
-                    others=cancellation.described(others),
+                    others=acknowledgements.describe_cancelled(others),
                     for_good=for_good,
                 )
                 aborted = transitions.abort(settled, entry, ending, now_ms)
@@ -167,7 +167,7 @@ class CheckpointProgress(UseCase):
                 return Decision(self._outcome(settled, checkpoint, epoch), changed(head, settled))
             epoch = entry.epoch
             document = self._documents.readable(entry)
-            finished = settle.complete(self._files, settled, entry, now_ms, document, self._known)
+            finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known)
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
             return Decision(_answer(ended), finished)
@@ -213,7 +213,7 @@ class CheckpointProgress(UseCase):
                 self._files, document.hooks
             ):
                 return Decision(None, changed(head, settled))
-            finished = settle.complete(self._files, settled, entry, now_ms, document, self._known)
+            finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known)
             ended = finished.ended_by_id(entry.id)
             assert ended is not None
             return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)

@@ -29,7 +29,7 @@ from ..rules.transitions import Ending
 from ..sources import already_read
 from ..sources.placement import Placement
 from ..store import completed_epochs
-from ..store.head_store import Decision, OpenJob, UseCase, changed
+from ..store.head_store import Decision, UseCase, changed
 from . import carry_over, opening, settle
 from .opening import Opener, Opening, cause_of
 
@@ -51,9 +51,9 @@ class _Call:
 class CheckpointTrigger(UseCase):
     """Triggers the checkpoints of one job."""
 
-    def __init__(self, job: OpenJob) -> None:
-        super().__init__(job)
-        self._placement = Placement(job.files, job.runtime.new_token)
+    @property
+    def _placement(self) -> Placement:
+        return Placement(self._files, self._runtime.new_token)
 
     def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).

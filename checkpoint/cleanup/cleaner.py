@@ -262,7 +262,7 @@ class Cleaner(UseCase):
 
     def _look(self, *, own: bool = True) -> tuple[Head, Live]:
         return self._heads.observe(
-            lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._known)),
+            lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._job.known)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
             # A file that is dead by any head stays dead.
             own=own,

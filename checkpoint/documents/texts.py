@@ -6,7 +6,7 @@ is shown beside it, and a user who needs the run's start date reads the right on
 
 from __future__ import annotations
 
-from ...storage.printable import printable
+from ...storage.errors import printable
 from ..masking import masked
 from .attempt import Slice
 from .head import Head

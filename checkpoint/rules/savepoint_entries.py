@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...storage.uris import same_place
+from ...storage.names import same_place
 from ..documents.attempt import RestorePointer
 from ..documents.entries import CompletedEntry, SavepointEntry, Stopped
 from ..documents.head import MAX_SAVEPOINTS, Head

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from ...storage.errors import CairnError, ErrorKind, InvalidKeyError, UnsupportedStorageError
+from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
-from ...storage.uris import same_place
 from ..documents.entries import InterventionKind, SavepointEntry
 from ..documents.head import Head
 from ..errors import DocumentError, NoSavepointError, RefusedError

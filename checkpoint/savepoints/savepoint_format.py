@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ...storage.errors import CairnError, GoneError
+from ...storage.names import check_storage_uri, parse_storage_uri, same_place
 from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
-from ...storage.uris import check_storage_uri, parse_storage_uri, same_place
 from ..documents import codec, metadata
 from ..documents.attempt import Slice
 from ..documents.codec import CheckpointId, Count, Job, RequestId, Target

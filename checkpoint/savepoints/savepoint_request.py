@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ...storage.names import check_name
+from ...storage.names import check_name, check_storage_uri
 from ...storage.port import ObjectStore
-from ...storage.uris import check_storage_uri
 from ..answers import FilesProgress
 from ..documents import layout
 from ..documents.attempt import StageSpec

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
-from ...storage.uris import same_place
 from ..acts import settle
 from ..answers import FilesProgress
 from ..documents import layout, texts

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ...storage.errors import CairnError, GoneError, StorageError
-from ...storage.uris import parse_storage_uri, same_place
+from ...storage.names import parse_storage_uri, same_place
 from ..acts import settle
 from ..documents import layout
 from ..documents.attempt import RestorePointer

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from ...storage.errors import ForbiddenError, GoneError, InvalidKeyError, UnsupportedStorageError
+from ...storage.names import parse_storage_uri, same_place
 from ...storage.port import ObjectStore
-from ...storage.uris import parse_storage_uri, same_place
 from ..documents import layout
 from ..errors import RefusedError
 

@@ -17,9 +17,8 @@ from types import NoneType
 from typing import Any, ClassVar
 
 from ...storage.errors import GoneError, InvalidKeyError
-from ...storage.names import check_name, order, shorten
+from ...storage.names import check_name, order, parse_storage_uri, same_place, shorten
 from ...storage.port import ObjectStat, ObjectStore
-from ...storage.uris import parse_storage_uri, same_place
 from ..documents import codec
 from ..documents.metadata import SideList, from_reference
 from ..documents.strict_json import Json

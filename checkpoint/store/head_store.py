@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from ...storage.errors import CairnError, ErrorKind, GoneError, OutcomeUnknownError, UnavailableError
@@ -346,19 +347,22 @@ class OpenJob:
         self.files = JobFiles(store, job)
         self.heads = open_heads(self.files, runtime, after_swap)
         self.documents = AttemptDocuments(self.files, self.heads.held)
-        self.known = LastWritten()
-        """References of the metadata that this process has written last: the cleaner need not read it again."""
         self.runtime = runtime
+
+    @cached_property
+    def known(self) -> LastWritten:
+        """References of the metadata that this process has written last: the cleaner need not read it again."""
+        return LastWritten()
 
 
 class UseCase:
     """Base of the acts on one job."""
 
     def __init__(self, job: OpenJob) -> None:
+        self._job = job
         self._files = job.files
         self._heads = job.heads
         self._documents = job.documents
-        self._known = job.known
         self._runtime = job.runtime
 
 

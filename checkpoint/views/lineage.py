@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TypeGuard
 
 from ...storage.errors import GoneError, StorageError
-from ...storage.uris import parse_storage_uri
+from ...storage.names import parse_storage_uri
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, Output, StateHandle

@@ -14,7 +14,7 @@ from ...checkpoint.answers import FilesProgress
 from ...checkpoint.documents.read_windows import WindowText
 from ...checkpoint.errors import RefusedError
 from ...checkpoint.views import wording
-from ...storage.printable import printable
+from ...storage.errors import printable
 
 _LABEL = 17
 

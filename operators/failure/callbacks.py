@@ -26,7 +26,7 @@ from ...checkpoint.reasons import cause_first
 from ...checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ...hooks.clear_body import TaskRef
 from ...spark.execution.failure_kinds import causes, is_of_store, one_line
-from ...storage.uris import parse_storage_uri
+from ...storage.names import parse_storage_uri
 from ...tasks.clearing import note_of
 from ...tasks.entry_points import tell_listeners_if_possible
 from ...tasks.job_settings import JobSettings, is_rendered_later, scope_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ...checkpoint import Coordinator
     from ...checkpoint.answers import FailAnswer
-    from ...storage.uris import StorageUri
+    from ...storage.names import StorageUri
     from ..graph.declaration import StageOperator
 
 log = logging.getLogger("airflow_cairn")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...checkpoint.config import CheckpointConfig
-    from ...storage.uris import StorageUri
+    from ...storage.names import StorageUri
     from .declaration import StageOperator
 
 

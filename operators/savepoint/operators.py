@@ -25,9 +25,8 @@ from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, Savepoin
 from ...checkpoint.validation import check_seconds, check_spelling
 from ...hooks.storage import CheckpointStorageHook
 from ...hooks.versions import RetryPolicy, policy_option
-from ...storage.names import shorten
+from ...storage.names import check_storage_uri, shorten
 from ...storage.port import ObjectStore
-from ...storage.uris import check_storage_uri
 from ...tasks import metrics
 from ...tasks.job_settings import (
     check_savepoint_target,

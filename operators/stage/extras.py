@@ -12,7 +12,7 @@ from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice
 from ...checkpoint.documents.texts import run_of_slice
 from ...spark.handover.conf import handover_conf
-from ...storage.uris import StorageUri
+from ...storage.names import StorageUri
 from ...tasks.job_settings import JobSettings
 
 if TYPE_CHECKING:

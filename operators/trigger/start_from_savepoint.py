@@ -14,9 +14,8 @@ from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
 from ...checkpoint.savepoints.savepoint_request import ImportOptions, JobShape, Started
 from ...checkpoint.savepoints.target import is_in_job
-from ...storage.names import shorten
+from ...storage.names import parse_storage_uri, same_place, shorten
 from ...storage.port import ObjectStore
-from ...storage.uris import parse_storage_uri, same_place
 from ...tasks.job_settings import JobSettings, is_rendered_later, naming
 
 if TYPE_CHECKING:

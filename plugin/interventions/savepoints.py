@@ -18,7 +18,7 @@ from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_format import open_entry
 from ...checkpoint.savepoints.savepoint_request import SavepointRequest
 from ...checkpoint.views import wording
-from ...storage.uris import same_place
+from ...storage.names import same_place
 from ...tasks import metrics
 from . import last_run
 from .plan import InterventionRefusedError, Means, Plan, changed

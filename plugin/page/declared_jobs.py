@@ -14,7 +14,7 @@ from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.views.drawn_stages import DrawnStage, box_of, specs_of
 from ...hooks.clear_body import TaskRef
 from ...storage.errors import CairnError
-from ...storage.uris import check_storage_uri
+from ...storage.names import check_storage_uri
 from ...tasks.job_settings import is_rendered_later
 
 

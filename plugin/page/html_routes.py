@@ -22,8 +22,7 @@ from ...checkpoint.views.details import CheckpointDetails
 from ...checkpoint.views.drawn_stages import box_of, specs_of
 from ...checkpoint.views.overview import Overview, alarms
 from ...checkpoint.views.servers import ServerRow
-from ...storage.errors import CairnError, ErrorKind
-from ...storage.printable import printable
+from ...storage.errors import CairnError, ErrorKind, printable
 from ..drawings.charts import StageGraph, axis, durations, graph_of, marks_of, new_bytes, sparkline, timeline
 from ..drawings.stage_progress import StageProgress, TaskTry, bars_of, progress_of
 from .answers import html, static

@@ -23,9 +23,8 @@ from ...checkpoint.errors import NoSavepointError
 from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status
 from ...checkpoint.views.checkpoint_list import CheckpointRow, savepoint_json
-from ...storage.errors import CairnError
+from ...storage.errors import CairnError, printable
 from ...storage.port import ObjectStore
-from ...storage.printable import printable
 from ...tasks import metrics
 from ..interventions.plan import RunKind
 from ..interventions.savepoints import REQUEST

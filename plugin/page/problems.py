@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 
 from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, CheckpointError
 from ...checkpoint.masking import masked
-from ...storage.errors import CairnError, ErrorKind
-from ...storage.printable import printable
+from ...storage.errors import CairnError, ErrorKind, printable
 from ..interventions.plan import InterventionRefusedError
 
 log = logging.getLogger("airflow_cairn")

@@ -13,8 +13,7 @@ from ...checkpoint.documents.attempt import Execution
 from ...checkpoint.masking import masked
 from ...storage import RENAMED
 from ...storage import errors as storage_errors
-from ...storage.errors import OF_THE_STORE, CairnError, ErrorKind, StorageError, may_pass
-from ...storage.printable import printable
+from ...storage.errors import OF_THE_STORE, CairnError, ErrorKind, StorageError, may_pass, printable
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException

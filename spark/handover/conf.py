@@ -20,8 +20,8 @@ from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
 from ...checkpoint.errors import InvalidConfigError
 from ...storage import ObjectStore, S3Options, UnsupportedStorageError, open_store
+from ...storage.names import StorageUri, parse_storage_uri
 from ...storage.s3.waiting import Waiting
-from ...storage.uris import StorageUri, parse_storage_uri
 
 PREFIX = "spark.cairn."
 """Prefix of all of Cairn's keys; an author's conf may not set them."""

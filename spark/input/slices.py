@@ -18,8 +18,7 @@ from ...checkpoint.sources.files import files_in
 from ...checkpoint.store import source_lists
 from ...checkpoint.store.job_files import JobFiles
 from ...storage import older_pythons
-from ...storage.names import shorten
-from ...storage.uris import StorageUri
+from ...storage.names import StorageUri, shorten
 from ..kinds.places import FileStatus
 
 _NAMED = 10

@@ -27,7 +27,7 @@ from ...checkpoint.errors import DamagedError
 from ...checkpoint.rules.server import RENEW_MS, Activity, why_end
 from ...checkpoint.runtime import system_runtime
 from ...storage.errors import CairnError, GoneError
-from ...storage.uris import parse_storage_uri
+from ...storage.names import parse_storage_uri
 from ..handover import conf
 from ..handover.conf import open_driver_store, s3_options
 from ..stored.local_state import locked

@@ -30,7 +30,7 @@ from ...storage.checksums import SHA256, algorithm_of
 from ...storage.clock import new_token
 from ...storage.errors import StorageError
 from ...storage.local.files import chunks, tag_of
-from ...storage.uris import parse_storage_uri
+from ...storage.names import parse_storage_uri
 
 log = logging.getLogger("airflow_cairn")
 

@@ -25,7 +25,7 @@ from typing import IO, TypeVar
 
 from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from ..errors import GoneError, InvalidKeyError, OutcomeUnknownError, UnavailableError, UnsupportedStorageError
-from ..names import check_key, check_prefix, order, shorten
+from ..names import StorageUri, check_key, check_prefix, order, shorten
 from ..port import (
     Blob,
     ConditionFailed,
@@ -39,7 +39,6 @@ from ..port import (
     check_range,
     check_size,
 )
-from ..uris import StorageUri
 from .files import (
     HIDDEN,
     NoSuchFileError,

@@ -20,7 +20,7 @@ from .. import checksums
 from ..checksums import SHA256
 from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from ..errors import GoneError, UnsupportedStorageError
-from ..names import check_key
+from ..names import StorageUri, check_key, parse_storage_uri
 from ..port import (
     Blob,
     BucketRules,
@@ -35,7 +35,6 @@ from ..port import (
     first,
     gather,
 )
-from ..uris import StorageUri, parse_storage_uri
 from .clients import client_for, taken
 from .copy import Copier, copy_across
 from .faults import NO_CREDENTIALS, Fault, NoAnswer, Refused

@@ -34,8 +34,8 @@ from ...spark import cluster_probe
 from ...spark.execution.failure_kinds import MAX_LENGTH
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
+from ...storage.errors import printable
 from ...storage.older_pythons import StrEnum
-from ...storage.printable import printable
 from .api_checks import see_connection
 
 _JAVA = re.compile(r'version "(\d[^"]*)"')

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.documents.layout import run_id_of
-from ...storage.uris import StorageUri, parse_storage_uri
+from ...storage.names import StorageUri, parse_storage_uri
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

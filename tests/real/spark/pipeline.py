@@ -18,7 +18,7 @@ from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.spark.stored import runs
 from airflow_cairn.storage import S3Options, open_store
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
 from tests.support.wrapped_stores import Crashed, DyingStore, Write
 

@@ -36,7 +36,7 @@ from airflow_cairn.spark.remote.server import ConnectServer, server_token
 from airflow_cairn.spark.remote.server_identity import certificate_authority
 from airflow_cairn.spark.remote.session_driver import forget_shared
 from airflow_cairn.spark.remote.submission import NOT_RUN, VARIABLE, Submission, session_id
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said

@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY, Serv
 from airflow_cairn.hooks.session_server import StartingServer
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.spark.remote.server import server_token
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.shared_server import SharedServer
 from scripts.harness.spark.cluster import SparkCluster

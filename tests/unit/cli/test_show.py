@@ -19,7 +19,7 @@ from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output.text import bar, fit
 from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from airflow_cairn.storage import open_store
-from airflow_cairn.storage.printable import printable
+from airflow_cairn.storage.errors import printable
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.world.early import EarlyWorld

@@ -26,7 +26,7 @@ from airflow_cairn.spark.session import check_version, session
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage import CairnError, InvalidKeyError, S3Options, UnsupportedStorageError
 from airflow_cairn.storage.errors import DocumentError
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from tests.support.memory_store import MemoryStore
 
 

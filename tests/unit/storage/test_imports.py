@@ -27,7 +27,7 @@ def test_the_blocker_blocks():
 def test_storage_imports_and_local_files_work_without_them(tmp_path: Path):
     code = """
 from airflow_cairn.storage import open_store, probe, ensure_probed, S3Options
-from airflow_cairn.storage.uris import check_storage_uri
+from airflow_cairn.storage.names import check_storage_uri
 store = open_store(f"file://{sys.argv[1]}")
 ensure_probed(store, nonce="n")
 store.create("a", b"x")

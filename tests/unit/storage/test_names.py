@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.storage import InvalidKeyError, S3Options, UnsupportedStorageError, open_store
-from airflow_cairn.storage.names import NAME_GRAMMAR, check_key, check_name, check_prefix
-from airflow_cairn.storage.uris import check_storage_uri, parse_storage_uri, same_place
+from airflow_cairn.storage.names import (
+    NAME_GRAMMAR,
+    check_key,
+    check_name,
+    check_prefix,
+    check_storage_uri,
+    parse_storage_uri,
+    same_place,
+)
 from tests.support.errors import raises_code
 from tests.unit.storage.hostile import HOSTILE_KEYS, HOSTILE_NAMES
 

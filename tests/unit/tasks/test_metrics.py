@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import DECLINES, Reason
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks import metrics
 from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.metrics import METRICS, Kind
@@ -169,7 +169,7 @@ def test_they_are_sent_where_airflow_has_not_configured_this_copy_of_its_metrics
         "stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=False)\n"
         "os.environ['AIRFLOW__METRICS__STATSD_ON'] = 'True'\n"
         "from airflow_cairn.tasks.job_settings import JobSettings\n"
-        "from airflow_cairn.storage.uris import parse_storage_uri\n"
+        "from airflow_cairn.storage.names import parse_storage_uri\n"
         f"job = JobSettings(parse_storage_uri({told.storage!r}), 'flights').coordinator()\n"
         "metrics.report(job.head(), job.head())\n"
     )

@@ -14,8 +14,7 @@ from airflow_cairn.checkpoint.errors import FencedError
 from airflow_cairn.spark import table
 from airflow_cairn.spark.output import committer
 from airflow_cairn.storage import S3Options
-from airflow_cairn.storage.names import MAX_KEY_BYTES
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import MAX_KEY_BYTES, parse_storage_uri
 from tests.real.spark.applications.s3_rescaled import Rescaled
 from tests.real.spark.pipeline import Pipeline, counts, rows, session_builder
 

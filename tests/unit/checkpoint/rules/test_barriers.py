@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from airflow_cairn.checkpoint.acts.cancellation import root_cause
+from airflow_cairn.checkpoint.acts.acknowledgements import root_cause
 from airflow_cairn.checkpoint.answers import Cancelled, Failed, Ready, StageAcknowledged, Submit, Waiting
 from airflow_cairn.checkpoint.documents.attempt import Execution, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidStateError

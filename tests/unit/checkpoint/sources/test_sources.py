@@ -30,7 +30,7 @@ from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents
 from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.source_lists import INLINE_BYTES
 from airflow_cairn.storage import ObjectStat, ObjectStore, open_store
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks.messages import already_read
 from tests.support.documented import documented
 from tests.support.errors import raises_code

@@ -35,8 +35,8 @@ from airflow_cairn.spark.execution.job_server import Heard, hear
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import ConnectServer, server_of, server_token, this_machine
 from airflow_cairn.spark.remote.submission import NOT_RUN, Problem
+from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.storage.port import Written
-from airflow_cairn.storage.uris import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.shared_server import SharedServer, hear_of
 from scripts.harness.wait import wait_until

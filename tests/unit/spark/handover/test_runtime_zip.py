@@ -127,7 +127,7 @@ def test_bytecode_without_assertions_has_another_name(tmp_path: Path) -> None:
 def test_a_traceback_shows_the_lines_of_the_source(tmp_path: Path) -> None:
     code = """
 import traceback
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 try:
     parse_storage_uri("ftp://somewhere")
 except Exception as error:

@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint.views.state_list import StateRow
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
-from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks.reports import lineage
 from scripts.setup.lineage import ensure_lineage
 
