@@ -246,7 +246,7 @@ class Coordinator(UseCase):
         return self._failover.fail(report, claimant, unknown=unknown)
 
     def was_overtaken(self, handover: Handover) -> bool:
-        """Tell whether an execution no longer counts as its epoch was overtaken; see `overtaken.was_overtaken`."""
+        """Tell whether an execution no longer counts as its epoch was overtaken; see `transitions.was_overtaken`."""
         return self._heads.observe(lambda head, _now_ms: transitions.was_overtaken(head, handover))
 
     def pause(self) -> None:
@@ -396,5 +396,5 @@ class Coordinator(UseCase):
         )
 
     def completed_later(self) -> dict[int, str | None]:
-        """Find checkpoints that a newer head than the stored one completed; see `newer_documents.completed_later`."""
+        """Find checkpoints that a newer head than the stored one completed; see `verification.completed_later`."""
         return self._heads.observe(lambda head, _now_ms: verification.completed_later(self.files, head), doubt=bool)

@@ -81,8 +81,6 @@ class AirflowApi:
 
         Raises:
             RefusedError: Airflow has no such DAG, or it is paused.
-            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowApiError: Airflow could not be reached, or its answer cannot be used.
         """
         if self.is_paused(job, dag_id):
             raise RefusedError(
@@ -168,10 +166,6 @@ class AirflowApi:
 
         All requests of this class may be repeated: a pause, a run with a given id. So a server that is temporarily
         unable to answer is asked again.
-
-        Raises:
-            AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
-            AirflowApiError: there was no answer; the request may have arrived.
         """
         found = self._once(method, path, body)
         for wait_s in WAITS_S:
@@ -250,10 +244,6 @@ def take_over(options: argparse.Namespace) -> None:
 
     Args:
         options: the command's arguments `conn`, `storage`, `endpoint_url`, `region`. Sets `s3`, the S3 store's options.
-
-    Raises:
-        InvalidConfigError: Airflow is not installed here, or the connection does not exist or cannot be used by Cairn.
-        StorageError: the S3 options are invalid.
     """
     options.s3 = S3Options(endpoint_url=options.endpoint_url, region=options.region)
     from_environment = os.environ.get("CAIRN_STORAGE")

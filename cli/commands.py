@@ -160,7 +160,6 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
     Raises:
         InvalidConfigError: an option about a savepoint is given, but no savepoint.
-        NoCheckpointError: no savepoint is given, and the job does not exist.
     """
     if options.source is None and (options.claim or options.again or options.allow_non_restored_state):
         raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
@@ -291,11 +290,7 @@ def _verification_lines(found: Verification) -> Iterator[str]:
 
 
 def regions(options: argparse.Namespace) -> Outcome:
-    """Return the regions of each job of a DAG (semantics F1).
-
-    Raises:
-        InvalidConfigError: the file cannot be parsed, or has no such DAG, or the DAG has no job.
-    """
+    """Return the regions of each job of a DAG (semantics F1)."""
     # Airflow and DAG files may print; this command's output must stay machine-readable.
     with redirect_stdout(sys.stderr):
         from ..operators.group.checks import regions_in
@@ -333,9 +328,6 @@ def checkpoint(options: argparse.Namespace) -> Outcome:
     Raises:
         InvalidConfigError: the URL is invalid, the token is missing, or the window has no length.
         InvalidKeyError: the request's id is outside the grammar (semantics W1).
-        RefusedError: Airflow has no such DAG, or the DAG is paused.
-        AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
-        AirflowApiError: Airflow could not be reached, or its answer cannot be used.
     """
     job, dag_id, runtime = options.job, options.dag or options.job, system_runtime()
     request = runtime.new_token() if options.request_id is None else options.request_id

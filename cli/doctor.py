@@ -32,7 +32,6 @@ def doctor(
         on_progress: called for each checked file of a job.
 
     Raises:
-        NoCheckpointError: the storage has no such job.
         InvalidConfigError: there is nothing to check, `--spark-conn` is given without `--cluster`, or Airflow is not
             installed here.
     """

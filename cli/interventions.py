@@ -36,10 +36,6 @@ def resume(
 
     Returns:
         Lines and JSON document of the result.
-
-    Raises:
-        NoSavepointError: there is no savepoint, or only a part of one.
-        RefusedError: the user did not agree, or the job has changed since the question; nothing was lost.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
@@ -161,11 +157,6 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 
     Returns:
         Lines and JSON document of the result.
-
-    Raises:
-        NoCheckpointError: the checkpoint is not retained, or damaged.
-        RefusedError: a checkpoint is pending, the user did not agree, or the job has changed since the question;
-            nothing was changed.
     """
     head = coordinator.head()
     if options.yes:
@@ -297,10 +288,6 @@ def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[s
 
     Returns:
         The lines and the JSON document to print.
-
-    Raises:
-        RefusedError: a checkpoint is pending; nothing was changed.
-        InvalidConfigError: a name is invalid.
     """
     found = coordinator.ownership.adopt(options.dag, options.deployment, abort_pending=options.abort_pending)
     before = described(found.before) if found.before else "no recorded owner"

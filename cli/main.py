@@ -58,10 +58,6 @@ class Watch:
         Args:
             out: stream for the output.
             err: stream for reports that the store does not answer, unless the screen is redrawn.
-
-        Raises:
-            CairnError: the first look failed, or a later one for a reason that asking again does not fix.
-            KeyboardInterrupt: Ctrl-C.
         """
         show: Callable[[Outcome], None]
         complain: Callable[[str], None]

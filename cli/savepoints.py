@@ -45,10 +45,6 @@ def savepoint(
 
     Returns:
         Lines and JSON document of the result, and whether the savepoint failed.
-
-    Raises:
-        RefusedError: the job refused the savepoint; nothing was opened.
-        NoCheckpointError: the job has no completed checkpoint.
     """
     request = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
     coordinator.check_savepoint(request)
@@ -135,10 +131,6 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
 
     Returns:
         Lines and JSON document of the result, and whether the savepoint is damaged.
-
-    Raises:
-        NoSavepointError: the folder holds no savepoint.
-        DocumentError: its metadata is broken, altered or of a newer format.
     """
     found = integrity.load(folder)
     with ProgressLine("checked") as line:
@@ -176,10 +168,6 @@ def dispose(
 
     Returns:
         Lines and JSON document of the result, and whether a file could not be deleted.
-
-    Raises:
-        NoSavepointError: the folder holds no savepoint, and no job knows of one there.
-        RefusedError: a job needs it, or the user did not agree; nothing was deleted.
     """
     folder = open_named(options.path, opened)
     plan = disposal.plan(store, folder, opened)
@@ -292,13 +280,6 @@ def stop(
 
     Returns:
         Lines and JSON document of the result, and whether the job did not stop.
-
-    Raises:
-        RefusedError: Airflow has no such DAG, or the last run would not start; nothing was opened; or the job refused
-            the savepoint; nothing was opened, and the job goes on.
-        AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right; nothing was opened.
-        RetryLaterError: the job has stopped, but its DAG is not paused; the message names the savepoint.
-        NoCheckpointError: the job has no completed checkpoint.
     """
     request = request_of(options, "stop")
     before = coordinator.look_for_savepoint(request)

@@ -71,7 +71,6 @@ def s3_options_of(connection: Connection) -> S3Options:
 
     Raises:
         InvalidConfigError: the connection has another type, or an extra that would change the identity.
-        StorageError: half a key pair, an endpoint that is no URL, or a header value that S3 does not know.
     """
     if connection.conn_type not in TYPES:
         raise InvalidConfigError(

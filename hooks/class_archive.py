@@ -79,7 +79,6 @@ def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Pat
 
     Raises:
         FileNotFoundError: the program does not exist, or there is no Spark at its place.
-        subprocess.CalledProcessError: the driver could not write the archive; its output says why.
     """
     archive = Path(archive) if archive else _archive(SparkSite(os.environ, binary))
     if archive is None:

@@ -39,9 +39,6 @@ def failed_body(run_id: str, tasks: Iterable[TaskRef], note: str, *, dry_run: bo
         tasks: as in `clear_body`.
         note: as in `clear_body`.
         dry_run: only report which tasks would be cleared.
-
-    Raises:
-        InvalidConfigError: as in `clear_body`.
     """
     widened = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}
     return {**clear_body(run_id, tasks, note), **widened}

@@ -72,11 +72,7 @@ def session_secret(conn_id: str) -> str:
 
 
 def last_words(nonce: str) -> str:
-    """Return the end of the log of a server that died on this machine, and delete its folder; a live one keeps it.
-
-    Args:
-        nonce: the server's nonce.
-    """
+    """Return the end of the log of a server that died on this machine, and delete its folder; a live one keeps it."""
     folder = _folder(nonce)
     try:
         home = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -113,11 +109,7 @@ def _is_ours(fd: int, kind: Callable[[int], bool]) -> bool:
 
 
 def local_state_folder(nonce: str) -> str:
-    """Return the folder where a server of this machine keeps copies of state, if it does (semantics V3).
-
-    Args:
-        nonce: the server's nonce.
-    """
+    """Return the folder where a server of this machine keeps copies of state, if it does (semantics V3)."""
     return str(_folder(nonce) / LOCAL_STATE)
 
 

@@ -42,9 +42,6 @@ def connect_server(conn_id: str) -> ConnectServer | None:
     Args:
         conn_id: an Airflow connection: host, port, login (the sessions' user), password (the token), and `use_ssl` in
             its extra.
-
-    Raises:
-        InvalidConfigError: the connection cannot be used.
     """
     try:
         connection = BaseHook.get_connection(conn_id)

@@ -134,11 +134,7 @@ def next_step_of(coordinator: Coordinator, storage: StorageUri, ended: Failed) -
 
 
 def clean(coordinator: Coordinator) -> None:
-    """Delete files that nothing refers to; the checkpoint is complete, so errors fail no task (C3, W7).
-
-    Args:
-        coordinator: the job's coordinator.
-    """
+    """Delete files that nothing refers to; the checkpoint is complete, so errors fail no task (C3, W7)."""
     try:
         report = coordinator.clean()
     except Exception:

@@ -229,7 +229,6 @@ def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claima
 
     Raises:
         CheckpointFailedError: the stage has to read input of older epochs, which a skip would lose.
-        InvalidConfigError: the pending checkpoint does not expect the stage.
     """
     handover = coordinator.stand_in(epoch, stage, claimant)
     if handover is None:

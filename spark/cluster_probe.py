@@ -23,11 +23,7 @@ _SPARK = "java_method('org.apache.spark.package', 'SPARK_VERSION') AS spark"
 
 
 def look(spark: SparkSession) -> dict[str, Any]:
-    """Ask driver and executors; a failed question is reported with the others' answers.
-
-    Args:
-        spark: the session.
-    """
+    """Ask driver and executors; a failed question is reported with the others' answers."""
     import pyspark
 
     failed: dict[str, str] = {}

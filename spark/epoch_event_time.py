@@ -87,20 +87,12 @@ class EpochFacts:
 
         Several after damage (R1), or if this stage was left out of older checkpoints (B3, F6). The files of a part that
         the application takes out (`sources[name]`) are compared as those of `files()` are (semantics T11).
-
-        Raises:
-            InvalidStateError: a slice names a file outside of the folder that the DAG gives its source.
         """
         return [self._source_files.watched(each) for each in slices.slices_of(self._handover)]
 
     @property
     def slice(self) -> Slice:
-        """The input to read, as one window (semantics T8).
-
-        Raises:
-            InvalidStateError: older epochs have to be read too, and all windows together are not one window; or a slice
-                names a file outside of the folder that the DAG gives its source.
-        """
+        """The input to read, as one window (semantics T8)."""
         return self._source_files.watched(slices.hull_of(self._handover))
 
     def files(self, source: str = "files") -> list[str]:
@@ -111,12 +103,6 @@ class EpochFacts:
 
         Args:
             source: the name of the job's `FileSource`.
-
-        Raises:
-            InvalidStateError: the epoch has no files of such a source; a file lies outside of the folder that the DAG
-                gives the source; or a file has changed since it was fixed.
-            GoneError: the long list of files, which is kept outside of the handover, is gone.
-            DocumentError: that list is broken.
         """
         return self._source_files.urls(source)
 
@@ -135,11 +121,7 @@ class EpochEventTime(EpochFacts):
 
     @property
     def time(self) -> datetime:
-        """The processing time of the epoch: the end of its slice, the same for each attempt.
-
-        Raises:
-            InvalidStateError: the run has no data interval.
-        """
+        """The processing time of the epoch: the end of its slice, the same for each attempt."""
         return self._event_time.time()
 
     def watermark(
@@ -165,8 +147,6 @@ class EpochEventTime(EpochFacts):
             idle_after: after this many epochs in a row without a row, the source no longer holds the watermark back.
 
         Raises:
-            InvalidStateError: the column is missing, holds no timestamps, or one later than the year 9999; the delay is
-                negative; or the source was given, or the watermark read, before in this epoch.
             InvalidKeyError: the source's name does not match the grammar (semantics W1).
         """
         self._check_open("watermark")
@@ -199,14 +179,7 @@ class EpochEventTime(EpochFacts):
         self._event_time.advance(moment, source)
 
     def drop_watermark(self, source: str) -> None:
-        """Forget a source that the stage no longer reads, so that it stops holding the watermark back.
-
-        Args:
-            source: the source's name.
-
-        Raises:
-            InvalidStateError: there is no such source, it was given in this epoch, or the watermark was read before.
-        """
+        """Forget a source that the stage no longer reads, so that it stops holding the watermark back."""
         self._check_open("drop_watermark")
         self._event_time.forget(source)
 
@@ -218,9 +191,6 @@ class EpochEventTime(EpochFacts):
         same.
 
         The first read fixes the watermark for this epoch: read all upstreams and give all sources before.
-
-        Raises:
-            InvalidStateError: outside the `with` block.
         """
         self._check_open("current_watermark")
         micros = self._event_time.current()
@@ -234,9 +204,6 @@ class EpochEventTime(EpochFacts):
             column: their times; a timestamp.
             inclusive: count a time equal to the watermark as late. Use this for the end of a window: a window holds
                 only times before its end, so it is over then.
-
-        Raises:
-            InvalidStateError: the column is missing or holds no timestamps.
         """
         self._check_open("late")
         return self._divided(df, column, inclusive=inclusive, late=True)
@@ -255,7 +222,6 @@ class EpochEventTime(EpochFacts):
             time: the time column; a timestamp.
 
         Raises:
-            InvalidStateError: the timers were set with another key or time column before, or there is no key.
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("timers")

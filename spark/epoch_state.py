@@ -50,8 +50,6 @@ class EpochState(EpochEventTime):
                 Spark job looks at these keys now.
 
         Raises:
-            InvalidStateError: outside the `with` block; or a subtask is given that the stage does not have, or the
-                stage has no parallelism, or the state has no key, or `keys` lacks a key column.
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("state")
@@ -83,11 +81,7 @@ class EpochState(EpochEventTime):
             ttl: how long rows live (semantics K6); rows that have outlived it are not written. None: forever.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch; a key column is missing or of a type that cannot
-                be hashed; the column of the `ttl` holds no timestamps; or `df` is no DataFrame.
             InvalidKeyError: the name does not match the grammar (semantics W1).
-            InvalidConfigError: Spark's output committer cannot be trusted.
-            BackgroundSnapshotError: an earlier write in the background failed.
         """
         self._check_open("snapshot")
         living = self._event_time.to_write(check_free("state", name), df, ttl)
@@ -118,12 +112,7 @@ class EpochState(EpochEventTime):
             the checkpoint's files at the first use, which must be inside the block.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch; a key column is missing, of a type that cannot be
-                hashed, or not the key of before; the columns differ from the state's; a key appears twice; the state
-                was written without a key; or it has another `ttl`; or the `ttl`'s column holds no timestamps.
             InvalidKeyError: the name does not match the grammar (semantics W1).
-            InvalidConfigError: Spark's output committer cannot be trusted.
-            BackgroundSnapshotError: an earlier write in the background failed.
         """
         self._check_open("update")
         before = self._carried.restored(f"state.{check_free('state', name)}")
@@ -155,12 +144,7 @@ class EpochState(EpochEventTime):
             The whole state with the partials merged, as for `update`.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch; key, columns or merge differ from the state's; a
-                merge is missing, unknown or does not take its column; or the state was written by `update`, or has a
-                `ttl`.
             InvalidKeyError: the name does not match the grammar (semantics W1).
-            InvalidConfigError: Spark's output committer cannot be trusted, or this version of Spark lacks a sketch.
-            BackgroundSnapshotError: an earlier write in the background failed.
         """
         self._check_open("aggregate")
         before = self._carried.restored(f"state.{check_free('state', name)}")
@@ -170,17 +154,12 @@ class EpochState(EpochEventTime):
     def list_state(self, name: str) -> list[list[Any]] | None:
         """Return each subtask's items of a restored list state (semantics R4); None if there is none.
 
-        Args:
-            name: the state's name.
-
         Returns:
             One list of items for each subtask of the stage's `parallelism`. Without a parallelism: as many lists as
             subtasks wrote the state, and one for broadcast state.
 
         Raises:
-            InvalidStateError: outside the `with` block.
             InvalidKeyError: the name does not match the grammar (semantics W1).
-            DocumentError: the file of a large list state has been altered.
         """
         self._check_open("list_state")
         stored = self._carried.restored(f"{small_state.LIST_KIND}.{check_name('state', name)}")
@@ -202,8 +181,6 @@ class EpochState(EpochEventTime):
                 all items. `broadcast`: all subtasks hold the same items, of which one copy is kept.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch, an item is no JSON, the number of lists is not
-                the stage's parallelism, or broadcast items differ.
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("snapshot_list")
@@ -222,7 +199,6 @@ class EpochState(EpochEventTime):
             into: an empty or a new folder: a path on the driver's disk, or a URL that Spark can write to.
 
         Raises:
-            InvalidStateError: the folder is not empty.
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("restore_files")
@@ -240,8 +216,6 @@ class EpochState(EpochEventTime):
                 copy.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch, the folder is missing, or changed during the
-                copy.
             InvalidKeyError: the name does not match the grammar (semantics W1); or a file has a name that no store can
                 hold.
         """
@@ -261,7 +235,6 @@ class EpochState(EpochEventTime):
                 KiB travel inside the acknowledgement; larger values go into a file.
 
         Raises:
-            InvalidStateError: the value is not JSON, or too large.
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("put")
@@ -277,10 +250,6 @@ class EpochState(EpochEventTime):
         Args:
             name: the value's name.
             default: returned if there is no such value.
-
-        Raises:
-            InvalidStateError: outside the `with` block.
-            DocumentError: the file of a large value has been altered.
         """
         self._check_open("get")
         return self._carried.value(self._files, check_name("value", name), default, self._local)
@@ -291,9 +260,6 @@ class EpochState(EpochEventTime):
         Args:
             name: the name of the state, table or value.
             kind: `table`, `state`, `list`, `files` or `value`, if the name alone is ambiguous.
-
-        Raises:
-            InvalidStateError: nothing has that name, several things have it, or this epoch has written it.
         """
         self._check_open("drop")
         with self._lock:

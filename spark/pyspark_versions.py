@@ -16,11 +16,7 @@ from ..checkpoint.health.findings import Finding, error
 
 
 def conflict(version_of: Callable[[str], str] = version) -> str | None:
-    """Describe two versions of PySpark installed over each other, in one line; None if there are not two.
-
-    Args:
-        version_of: returns the version of an installed package.
-    """
+    """Describe two versions of PySpark installed over each other, in one line; None if there are not two."""
     whole, client = (_installed(name, version_of) for name in ("pyspark", "pyspark-client"))
     if not whole or not client or whole == client:
         return None
@@ -66,11 +62,7 @@ def check_pyspark(whole: str | None, client: str | None) -> Iterator[Finding]:
 
 
 def check_installed(version_of: Callable[[str], str] = version) -> Iterator[Finding]:
-    """Find two versions of PySpark over each other in this Python; see `check_pyspark`.
-
-    Args:
-        version_of: returns the version of an installed package.
-    """
+    """Find two versions of PySpark over each other in this Python; see `check_pyspark`."""
     return check_pyspark(_installed("pyspark", version_of), _installed("pyspark-client", version_of))
 
 

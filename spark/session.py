@@ -19,7 +19,6 @@ def session(given: SparkSession | None) -> SparkSession:
 
     Raises:
         InvalidConfigError: this Spark is too old; or the session belongs to a Spark Connect client but PySpark's
-            functions do not: they follow the kind of the process's first session.
     """
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote as functions_are_remote

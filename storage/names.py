@@ -236,7 +236,6 @@ def check_storage_uri(uri: object) -> str:
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
-        InvalidKeyError: the URI has no accepted form.
     """
     return str(parse_storage_uri(uri))
 

@@ -28,11 +28,7 @@ _MOMENT = re.compile(
 
 
 def moment_of(text: str) -> datetime:
-    """Parse a moment; it has a time zone if the text has one.
-
-    Raises:
-        ValueError: the text is no moment. Week dates, such as 2026-W01-1, are moments only from Python 3.11 on.
-    """
+    """Parse a moment; it has a time zone if the text has one."""
     return datetime.fromisoformat(text if sys.version_info >= (3, 11) else written_out(text))
 
 

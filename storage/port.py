@@ -375,11 +375,7 @@ def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> 
 
 
 def gather(store: str, key: str, chunks: Iterator[bytes], max_bytes: int | None) -> bytes:
-    """Read a body that may be longer than announced: at most one chunk beyond the limit.
-
-    Raises:
-        DocumentError: the body is larger than `max_bytes`.
-    """
+    """Read a body that may be longer than announced: at most one chunk beyond the limit."""
     found = bytearray()
     for chunk in chunks:
         found += chunk

@@ -118,12 +118,6 @@ def compare_and_clear(
 
     Returns:
         The stages whose tasks were cleared, and the reasons why others were not.
-
-    Raises:
-        AirflowApiError: the API refuses the request or did not answer.
-        AirflowNotFoundException: the connection is not defined.
-        InvalidConfigError: the connection cannot be used.
-        UnavailableError: the store did not answer; nothing was cleared.
     """
     due, others = [], {}
     for each in restarted:
@@ -158,11 +152,7 @@ def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
 
 
 def idle(api: AirflowApiHook, where: Where, stages: Iterable[str]) -> dict[str, str | None]:
-    """Return those of the given stages that will not run again by themselves, with the states of their ended tasks.
-
-    Raises:
-        AirflowApiError: the API refuses the request or did not answer.
-    """
+    """Return those of the given stages that will not run again by themselves, with the states of their ended tasks."""
     found: dict[str, str | None] = {}
     for stage in stages:
         task = where.tasks.get(stage)

@@ -24,9 +24,6 @@ def deployment() -> str:
     """Return this deployment's name: `[cairn] deployment`, else the address of its API server, else an empty text.
 
     A loopback address names no deployment, because every machine has it.
-
-    Raises:
-        InvalidConfigError: the configured name is too long or cannot be printed.
     """
     named: str = conf.get("cairn", "deployment", fallback="") or ""
     if named.strip():

@@ -36,20 +36,12 @@ def master_hooks_of(
         given: the DAG's hooks.
         max_concurrent: `max_concurrent_checkpoints` of the job.
         within: the timeout of its checkpoints; None if the hooks are not called for a checkpoint.
-
-    Raises:
-        InvalidConfigError: an entry point cannot be loaded or returns no hook, two hooks have one name, or hooks do not
-            fit the config.
     """
     return check_hooks([*given, *_plugged(MASTER_HOOKS, job)], max_concurrent, within)
 
 
 def listeners_of(job: str, given: Sequence[CheckpointListener]) -> tuple[CheckpointListener, ...]:
-    """Return a job's listeners: those of its DAG, then those of installed packages (semantics C4, D4).
-
-    Raises:
-        InvalidConfigError: an entry point cannot be loaded or returns no listener, or two listeners have one name.
-    """
+    """Return a job's listeners: those of its DAG, then those of installed packages (semantics C4, D4)."""
     return check_listeners([*given, *_plugged(LISTENERS, job)])
 
 
@@ -78,13 +70,7 @@ log = logging.getLogger("airflow_cairn")
 
 
 def tell_listeners(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
-    """Notify the listeners of checkpoints that they have not heard of; a job without listeners sends no request.
-
-    Raises:
-        CallbackError: a listener failed; all others have been notified, and its notice is kept.
-        InvalidConfigError: a listener of an installed package cannot be used.
-        UnavailableError: the store did not answer; the next task notifies the remaining listeners.
-    """
+    """Notify the listeners of checkpoints that they have not heard of; a job without listeners sends no request."""
     listeners = listeners_of(coordinator.job, given)
     if listeners:
         calls = coordinator.deliver(listeners)

@@ -93,19 +93,12 @@ class JobSettings:
         Args:
             store: the storage, if the caller has opened it.
             waits: wait for a storage that temporarily refuses; see `CheckpointStorageHook.open_store`.
-
-        Raises:
-            CairnError: the storage or the connection cannot be used.
         """
         return checkpoint.Coordinator(store or self.hook().open_store(waits=waits), self.job, after_swap=metrics.report)
 
     @contextmanager
     def naming_connection(self) -> Iterator[None]:
-        """Add the connection's id to an S3 store's refusal that is raised in the block.
-
-        Raises:
-            ForbiddenError: the block's own error, with the connection's id.
-        """
+        """Add the connection's id to an S3 store's refusal that is raised in the block."""
         with naming_connections(aws_conn_id=self.aws_conn_id):
             yield
 
@@ -176,8 +169,6 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
 
     Raises:
         InvalidConfigError: storage or job is missing.
-        UnsupportedStorageError: the URI's scheme is not supported.
-        InvalidKeyError: the URI has no accepted form; or the job's name is outside the grammar.
     """
     if storage is None:
         raise InvalidConfigError(
@@ -215,11 +206,6 @@ def check_savepoint_target(target: object, storage: object, job: object, **where
         storage: the storage URI.
         job: the job's name.
         **where: `task` or `group` and its id, for the error message.
-
-    Raises:
-        RefusedError: the target lies in the job's own folder, or is the storage's root.
-        UnsupportedStorageError: the URI's scheme is not supported.
-        InvalidKeyError: the URI has no accepted form.
     """
     if target is None or is_rendered_later(target):
         return
@@ -253,10 +239,5 @@ def check_room(storage: object, job: object, stage: str, **where: str | None) ->
 
 
 def rendered_settings(task: Any) -> JobSettings:
-    """Return the rendered settings of a running task.
-
-    Raises:
-        UnsupportedStorageError: the URI's scheme is not supported.
-        InvalidKeyError: the URI has no accepted form; or the job's name is outside the grammar.
-    """
+    """Return the rendered settings of a running task."""
     return JobSettings(parse_storage_uri(task.storage), check_job(task.job), task.aws_conn_id)

@@ -154,11 +154,7 @@ class SharedServer:
             system_sleep(LOOK_S)
 
     def local_state(self, nonce: str) -> dict[str, str]:
-        """Return the conf with which an application finds the copies of state beside its server (semantics V3).
-
-        Args:
-            nonce: the server's nonce.
-        """
+        """Return the conf with which an application finds the copies of state beside its server (semantics V3)."""
         if self.session.local_state_mb == 0:
             return {}
         return {LOCAL_STATE: local_state_folder(nonce), LOCAL_STATE_BYTES: str(self.session.local_state_mb * 2**20)}
@@ -271,11 +267,7 @@ def tell_end(nonce: str, heard: Heard) -> None:
 
 
 def hear_of(server: ConnectServer) -> Heard:
-    """Ask the process that listens at a server's address.
-
-    Args:
-        server: the job's server.
-    """
+    """Ask the process that listens at a server's address."""
     assert server.authority is not None  # each server that Cairn runs has one
     return hear(server.host, server.port, server.authority)
 
@@ -295,11 +287,7 @@ class _Leases:
         self._since_ms = 0
 
     def is_over(self, entry: ServerEntry) -> bool:
-        """Return whether an entry has stayed unchanged for a lease's length.
-
-        Args:
-            entry: the entry as just read.
-        """
+        """Return whether an entry has stayed unchanged for a lease's length."""
         if entry != self._seen:
             self._seen, self._since_ms = entry, self._now_ms()
         return self._now_ms() - self._since_ms >= LEASE_MS

@@ -154,10 +154,6 @@ def acknowledge_for(
 
     Returns:
         The stages that this call acknowledged.
-
-    Raises:
-        CheckpointFailedError: a skipped stage still has to read older epochs' input.
-        UnavailableError: the store did not answer.
     """
     if not stages:
         return ()
@@ -207,10 +203,6 @@ def start_again(
 
     Returns:
         The stages whose tasks run again now; none if a user has to clear them.
-
-    Raises:
-        AirflowApiError: the API cannot be reached; asking again may help.
-        UnavailableError: the store did not answer.
     """
     if not isinstance(now, Waiting) or where_of is None or conn_id is None:
         return ()

@@ -49,7 +49,6 @@ def run_in(epoch: Epoch, application: str | os.PathLike[str], arguments: Sequenc
     Raises:
         InvalidConfigError: the file is missing.
         InvalidStateError: the application ended without opening an epoch.
-        SystemExit: the application exited with a status other than 0.
     """
     path = Path(application)
     if not path.is_file():

@@ -38,11 +38,7 @@ class Written:
 
 
 def written(spark: SparkSession, files: JobFiles, handover: Handover, ack: AckDocument) -> Written:
-    """Read the outputs that an acknowledgement names.
-
-    Raises:
-        DocumentError: a part of the acknowledgement, or a value's file, has been altered.
-    """
+    """Read the outputs that an acknowledgement names."""
     own = {name: value for name, value in ack.values.items() if not name.startswith(RESERVED)}
     found = Written(values=own, committables=dict(ack.committables))
     frames = {"exchange": found.outputs, "state": found.states, "table": found.tables}

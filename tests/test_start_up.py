@@ -68,10 +68,10 @@ def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_pat
 @pytest.mark.parametrize(
     ("code", "most"),
     [
-        (PARSED_DAG, 165),
-        ("import airflow_cairn.spark.remote.client", 85),
-        ("from airflow_cairn import Epoch", 135),
-        ("import airflow_cairn.cli.main", 160),
+        (PARSED_DAG, 150),
+        ("import airflow_cairn.spark.remote.client", 78),
+        ("from airflow_cairn import Epoch", 120),
+        ("import airflow_cairn.cli.main", 135),
     ],
     ids=["DAG file", "client", "driver", "command line"],
 )

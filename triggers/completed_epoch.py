@@ -89,7 +89,6 @@ def completed_in(coordinator: Coordinator, run_id: str | None, start: str | None
 
     Raises:
         InvalidConfigError: no window is given, or the job no longer knows what it has read so long ago (semantics T8).
-        CairnError: the storage cannot be read.
     """
     if run_id is not None:
         return coordinator.completed_in(epoch_name(run_id))

@@ -358,11 +358,7 @@ def _named(ack: AckDocument) -> str:
 
 
 def describe_unacknowledged(files: JobFiles, head: Head, document: PendingDocument, stage: str) -> str:
-    """Say why a stage has not acknowledged although its task has ended, as far as the store tells: one or two reads.
-
-    Raises:
-        UnavailableError: the store did not answer.
-    """
+    """Say why a stage has not acknowledged although its task has ended, as far as the store tells: one or two reads."""
     execution = document.executions[stage]
     key = layout.handover(execution.home, stage, execution.token)
     try:
@@ -405,9 +401,6 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
 
     Costs one listing for each checkpoint that is the home of an upstream's execution; nothing for a stage without
     upstream.
-
-    Raises:
-        UnavailableError: the store did not answer.
     """
     if document.limits.at_least_once:
         return None

@@ -70,11 +70,9 @@ class Assembler:
         """Read every acknowledgement and write the metadata.
 
         Raises:
-            CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered.
             FinalizeError: a marker, or the answer of the hooks, cannot be used; or the right to write the metadata is
                 missing, other metadata is there already, or the metadata of the restored checkpoint can no longer be
                 read.
-            ForbiddenError: the store refuses these credentials for a reason that may pass.
         """
         key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
         with Spool() as spool:
@@ -393,10 +391,6 @@ class LeftOut:
         """Yield the lines of the stages left out: those of the restored checkpoint, with the backlog as it is now.
 
         Reads nothing if no stage is left out.
-
-        Raises:
-            GoneError: the restored checkpoint's metadata is gone.
-            DocumentError: it is broken.
         """
         if not self.stages:
             return
@@ -423,10 +417,6 @@ class LeftOut:
 
         Args:
             kept: the backlog of skipped stages, which take part but keep their backlog.
-
-        Raises:
-            GoneError: the restored checkpoint's metadata is gone.
-            DocumentError: it is broken.
         """
         awaited = self._in_flight | _inputs(kept)
         wanted = False

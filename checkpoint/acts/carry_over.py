@@ -191,12 +191,7 @@ class BegunExecution:
 
 
 def begun_in(entry: PendingEntry | EndedEntry, stage: str) -> BegunExecution:
-    """Give the execution that an attempt starts of a stage, whether or not it has begun yet.
-
-    Args:
-        entry: the attempt.
-        stage: the stage's uid.
-    """
+    """Give the execution that an attempt starts of a stage, whether or not it has begun yet."""
     return BegunExecution(entry.id, entry.epoch, entry.attempt, stage, execution_token(entry.token, stage))
 
 
@@ -207,12 +202,7 @@ def begun_in(entry: PendingEntry | EndedEntry, stage: str) -> BegunExecution:
 
 
 def damaged_inputs(files: JobFiles, document: PendingDocument, stages: Collection[str]) -> dict[str, str]:
-    """Give the stages whose acknowledged output is gone or altered, each with its problem.
-
-    Raises:
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused to answer.
-    """
+    """Give the stages whose acknowledged output is gone or altered, each with its problem."""
     found = {uid: _input_problem(files, uid, document.executions[uid]) for uid in sorted(stages)}
     return {uid: problem for uid, problem in found.items() if problem is not None}
 
@@ -274,7 +264,6 @@ def record_try(files: JobFiles, handover: Handover | DocumentError, claimant: st
 
     Raises:
         ConflictError: the store refused again and again to say who was first; nothing landed.
-        UnavailableError: the store did not answer.
     """
     if not isinstance(handover, Handover) or handover.claimant == claimant or handover.try_number > try_number:
         return True
@@ -282,11 +271,7 @@ def record_try(files: JobFiles, handover: Handover | DocumentError, claimant: st
 
 
 def another_try_holds(files: JobFiles, stage: str, execution: Execution, claimant: str) -> bool:
-    """Tell whether a try other than `claimant` holds an execution by now.
-
-    Raises:
-        UnavailableError: the store did not answer.
-    """
+    """Tell whether a try other than `claimant` holds an execution by now."""
     standing = readable_handover(files, stage, execution.home, execution.token)
     return standing is not None and standing.claimant != claimant
 
@@ -374,9 +359,6 @@ def restarts_waiting(files: JobFiles, document: PendingDocument, *, failed: bool
         document: of the pending attempt.
         failed: include stages without a known holder. Airflow tries a stage again that has failed by itself, unless
             that try ended before the failover: it found an acknowledgement that landed just then, and succeeded.
-
-    Raises:
-        UnavailableError: the store did not answer.
     """
     due = restarted_in(document)
     if failed:
@@ -407,7 +389,6 @@ def pass_on_handover(
 
     Raises:
         ConflictError: the store refused again and again to say who was first; nothing landed.
-        UnavailableError: the store did not answer.
     """
     key = layout.handover(handover.checkpoint, handover.stage, handover.token)
     named = replace(handover, claimant=claimant, try_number=try_number, adopted=adopted or handover.adopted)

@@ -427,10 +427,6 @@ def check_upstreams(files: JobFiles, document: PendingDocument, stage: str) -> U
 
     Needs no request in an epoch's first attempt, nor for stages that run at least once (B2). A stage that has
     acknowledged is not checked.
-
-    Raises:
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused to answer.
     """
     spec = document.stage(stage)
     if document.attempt == 1 or document.limits.at_least_once or spec is None or not spec.upstream:

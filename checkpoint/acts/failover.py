@@ -273,11 +273,7 @@ def _failed(failing: _Failing, verdict: Restart | Exhausted, token: str) -> Deci
 def give_up(
     files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, stage: str, detail: str
 ) -> AbandonedRegion | None:
-    """Mark a stage that gets no other try in this attempt; None where the attempt fails without the stage.
-
-    Raises:
-        UnavailableError: the store did not answer.
-    """
+    """Mark a stage that gets no other try in this attempt; None where the attempt fails without the stage."""
     if not entry.regional:
         return None
     execution = document.executions[stage]
@@ -332,9 +328,6 @@ def attempt_after_failure(
         report: the failure.
         now_ms: the time, milliseconds since 1970 UTC.
         declined: other stages that have declined in the attempt; a decline that no retry cures ends the epoch.
-
-    Raises:
-        UnavailableError: the store did not answer.
     """
     own = _decline(files, report.stage, document.executions[report.stage]) if report.curable else None
     if not report.curable or (own is not None and own.incurable):
@@ -426,11 +419,7 @@ def fail_permanently(head: Head, ended: EndedEntry, why: str) -> Head:
 
 
 def incurable_stages(files: JobFiles, document: PendingDocument, stages: Iterable[str]) -> list[str]:
-    """Give the stages whose decline says that no retry cures it; costs one read for each stage.
-
-    Raises:
-        UnavailableError: the store did not answer.
-    """
+    """Give the stages whose decline says that no retry cures it; costs one read for each stage."""
     return [uid for uid in sorted(stages) if _declined_as_incurable(files, uid, document.executions[uid])]
 
 

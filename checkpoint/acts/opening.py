@@ -110,11 +110,9 @@ class Opener:
         Raises:
             RefusedError: another epoch has completed since the positions of the sources were worked out.
             AlreadyReadError: another epoch has read part of the window since this one was triggered (semantics T8).
-            NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3); or a
                 stage cannot be restored at its parallelism (semantics R4), or the slice or the stages are too large for
                 a document.
-            CallbackError: the head has no room for the notice that the attempt would leave.
         """
         self._check_room(head, opening)
         fixed_on = opening.slice.base
@@ -304,8 +302,6 @@ def choose_restored(files: JobFiles, head: Head) -> RestoreChoice:
     Raises:
         NoCheckpointError: every completed checkpoint is damaged, or the input of a damaged one is gone. Starting empty
             would lose their state, so a user has to decide.
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused to answer.
     """
     damages: list[Damage] = []
     bypassed: list[CompletedEntry] = []

@@ -40,11 +40,6 @@ def complete(
         now_ms: the time, milliseconds since 1970 UTC.
         document: the checkpoint's document, if the caller has read it.
         known: records what was written, for a caller that cleans next.
-
-    Raises:
-        CheckpointNotReadyError: a stage has not acknowledged and may not be left out.
-        GoneError: the checkpoint's document is gone.
-        DocumentError: it is broken.
     """
     late = transitions.why_overtaken(head, entry)
     if late is not None:
@@ -101,9 +96,6 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     the timeout, and the checkpoint completes without them if it may (semantics F6).
 
     Completed epochs that leave the history are moved into the head's list of completed epochs.
-
-    Raises:
-        UnavailableError: the store did not say which stages have acknowledged.
     """
     settled = transitions.go_on_undrained(savepoint_entries.expire(head, now_ms), now_ms)
     for entry in head.pending:

@@ -83,10 +83,6 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
         documents: reads the documents of attempts.
         head: the version of the head.
         known: references of the metadata that this process has written last, which is not read.
-
-    Raises:
-        GoneError: the document of a pending attempt is gone.
-        DocumentError: it is broken.
     """
     live = Live(recorded=head.recorded())
     for entry in head.pending:

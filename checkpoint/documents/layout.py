@@ -295,7 +295,6 @@ def check_relative(key: str) -> str:
 
     Raises:
         DocumentError: it is absolute, climbs with `..`, names a scheme, or lies outside every checkpoint folder.
-        InvalidKeyError: it holds what no key may hold (control characters, empty segments) or is too long.
     """
     check_key(key, marker=True)
     if checkpoint_of(key) is None or "\\" in key:
@@ -304,12 +303,7 @@ def check_relative(key: str) -> str:
 
 
 def check_side_list(key: str) -> str:
-    """Check a key that a source's position or part names: a list of an epoch, or a piece of a position (semantics W5).
-
-    Raises:
-        DocumentError: it lies elsewhere.
-        InvalidKeyError: it holds what no key may hold (control characters, empty segments) or is too long.
-    """
+    """Check a key that a source's position or part names: an epoch's list, or a piece of a position (semantics W5)."""
     check_key(key)
     if not key.startswith(EPOCH_LISTS) or key.count("/") != 2:
         check_relative(key)
@@ -344,11 +338,7 @@ def check_output_id(output: str) -> str:
 
 
 def check_job(job: str) -> str:
-    """Check a job's name (semantics W1).
-
-    Raises:
-        InvalidKeyError: it does not match the grammar, or is reserved.
-    """
+    """Check a job's name (semantics W1)."""
     return check_name("job", job)
 
 

@@ -150,11 +150,7 @@ def encode_line(line: Line) -> bytes:
 
 
 def decode_line(raw: bytes, *, key: str, first: bool) -> Line:
-    """Parse one line; the first must be the header.
-
-    Raises:
-        DocumentError: it is not a line of ours, or of an unknown newer format.
-    """
+    """Parse one line; the first must be the header."""
     return line_of(codec.parse(raw, key=key), key=key, first=first)
 
 
@@ -198,11 +194,7 @@ class SideList:
 
 
 def referred(value: Json) -> Iterator[SideList]:
-    """Yield every side list that a position or a part names, however deep (semantics C3).
-
-    Raises:
-        DocumentError: a reference is broken, or names what is no side list's key.
-    """
+    """Yield every side list that a position or a part names, however deep (semantics C3)."""
     if isinstance(value, dict):
         if set(value) == {LIST_KIND}:
             yield from_reference(value)
@@ -214,11 +206,7 @@ def referred(value: Json) -> Iterator[SideList]:
 
 
 def replaced(value: Json, put: Callable[[SideList], SideList]) -> Json:
-    """Give a position or a part in which every side list is replaced by another, however deep.
-
-    Raises:
-        DocumentError: a reference is broken, or names what is no side list's key.
-    """
+    """Give a position or a part in which every side list is replaced by another, however deep."""
     if isinstance(value, dict):
         if set(value) == {LIST_KIND}:
             return put(from_reference(value)).to_reference()
@@ -229,10 +217,6 @@ def replaced(value: Json, put: Callable[[SideList], SideList]) -> Json:
 
 
 def from_reference(value: Json) -> SideList:
-    """Read a reference as a position or a part holds it.
-
-    Raises:
-        DocumentError: it is broken, or names what is no side list's key.
-    """
+    """Read a reference as a position or a part holds it."""
     named = value[LIST_KIND] if isinstance(value, dict) and LIST_KIND in value else value
     return from_json(SideList, named, key=LIST_KIND)

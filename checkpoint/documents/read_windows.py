@@ -29,11 +29,7 @@ def _moment(text: str | None) -> datetime:
 
 
 def check_moment(text: str) -> None:
-    """Refuse what is no moment of time, in a document.
-
-    Raises:
-        ValueError: it is not ISO 8601.
-    """
+    """Refuse what is no moment of time, in a document."""
     _moment(text)
 
 

@@ -41,9 +41,6 @@ def check_schema(text: str | None) -> None:
 
     Args:
         text: Spark's JSON of a schema; None where there is none.
-
-    Raises:
-        ValueError: the schema names another type, or is not valid JSON of a schema.
     """
     if text is not None:
         plain_schema(text)
@@ -139,9 +136,5 @@ def _no_schema(why: str) -> ValueError:
 
 
 def stored_schema(text: str) -> str:
-    """Give a schema as it is stored: checked by `plain_schema`, as one line of JSON.
-
-    Raises:
-        ValueError: as `plain_schema`.
-    """
+    """Give a schema as it is stored: checked by `plain_schema`, as one line of JSON."""
     return json.dumps(plain_schema(text), separators=(",", ":"), ensure_ascii=False)

@@ -59,9 +59,6 @@ def plain_json(
         value: text, finite numbers, booleans, None, and lists, tuples and dictionaries of them.
         refusal: the error to raise.
         later: tells what the run replaces, such as another task's result; it is left as it is.
-
-    Raises:
-        InvalidStateError: or `refusal`: something else would come back, or the value is nested too deeply.
     """
     return _Plain(what, refusal, later).copy(value, "", 1)
 

@@ -53,12 +53,7 @@ class CheckpointNotice:
 
 
 def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
-    """Give the notice that a listener gets.
-
-    Raises:
-        GoneError: the metadata of a completed checkpoint is gone.
-        DocumentError: it is broken.
-    """
+    """Give the notice that a listener gets."""
     found = _completed(files, notice) if notice.status is Status.COMPLETED else _aborted(files, documents, head, notice)
     return CheckpointNotice(
         checkpoint=notice.checkpoint,

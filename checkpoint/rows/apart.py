@@ -90,12 +90,6 @@ def first_rows(
         stage: the stage that wrote it.
         name: its name.
         kind: what it is.
-
-    Raises:
-        NoCheckpointError: it is not retained, or holds no such state or table.
-        InvalidConfigError: pyarrow is not installed, only Spark can merge the state, or to decode its first rows takes
-            more memory or time than a page may.
-        DocumentError: the metadata or a file is broken.
     """
     found = find_state(files, head.retained(checkpoint), stage, name, kind, FILES)
     columns = shown_columns(found)

@@ -197,7 +197,6 @@ def rows_of(
         budget: what may be read; None for all.
 
     Raises:
-        TooMuchToReadError: the budget does not reach.
         InvalidConfigError: only Spark can merge what this state consists of.
         DocumentError: a file is broken.
     """
@@ -305,9 +304,6 @@ def merged(
         key: its key columns.
         read: reads a file.
         budget: how many keys of runs may be read; None for all.
-
-    Raises:
-        TooMuchToReadError: the budget does not reach.
     """
     newest: dict[Any, int] = {}
     runs = [handle for handle in handles if handle.run]

@@ -65,11 +65,7 @@ class FirstRows:
 
 
 def shown_columns(found: StoredState) -> list[str]:
-    """Give the columns that are shown.
-
-    Raises:
-        DocumentError: there is no schema.
-    """
+    """Give the columns that are shown."""
     return [*columns_of(found.output)][:COLUMNS]
 
 
@@ -81,10 +77,6 @@ def shown_rows(parquet: Any, files: Ranges, found: StoredState, budget: ReadBudg
         files: reads the files.
         found: the state or table.
         budget: what may be read.
-
-    Raises:
-        InvalidConfigError: only Spark can merge the state.
-        DocumentError: a file is broken.
     """
     columns = shown_columns(found)
     wanted = [*dict.fromkeys((*columns, *found.output.key))]

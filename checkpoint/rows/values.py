@@ -61,11 +61,7 @@ class Column:
         self._zone = footer.get(b"org.apache.spark.timeZone", b"an unknown zone").decode(errors="replace")
 
     def values(self, found: Any) -> list[Any]:
-        """Give the values of an Arrow array, for `same` and `shown`.
-
-        Raises:
-            InvalidConfigError: only Spark can tell which moment a value is.
-        """
+        """Give the values of an Arrow array, for `same` and `shown`."""
         known, raw = _types(self._kind, found.type)
         values: list[Any] = found.cast(known).cast(raw).to_pylist()
         if self._old_days or self._old_moments:

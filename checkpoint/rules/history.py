@@ -181,7 +181,6 @@ def where_is(head: Head, epoch: str, find_forgotten: Callable[[], int | None]) -
             nothing of the epoch.
 
     Raises:
-        DamagedError: a list of completed epochs is lost, so the answer is unknown.
         InvalidKeyError: `epoch` is not a valid name of an epoch (semantics W1).
     """
     check_name("epoch", epoch)

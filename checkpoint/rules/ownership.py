@@ -94,9 +94,6 @@ def take_ownership(head: Head, owner: Owner | None) -> Head:
     Args:
         head: the version decided on.
         owner: the asking DAG run; None for a caller that is no DAG (a test, a script): then nothing is recorded.
-
-    Raises:
-        CheckpointError: the job belongs to another DAG or deployment.
     """
     if owner is None:
         return head

@@ -105,11 +105,6 @@ def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **wher
 
     Returns:
         The maximum parallelism of each stage that names a parallelism, by uid.
-
-    Raises:
-        InvalidStateError: a maximum differs from the checkpoint's, or is too low; or the checkpoint records two maxima
-            of one stage; or the parallelism of a stage with raw files has changed. The text names the stage and both
-            numbers.
     """
     stateful: dict[str, RestoredStage] = {}
     maxima: dict[str, tuple[int, ...]] = {}

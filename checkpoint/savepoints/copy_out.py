@@ -54,8 +54,6 @@ class Copying:
 
         Raises:
             DamagedError: the checkpoint is not whole, or the folder holds something else.
-            UnavailableError: a store did not answer; going on is safe.
-            ForbiddenError: a store refused to answer.
         """
         found = verification.verify_pointer(self.files, self.source, self.epoch)
         if not found.whole:

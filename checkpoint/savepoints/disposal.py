@@ -81,11 +81,6 @@ def plan(
         open_folder: opens the folder above, to see whether the others exist that lie there; None: they are not
             considered.
         recorded: the record that has led to the folder, of which the folder must be; None: the caller has named it.
-
-    Raises:
-        NoSavepointError: there is none, and no job of the storage knows of one.
-        RefusedError: a job lives in the folder, or above it; or the folder is not what is `recorded`.
-        DocumentError: its metadata is broken, altered or of a newer format.
     """
     check_no_job(folder, store, open_folder)
     try:
@@ -127,9 +122,7 @@ def dispose(
         after_swap: told of the version of the job's head that forgets it.
 
     Raises:
-        NoSavepointError: there is none, and no job of the storage knows of one.
         RefusedError: something speaks against it; nothing was deleted.
-        DocumentError: its metadata is broken, altered or of a newer format.
     """
     found = plan(store, folder, open_folder, recorded)
     if found.against and not force:

@@ -59,7 +59,6 @@ def load(folder: ObjectStore) -> Savepoint:
     """Read a savepoint's metadata as a whole; the files themselves are not looked at.
 
     Raises:
-        NoSavepointError: there is none.
         DocumentError: it is truncated, altered, broken, or of an unknown newer format.
     """
     header: SavepointHeader | None = None
@@ -95,12 +94,7 @@ def lacking(folder: ObjectStore, savepoint: Savepoint) -> list[str]:
 def damages(
     folder: ObjectStore, savepoint: Savepoint, on_progress: Callable[[FilesProgress], None] = lambda _: None
 ) -> Iterator[SavepointDamage]:
-    """Yield what is wrong with the files of a savepoint, in the order in which it names them; reads all of them.
-
-    Raises:
-        UnavailableError: the store could not be asked; that is no damage.
-        ForbiddenError: the store refused to answer.
-    """
+    """Yield what is wrong with the files of a savepoint, in the order in which it names them; reads all of them."""
     done = bytes_done = 0
     with ThreadPoolExecutor(THREADS) as pool:
         problems = pool.map(lambda file: _problem(folder, file), savepoint.files)

@@ -141,11 +141,7 @@ def files_of(line: SavepointLine) -> Iterator[SavepointFile]:
 
 
 def side_lists_of(line: SavepointLine) -> Iterator[metadata.SideList]:
-    """Yield the lists of the sources that a line names: with the positions, and in a stage's backlog.
-
-    Raises:
-        DocumentError: a reference is broken, or names what is no place of a list.
-    """
+    """Yield the lists of the sources that a line names: with the positions, and in a stage's backlog."""
     slices: list[Slice] = []
     if isinstance(line, MetadataHeader):
         slices = [line.slice]
@@ -175,9 +171,6 @@ def write(header: SavepointHeader, lines: Iterable[Line], put: Callable[[bytes],
         header: the first line.
         lines: the checkpoint's, its header first; each file by its SHA-256.
         put: takes the bytes of one line.
-
-    Raises:
-        DocumentError: a file is not named by its SHA-256.
     """
     digest = hashlib.sha256()
     files: dict[str, int] = {}
@@ -217,7 +210,6 @@ def read(folder: ObjectStore) -> Iterator[SavepointLine | SavepointEnd]:
     """Stream a savepoint's metadata, checked as it goes: the header first, the end last.
 
     Raises:
-        NoSavepointError: there is no metadata: this is no savepoint, or a copy of it broke off.
         DocumentError: it is truncated or altered, a line of it is broken or names a path outside of the folder, or it
             is of an unknown newer format. The content is certain only once the iteration has ended.
     """
@@ -323,7 +315,6 @@ class SavepointFiles(FolderFiles):
         Raises:
             RefusedError: foreign files are in the folder, or a savepoint of which the head knows no
                 more.
-            ForbiddenError: the store does not let us list or write there.
         """
         standing = [found.key for _, found in zip(range(2), self.listing(""), strict=False)]
         if not standing:
@@ -398,10 +389,6 @@ def savepoint_folder(uri: object) -> str:
 
     Returns:
         The folder's, normalised as `check_storage_uri` does.
-
-    Raises:
-        UnsupportedStorageError: the scheme is none of ours.
-        InvalidKeyError: it is not of an accepted form.
     """
     found = check_storage_uri(uri)
     folder = found.removesuffix(f"/{METADATA}")
@@ -410,12 +397,7 @@ def savepoint_folder(uri: object) -> str:
 
 
 def open_named(uri: object, open_folder: OpenFolder) -> ObjectStore:
-    """Open a savepoint that the caller names, by its folder or the `_metadata` in it.
-
-    Raises:
-        UnsupportedStorageError: the scheme is none of ours.
-        InvalidKeyError: it is not of an accepted form.
-    """
+    """Open a savepoint that the caller names, by its folder or the `_metadata` in it."""
     folder = savepoint_folder(uri)
     where = parse_storage_uri(folder)
     above, _, name = where.path.rpartition("/")

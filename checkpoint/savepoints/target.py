@@ -17,13 +17,7 @@ from ..errors import RefusedError
 
 
 def is_in_job(folder: str, storage: str, job: str) -> bool:
-    """Tell whether a folder is a job's own, or lies in it.
-
-    Args:
-        folder: URI of the folder.
-        storage: URI of the job's storage.
-        job: the job's name.
-    """
+    """Tell whether a folder is a job's own, or lies in it."""
     return parse_storage_uri(storage).below(job).has(parse_storage_uri(folder))
 
 

@@ -294,10 +294,6 @@ def files_in(
         part: a FileSource's part of an epoch's input.
         read_list: reads a side list.
         needed: required fields of each file.
-
-    Raises:
-        DocumentError: the part was not written by a FileSource, or its list is broken.
-        GoneError: its list is gone.
     """
     listed = _list_of(part)
     if listed is None:
@@ -399,12 +395,7 @@ class SeenFiles:
         return position | ({"pieces": [piece.to_reference() for piece in self.pieces]} if self.pieces else {})
 
     def marks(self, shelf: Shelf) -> Iterator[tuple[str, str]]:
-        """Stream every file read, with its mark, sorted by name.
-
-        Raises:
-            GoneError: a piece is gone.
-            DocumentError: a piece is broken.
-        """
+        """Stream every file read, with its mark, sorted by name."""
         return _newest([sorted_marks(self.recent.items()), *(_marks_of(shelf, each) for each in reversed(self.pieces))])
 
     def plus_few(self, name: str, files: Iterable[Any], shelf: Shelf) -> SeenFiles:

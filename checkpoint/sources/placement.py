@@ -75,9 +75,6 @@ def read(
 
     Returns:
         The slice, and lines for the log; or the first refusal.
-
-    Raises:
-        CallbackError: a source failed, or its answer cannot be stored.
     """
     log: list[str] = []
     refused: list[InputRefused] = []
@@ -104,11 +101,7 @@ def place(
 def advanced(
     positions: Mapping[str, Json], slice_: Slice, sources: tuple[Source, ...], shelf: Shelf
 ) -> dict[str, Json] | InputRefused:
-    """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position.
-
-    Raises:
-        CallbackError: a source failed, or gave a position that cannot be kept as it is.
-    """
+    """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position."""
     after = dict(positions)
     by_name = {source.name: source for source in sources}
     parts = slice_.sources or {}
@@ -190,10 +183,6 @@ class Placement:
 
         Returns:
             The slice, and lines for the log.
-
-        Raises:
-            InvalidStateError: the restored state holds the position of a source that the request lacks (R3); or the
-                slice is too large, or no JSON.
         """
         if not request.sources:
             # Checked first, so that a run without input leaves nothing in the store.

@@ -41,7 +41,6 @@ def write_ack(files: JobFiles, ack: AckDocument) -> bool:
 
     Raises:
         InvalidStateError: the acknowledgement is of another job, or contradicts itself; nothing was written.
-        DocumentError: the existing marker cannot be read.
         OutcomeUnknownError: the acknowledgement may or may not have landed; delete nothing.
     """
     check_job(files, ack)
@@ -137,7 +136,6 @@ def read_ack(files: JobFiles, stage: str, execution: Execution, epoch: str | Non
     """Read the marker of an execution, without its further parts; it has to be of `epoch`, if that is given.
 
     Raises:
-        GoneError: the execution has not acknowledged.
         DocumentError: the marker is broken, of another job, or names another stage, execution or epoch.
     """
     key = layout.ack(execution.home, stage, execution.token)
@@ -157,7 +155,6 @@ def subtasks_of(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
     A subtask whose files did not fit into one part comes several times in a row, each time with some of them.
 
     Raises:
-        GoneError: a part is missing.
         DocumentError: a part is altered or foreign, or the subtasks are not exactly 0 to `parallelism` - 1.
     """
     key = files.full(layout.ack(ack.checkpoint, ack.stage, ack.token))
@@ -201,11 +198,7 @@ def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
 
 
 def read_decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDocument | None:
-    """Read an execution's decline, None if there is none.
-
-    Raises:
-        DocumentError: it is broken or of another job.
-    """
+    """Read an execution's decline, None if there is none."""
     try:
         return files.read(DeclineDocument, layout.decline(execution.home, stage, execution.token))[0]
     except GoneError:
@@ -237,11 +230,7 @@ _AROUND_SUBTASK = 48
 
 
 def split(files: JobFiles, ack: AckDocument) -> AckDocument:
-    """Make the marker of an acknowledgement; if it would be too large, write the subtasks as parts first.
-
-    Raises:
-        InvalidStateError: a value in the acknowledgement is not JSON.
-    """
+    """Make the marker of an acknowledgement; if it would be too large, write the subtasks as parts first."""
     if len(encode(ack)) <= MARKER_BYTES:
         return ack
     return replace(ack, subtasks=(), parts=tuple(_write_parts(files, ack)))
@@ -251,7 +240,6 @@ def joined(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
     """Stream an acknowledgement's subtasks, from its marker and its parts.
 
     Raises:
-        GoneError: a part is missing.
         DocumentError: a part is altered, broken, or of another execution.
     """
     yield from ack.subtasks

@@ -52,12 +52,7 @@ class AttemptDocuments:
         """The document read last, by its token: documents never change, so none is read twice in a row."""
 
     def of(self, entry: PendingEntry | EndedEntry) -> PendingDocument:
-        """Read the document of an attempt.
-
-        Raises:
-            GoneError: the attempt has ended, and a cleaner has deleted its document.
-            DocumentError: the document is broken, or of another checkpoint.
-        """
+        """Read the document of an attempt."""
         # Read once: a driver's threads share the coordinator, and another thread may replace the document here.
         known = self._last.get(entry.token)
         if known is not None:
@@ -102,11 +97,7 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
 
 
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:
-    """Write the document of a new attempt as an object and return None; return a small one for the head's entry.
-
-    Raises:
-        InvalidStateError: the document is too large or nested too deeply to be read back.
-    """
+    """Write the document of a new attempt as an object and return None; return a small one for the head's entry."""
     data = encode(document)
     held = sum(entry.document is not None for entry in head.pending)
     if held < MAX_HELD and len(data) <= MAX_HELD_BYTES and _fits_below(data):
@@ -132,7 +123,6 @@ def read(files: JobFiles, entry: PendingEntry | EndedEntry, held: PendingDocumen
         held: the document of an ended attempt, if the caller knows a head that held it.
 
     Raises:
-        GoneError: the attempt has ended, and a cleaner has deleted its document.
         DocumentError: the document is broken, or of another checkpoint.
     """
     key = layout.HEAD
@@ -177,7 +167,6 @@ def read_hook_answers(files: JobFiles, ref: HooksRef) -> tuple[HookAnswer, ...]:
     """Read the answers of the hooks; hooks with nothing to keep have none.
 
     Raises:
-        GoneError: the hooks have not answered.
         DocumentError: the answers cannot be read, or are those of other hooks.
     """
     key = layout.hook_answers(ref.home, ref.token)

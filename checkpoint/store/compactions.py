@@ -156,9 +156,6 @@ def adoptable(files: JobFiles, key: str, stage: str, restored: Collection[str]) 
         key: of the record.
         stage: the one whose acknowledgement names a file of the compaction.
         restored: paths of the files that the restored checkpoint names.
-
-    Raises:
-        DocumentError: the record is broken.
     """
     try:
         document, _ = _read(files, key)

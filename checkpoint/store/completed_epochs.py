@@ -106,7 +106,6 @@ def where_is(files: JobFiles, head: Head, epoch: str) -> epochs.EpochPlace:
     """Find an epoch's place, however long ago it completed; see `history.where_is`.
 
     Raises:
-        DamagedError: a list of completed epochs is lost, so the answer is unknown.
         InvalidKeyError: `epoch` is not a valid name of an epoch (semantics W1).
     """
     return epochs.where_is(head, epoch, lambda: find(files, head, epoch))

@@ -55,10 +55,6 @@ class FileCheck:
         Files are looked up by listing their checkpoint folders, or all folders of the job in one go if the files are in
         many: one request for a thousand objects. A file that the listing lacks is looked up once more by name
         (semantics R1: a 404 that a listing confirms).
-
-        Raises:
-            UnavailableError: the store did not answer.
-            ForbiddenError: the store refused to answer.
         """
         by_folder: dict[str, list[StateHandle]] = {}
         for handle in handles:
@@ -145,12 +141,7 @@ class FileCheck:
 
 
 def altered(files: JobFiles, handle: StateHandle) -> str | None:
-    """Say how a file differs from its written content, whatever its etag is now; None if it does not.
-
-    Raises:
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused to answer.
-    """
+    """Say how a file differs from its written content, whatever its etag is now; None if it does not."""
     try:
         found = files.stat(handle.path)
         expected = known(handle)

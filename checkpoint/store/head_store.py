@@ -87,12 +87,7 @@ class HeadStore:
         """Whether this process wrote `_last`."""
 
     def load(self) -> Head:
-        """Read the head; a job that never ran has an empty one.
-
-        Raises:
-            DocumentError: it is broken, foreign or of an unknown format.
-            DamagedError: it is missing although the job has run.
-        """
+        """Read the head; a job that never ran has an empty one."""
         return self._load().head
 
     @property
@@ -106,12 +101,7 @@ class HeadStore:
         return self._last.head if self._last is not None else None
 
     def has_changed(self) -> bool:
-        """Tell whether the head differs from the version that this process knows; one request (semantics W2).
-
-        Raises:
-            DocumentError: it is broken, foreign or of an unknown format.
-            DamagedError: it is missing although the job has run.
-        """
+        """Tell whether the head differs from the version that this process knows; one request (semantics W2)."""
         before = self._last
         return before is None or self._load().etag != before.etag
 
@@ -174,7 +164,6 @@ class HeadStore:
             The head that the decision wrote (or found, if it changes nothing), and the decision's result.
 
         Raises:
-            InvariantError: the decision would break the head; nothing was written.
             RetryLaterError: other processes won each time; nothing landed.
             OutcomeUnknownError: the answers were lost; the change may have landed.
         """
@@ -323,7 +312,6 @@ def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int
     """Make the version that may follow `old`, and write the objects that must be in the store before it.
 
     Raises:
-        InvariantError: `new` must not follow `old`; nothing was written.
         OutcomeUnknownError: a list of completed epochs may or may not have been written.
     """
     # Savepoints are settled in the same swap as the end of their epoch, in whichever way it ends (semantics P2).
@@ -367,12 +355,7 @@ class UseCase:
 
 
 def heads_of(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
-    """Yield the jobs of a storage in order, each with its head, or with the error if that cannot be read.
-
-    Raises:
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused to answer.
-    """
+    """Yield the jobs of a storage in order, each with its head, or with the error if that cannot be read."""
     for name in store.list_folders(""):
         if name == RESERVED:
             continue

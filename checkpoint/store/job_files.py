@@ -118,35 +118,19 @@ class JobFiles:
         return self.store.spark_url(self.full(key))
 
     def read(self, cls: type[T], key: str, *, max_bytes: int = codec.MAX_MARKER_BYTES) -> tuple[T, Blob]:
-        """Read one document, with its blob.
-
-        Raises:
-            GoneError: there is none.
-            DocumentError: it is broken, of another job, kind or format, or larger than `max_bytes`.
-        """
+        """Read one document, with its blob."""
         blob = self.get(key, max_bytes=max_bytes)
         return self.parse(cls, key, blob.data, max_bytes=max_bytes), blob
 
     def get(self, key: str, *, max_bytes: int) -> Blob:
-        """Read one object whole.
-
-        Raises:
-            GoneError: there is none.
-            DocumentError: it is larger than `max_bytes`.
-            UnreachableError: the bucket itself does not exist.
-        """
+        """Read one object whole."""
         with _standing_bucket():
             return self.store.get(self.full(key), max_bytes=max_bytes)
 
     def read_if_changed(
         self, cls: type[T], key: str, etag: str | None, *, max_bytes: int = codec.MAX_MARKER_BYTES
     ) -> tuple[T, Blob] | None:
-        """Read one document; None if it still has the tag `etag`. Without a tag, like `read`.
-
-        Raises:
-            GoneError: there is none.
-            DocumentError: it is broken, of another job, kind or format, or larger than `max_bytes`.
-        """
+        """Read one document; None if it still has the tag `etag`. Without a tag, like `read`."""
         if etag is None:
             return self.read(cls, key, max_bytes=max_bytes)
         with _standing_bucket():
@@ -154,12 +138,7 @@ class JobFiles:
         return None if blob is None else (self.parse(cls, key, blob.data, max_bytes=max_bytes), blob)
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read up to `length` bytes from offset `start`.
-
-        Raises:
-            GoneError: there is no such object.
-            UnreachableError: the bucket itself does not exist.
-        """
+        """Read up to `length` bytes from offset `start`."""
         with _standing_bucket():
             return self.store.read_range(self.full(key), start, length)
 
@@ -264,11 +243,7 @@ class JobFiles:
         )
 
     def stands(self, ref: DocumentRef) -> bool:
-        """Tell whether the object at `ref.key` is the one that `ref` describes, reading it piece by piece.
-
-        Raises:
-            GoneError: there is none.
-        """
+        """Tell whether the object at `ref.key` is the one that `ref` describes, reading it piece by piece."""
         digest, size_bytes = hashlib.sha256(), 0
         for piece in pieces(self.read_range, ref.key, READ_BYTES, ref.size_bytes):
             digest.update(piece)
@@ -288,11 +263,7 @@ class JobFiles:
         return Written(found.etag) if found.data == data else ConditionFailed(found.etag)
 
     def stat(self, key: str) -> ObjectStat:
-        """Give size, tag and checksum of one object.
-
-        Raises:
-            GoneError: there is none.
-        """
+        """Give size, tag and checksum of one object."""
         with _standing_bucket():
             found = self.store.stat(self.full(key))
         return replace(found, key=key)
@@ -314,9 +285,6 @@ class JobFiles:
             key: of the object.
             algorithm: of the checksum.
             seen: called with each piece that was read.
-
-        Raises:
-            GoneError: there is none.
         """
         hasher, size_bytes = Hasher(algorithm), 0
         for piece in pieces(self.read_range, key, PIECE_BYTES):

@@ -43,7 +43,6 @@ def read(files: JobFiles, ref: Reference, what: str) -> Iterator[bytes]:
         what: the document's name in error texts, such as "the metadata".
 
     Raises:
-        GoneError: there is no such object.
         DocumentError: the document differs from `ref`, or a line is too long. The content is certain only once the
             iteration has ended.
     """
@@ -89,11 +88,7 @@ class Spool:
         self._file.close()
 
     def put(self, data: bytes) -> None:
-        """Append bytes.
-
-        Raises:
-            OSError: the machine's temporary folder is full.
-        """
+        """Append bytes."""
         self._file.write(data)
         self._digest.update(data)
         self.size_bytes += len(data)

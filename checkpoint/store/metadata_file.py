@@ -55,7 +55,6 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
     """Stream the metadata at `ref`, checked on the way; the trailer is checked, but not yielded.
 
     Raises:
-        GoneError: there is no such object.
         DocumentError: it differs from `ref`, is truncated, has a broken line, or is of an unknown newer format. The
             content is certain only once the iteration has ended.
     """
@@ -97,7 +96,6 @@ def read_list(files: JobFiles, handle: StateHandle) -> TableDocument:
     """Read the list of a table that grows.
 
     Raises:
-        GoneError: it is gone.
         DocumentError: it is broken or altered.
     """
     blob = files.get(handle.path, max_bytes=TABLE_BYTES)
@@ -114,7 +112,6 @@ def read_manifest(files: JobFiles, manifest: Manifest) -> tuple[StateHandle, ...
     """Read a manifest.
 
     Raises:
-        GoneError: it is gone.
         DocumentError: it is broken or altered.
     """
     key = manifest.document.key
@@ -125,23 +122,13 @@ def read_manifest(files: JobFiles, manifest: Manifest) -> tuple[StateHandle, ...
 
 
 def read_table(files: JobFiles, handle: StateHandle) -> TableFiles:
-    """Read the list of a growing table, and all its manifests.
-
-    Raises:
-        GoneError: the list or a manifest is gone.
-        DocumentError: one is broken or altered.
-    """
+    """Read the list of a growing table, and all its manifests."""
     manifests = read_list(files, handle).manifests
     return TableFiles(manifests, tuple(each for it in manifests for each in read_manifest(files, it)))
 
 
 def flattened(files: JobFiles, lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines with the files of each growing table in place of its list and its newest files.
-
-    Raises:
-        GoneError: a list or a manifest is gone.
-        DocumentError: one is broken or altered.
-    """
+    """Yield lines with the files of each growing table in place of its list and its newest files."""
     listed: set[str] = set()
     for line in lines:
         if isinstance(line, StageLine):
@@ -156,12 +143,7 @@ def flattened(files: JobFiles, lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def led_to(files: JobFiles, handle: StateHandle) -> Iterator[str]:
-    """Yield the keys of all manifests and files of a table's list; nothing for any other file.
-
-    Raises:
-        GoneError: the list or a manifest is gone.
-        DocumentError: one is broken or altered.
-    """
+    """Yield the keys of all manifests and files of a table's list; nothing for any other file."""
     if is_list(handle):
         found = read_table(files, handle)
         yield from (each.document.key for each in found.manifests)

@@ -69,7 +69,6 @@ class SideLists:
             note: a small value to store with them, asked for when `values` has ended.
 
         Raises:
-            DocumentError: the existing object is not Cairn's.
             OutcomeUnknownError: the list may or may not have been written; delete nothing.
         """
         key = layout.epoch_list(self._epoch, source)
@@ -129,12 +128,7 @@ class SideLists:
 
 
 def read(files: JobFiles, listed: SideList) -> Iterator[Json]:
-    """Stream the values of a side list; they are certain only once the iteration has ended.
-
-    Raises:
-        GoneError: there is no such object.
-        DocumentError: it has been altered, is truncated, or of an unknown newer format.
-    """
+    """Stream the values of a side list; they are certain only once the iteration has ended."""
     return (entry for entry in _entries(files, listed) if not isinstance(entry, _End))
 
 

@@ -70,10 +70,6 @@ def verify(
         entry: the checkpoint's.
         deep: read every file, so that a byte that flipped on the medium is found too.
         on_checked: called with each file that has been checked.
-
-    Raises:
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused to answer.
     """
     pointer = RestorePointer(entry.id, entry.metadata)
     return verify_pointer(files, pointer, entry.epoch, deep=deep, on_checked=on_checked)

@@ -199,12 +199,7 @@ class CheckpointRow:
 
 
 def jobs(store: ObjectStore) -> Iterator[JobRow]:
-    """Yield the jobs of a storage in order; one whose head cannot be used is there with the reason.
-
-    Raises:
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused to answer.
-    """
+    """Yield the jobs of a storage in order; one whose head cannot be used is there with the reason."""
     for name, head in heads_of(store):
         yield job_row(head) if isinstance(head, Head) else JobRow(name, problem=str(head))
 

@@ -255,11 +255,6 @@ def details(coordinator: Coordinator, checkpoint: int | None = None, *, subtasks
         coordinator: of the job.
         checkpoint: its id; None for the newest.
         subtasks: of how many subtasks of each stage to give a row, at least 1.
-
-    Raises:
-        NoCheckpointError: the head does not know that id, or has no checkpoint yet.
-        GoneError: the metadata of a retained checkpoint is gone.
-        DocumentError: it is broken, or the head is.
     """
 
     def look(head: Head) -> CheckpointDetails:

@@ -61,16 +61,7 @@ class Flow:
 
 
 def of_stage(files: JobFiles, handover: Handover) -> Flow:
-    """Give what a stage read and wrote in one execution.
-
-    Args:
-        files: of the job.
-        handover: of the execution.
-
-    Raises:
-        DocumentError: an acknowledgement, or the metadata of the restored checkpoint, is broken.
-        UnavailableError: the store did not answer.
-    """
+    """Give what a stage read and wrote in one execution."""
     own = layout.execution_folder(handover.checkpoint, handover.stage, handover.attempt, handover.token)
     written = _written(files, handover, own)
     upstream = [_named(files, stage, execution) for stage, execution in sorted(handover.upstream.items())]
@@ -82,17 +73,7 @@ def of_stage(files: JobFiles, handover: Handover) -> Flow:
 
 
 def of_checkpoint(coordinator: Coordinator, checkpoint: int) -> tuple[Slice, Flow] | None:
-    """Give what a completed checkpoint's epoch reads, and the tables that it published; None if it is not retained.
-
-    Args:
-        coordinator: of the job.
-        checkpoint: its id.
-
-    Raises:
-        GoneError: its metadata is gone.
-        DocumentError: it is broken, or the head is.
-        UnavailableError: the store did not answer.
-    """
+    """Give what a completed checkpoint's epoch reads, and the tables that it published; None if it is not retained."""
     entry = coordinator.head().completed_by_id(checkpoint)
     if entry is None:
         return None
@@ -111,18 +92,9 @@ def of_checkpoint(coordinator: Coordinator, checkpoint: int) -> tuple[Slice, Flo
 def rows_written(coordinator: Coordinator, checkpoint: int) -> dict[str, int | None] | None:
     """Give how many rows the epoch of a completed checkpoint wrote to each table that the checkpoint publishes.
 
-    Args:
-        coordinator: of the job.
-        checkpoint: its id.
-
     Returns:
         Rows by table: 0 where the epoch has written nothing to it, None where the number is not known of one of the
         files (semantics A1). None as a whole: the checkpoint is not retained any more.
-
-    Raises:
-        GoneError: its metadata is gone.
-        DocumentError: it is broken, or the head is.
-        UnavailableError: the store did not answer.
     """
     entry = coordinator.head().completed_by_id(checkpoint)
     if entry is None:

@@ -55,15 +55,7 @@ class ServerRow:
 
 
 def servers(coordinator: Coordinator, now_ms: int) -> list[ServerRow]:
-    """List a job's servers, oldest first; none where it never had one.
-
-    Args:
-        coordinator: of the job.
-        now_ms: the time, milliseconds since 1970 UTC.
-
-    Raises:
-        CairnError: the record cannot be read.
-    """
+    """List a job's servers, oldest first; none where it never had one."""
     try:
         record, _ = coordinator.files.read(ServersDocument, KEY)
     except GoneError:

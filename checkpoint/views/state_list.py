@@ -77,11 +77,6 @@ def states(coordinator: Coordinator, checkpoint: int | None = None) -> Checkpoin
     Args:
         coordinator: of the job.
         checkpoint: its id; None for the newest.
-
-    Raises:
-        NoCheckpointError: none has completed, or the one that is named is not retained.
-        GoneError: its metadata is gone.
-        DocumentError: it is broken, or the head is.
     """
 
     def look(head: Head) -> CheckpointStates:
@@ -207,12 +202,6 @@ def checkpoint_files(
         stage: whose files to give; None for all.
         first: where to begin, from 0.
         limit: how many to give.
-
-    Raises:
-        NoCheckpointError: it is not retained.
-        GoneError: its metadata is gone.
-        DocumentError: it is broken, or the head is.
-        UnavailableError: the store did not answer.
     """
 
     def look(head: Head) -> FilePage:

@@ -169,16 +169,7 @@ _SERVER_HEADINGS = ("job", "server", "state", "for", "input (UTC)", "where", "st
 
 
 def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[str], dict[str, Any]]:
-    """List the servers of some jobs. A job whose record cannot be read is named, and the others are listed.
-
-    Args:
-        store: the storage.
-        jobs: the jobs' names.
-        now_ms: the time, milliseconds since 1970 UTC.
-
-    Raises:
-        CairnError: the store could not be asked.
-    """
+    """List the servers of some jobs. A job whose record cannot be read is named, and the others are listed."""
     rows: list[ServerRow] = []
     problems: dict[str, str] = {}
     for job in jobs:

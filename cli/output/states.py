@@ -50,11 +50,6 @@ def diff(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
     Args:
         coordinator: the job's coordinator.
         options: with `stage`, `name`, `old` and `new` (checkpoint ids) and `head`.
-
-    Raises:
-        NoCheckpointError: a checkpoint is not retained or holds no such state.
-        InvalidConfigError: pyarrow is not installed, or the two are keyed by different columns.
-        DocumentError: the metadata or a file is broken.
     """
     parquet = pyarrow_parquet("cairn diff")
 
@@ -206,11 +201,6 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
     Args:
         coordinator: the job's coordinator.
         options: with `stage`, `name`, `checkpoint` (None: the newest) and `head`.
-
-    Raises:
-        NoCheckpointError: none has completed, or the requested one is not retained or holds no such state.
-        InvalidConfigError: pyarrow is not installed.
-        DocumentError: the metadata or a file is broken.
     """
     parquet = pyarrow_parquet("cairn state")
 

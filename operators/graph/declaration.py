@@ -64,11 +64,7 @@ class TriggerOperator(BaseOperator):
 
     @abstractmethod
     def drawn_stages(self) -> Sequence[DrawnStage]:
-        """Return the stages as the whole DAG file declares them, for drawing.
-
-        Raises:
-            InvalidConfigError: an exchange contradicts another, or does not join two stages.
-        """
+        """Return the stages as the whole DAG file declares them, for drawing."""
 
     @abstractmethod
     def trigger(self, context: Context, push: Push) -> dict[str, Any]:
@@ -88,9 +84,6 @@ class TriggerOperator(BaseOperator):
 
         Args:
             event: the event of the deferred task's trigger.
-
-        Raises:
-            CheckpointError: the trigger could not go on.
         """
 
 

@@ -28,9 +28,6 @@ def where_of(task: StageOperator, dag_id: str, run_id: str) -> Where:
             DAG with the same storage and job. Each instance of a mapped task is a stage.
         dag_id: the DAG's id.
         run_id: the id of the DAG run in which the tasks are to run again.
-
-    Raises:
-        InvalidConfigError: the DAG file has changed, and one of its mapped tasks no longer makes stages.
     """
     stages = _stages_of_job(task)
     plain = plain_tasks_after(stages)

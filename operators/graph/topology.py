@@ -29,12 +29,7 @@ Hop = tuple[str, str]
 
 
 def stages_of(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> tuple[StageSpec, ...]:
-    """Return the stages as the whole DAG file declares them.
-
-    Raises:
-        InvalidConfigError: an edge is marked as pipelined, but no marked path over it joins two stages, or it leads to
-            a stage with `exchange="blocking"`.
-    """
+    """Return the stages as the whole DAG file declares them."""
     ways = _Ways(tasks, pipelined)
     ways.check()
     return tuple(ways.spec(task) for task in tasks)

@@ -30,10 +30,6 @@ def stages_in(tasks: Sequence[Any], scope: CheckpointScope, group: str) -> dict[
 
     Returns:
         The stages by the ids of their tasks, in the order of the DAG file; plain tasks have no entry.
-
-    Raises:
-        InvalidConfigError: a task looks like a stage but is none, does the work of the group's own tasks, has another
-            storage or job, or is mapped in a way that makes no stages.
     """
     found = {}
     for task in tasks:

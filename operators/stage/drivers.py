@@ -86,11 +86,7 @@ class DurableSubmit(SparkSubmitOperator):
         return driver
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """Ask the cluster for a driver's state, in its own words; `NotFound` if it does not know the driver.
-
-        Raises:
-            Exception: the cluster did not answer; the class depends on the provider and the deploy mode.
-        """
+        """Ask the cluster for a driver's state, in its own words; `NotFound` if it does not know the driver."""
         try:
             return str(super().get_job_status(external_id, context))
         except RuntimeError as error:

@@ -92,9 +92,6 @@ def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], *, function:
         kwargs: the keyword arguments.
         function: the function's name.
         task: the task's id, for error messages.
-
-    Raises:
-        InvalidConfigError: an argument is not JSON.
     """
     _plain(args, kwargs, function=function, task=task, later=_known_later)
 
@@ -118,9 +115,6 @@ def function_source(function: Callable[..., Any], task: str) -> str:
     Args:
         function: a function that has passed `check_function`.
         task: the task's id, for error messages.
-
-    Raises:
-        InvalidConfigError: its source is not in a file.
     """
     return _Definition.of(function, task).source
 
@@ -178,9 +172,6 @@ def application_source(name: str, source: str, args: Sequence[Any], kwargs: Mapp
         args: the arguments after the epoch; JSON.
         kwargs: the keyword arguments; JSON.
         task: the task's id, for error messages.
-
-    Raises:
-        InvalidConfigError: an argument is not JSON.
     """
     given = json.dumps(_plain(args, kwargs, function=name, task=task))
     return _APPLICATION.format(source=source.rstrip(), name=name, given=given)

@@ -46,9 +46,6 @@ def client_of(
         extras: Cairn's additions for the execution.
         run: the execution. It replaces those before it, whose sessions are released (semantics V2).
         nonce: the server's nonce, if Cairn runs the server.
-
-    Raises:
-        InvalidConfigError: the operator has an option that only spark-submit can follow.
     """
     check_options(operator)
     token = run.handover.token
@@ -141,9 +138,6 @@ def run_on_shared(
 
 def check_options(operator: SparkSubmitOperator) -> None:
     """Refuse options that only spark-submit can follow.
-
-    Args:
-        operator: the stage's operator.
 
     Raises:
         InvalidConfigError: the operator has such an option; the message names it.

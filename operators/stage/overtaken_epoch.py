@@ -87,7 +87,6 @@ def let_trigger_run(why: str, stage: str, where: Where, conn_id: str | None) -> 
     Raises:
         AirflowRescheduleException: the trigger runs; Airflow starts this task after it.
         AirflowFailException: only a user can make it run; the message says what to clear.
-        AirflowApiError: the API cannot be reached; the task's own retry tries again.
     """
     _trigger_again(where, conn_id, why, f"Cairn: `{stage}` waits for the checkpoint that this task triggers")
     log.info("%s. The task that triggers opens the next attempt; this task runs again after it", why)
@@ -138,7 +137,6 @@ class GroupTasks:
 
         Raises:
             AirflowFailException: only a user can make it run; the message says what to clear.
-            AirflowApiError: the API cannot be reached; asking again may help.
         """
         where = Where(ti.dag_id, str(ti.run_id), trigger=self.trigger())
         note = f"Cairn: checkpoint {progress.checkpoint} was overtaken; its next attempt is waited for"

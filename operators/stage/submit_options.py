@@ -163,9 +163,6 @@ def check_author_settings(
         op_kwargs: a function's arguments by name; checked if it is a mapping.
         texts: further arguments by name, whose values are checked.
         not_secret: settings that hold no secret, according to their author: keys, options and names of arguments.
-
-    Raises:
-        InvalidConfigError: a setting is a secret or reserved; names parameter and key, never the value.
     """
     for parameter, settings in (("conf", conf), ("env_vars", env_vars), ("op_kwargs", op_kwargs)):
         if isinstance(settings, Mapping):

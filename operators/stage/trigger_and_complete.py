@@ -86,12 +86,7 @@ def begin_or_trigger(
     Raises:
         AirflowFailException: neither this task nor the one that it waited for triggered a checkpoint, and no retry
             cures that.
-        AirflowRescheduleException: the trigger has to wait and is not `deferrable`, the DAG is paused, or it failed
-            with an error that a retry may cure. In the last case this task comes back, as often as the task that
-            triggers would be retried.
         TaskDeferred: the trigger waits for a place in the queue, in the triggerer.
-        AirflowSkipException: this epoch has nothing to read.
-        CairnError: the trigger's error, once it has failed too often; also the errors of `begin`.
     """
     trigger = trigger_before(stage)
     if trigger is None:

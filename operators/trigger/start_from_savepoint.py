@@ -50,8 +50,6 @@ def check_options(options: RunOptions, storage: object, job: object, **where: st
 
     Raises:
         InvalidConfigError: the savepoint lies in the job's own prefix, or options are given without a savepoint.
-        UnsupportedStorageError: the URI's scheme is not supported.
-        InvalidKeyError: the URI has no accepted form.
     """
     for name in (_ALLOW, _CLAIM):
         value = getattr(options, name)
@@ -70,8 +68,6 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
 
     Raises:
         InvalidConfigError: the folder lies in the job's own prefix.
-        UnsupportedStorageError: the URI's scheme is not supported.
-        InvalidKeyError: the URI has no accepted form.
     """
     if restore_from is None or is_rendered_later(restore_from):
         return
@@ -133,11 +129,8 @@ def start_if_asked(
         The start; None if there was nothing to do.
 
     Raises:
-        InvalidConfigError: the conf is wrong.
-        NoSavepointError: there is no savepoint, or only a part of one.
         InvalidStateError: the savepoint holds state that nothing claims (semantics R3); or a stage cannot be restored
             at its parallelism (semantics R4).
-        CairnError: the savepoint could not be read or copied.
     """
     said = options_of(context["dag_run"].conf)
     if said.restore_from is not None:

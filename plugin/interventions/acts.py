@@ -50,10 +50,6 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
 
     Raises:
         InterventionRefusedError: there is nothing to do, or the job would refuse it.
-        NoCheckpointError: there is no such checkpoint, or it is not retained.
-        NoSavepointError: there is no such savepoint.
-        AirflowApiError: Airflow did not answer, or refuses the user.
-        CairnError: the storage or the job's head cannot be read.
     """
     kind, checkpoint = wanted.kind, wanted.checkpoint
     if wanted.drain and kind is not InterventionKind.STOP:
@@ -88,12 +84,6 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
         actor: the user.
         operation: id of a longer operation: the same id starts it only once.
         means: other resources that it uses besides the job.
-
-    Raises:
-        InterventionRefusedError: the job has changed since, or refuses.
-        NoCheckpointError: the checkpoint to go back to is damaged, or no longer retained.
-        AirflowApiError: Airflow did not answer, or refuses the user.
-        CairnError: a storage or the job's head cannot be read or written.
     """
     match agreed.kind:
         case InterventionKind.RESUME:

@@ -36,14 +36,8 @@ def begin(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None
 
     If Airflow does not answer, the run may have been made; `go_on` looks for it.
 
-    Args:
-        coordinator: the job's coordinator.
-        entry: the stop's entry.
-        means: Airflow's API, called as the user, and the DAG's target for savepoints.
-
     Raises:
         InterventionRefusedError: Airflow makes no run; the job goes on.
-        CairnError: a store refused, or did not answer.
     """
     if not entry.waits:
         return
@@ -77,14 +71,8 @@ def missing(entry: SavepointEntry, api: AirflowApiHook, dag_id: str) -> str | No
 def go_on(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None:
     """Have an awaited last run made, or give the stop up if the run has ended without its checkpoint.
 
-    Args:
-        coordinator: the job's coordinator.
-        entry: the stop's entry, as read earlier.
-        means: Airflow's API, called as the user, and the DAG's target for savepoints.
-
     Raises:
         InterventionRefusedError: Airflow makes no run now; the stop goes on waiting.
-        CairnError: a store refused, or did not answer.
     """
     now = coordinator.look_for_savepoint(entry.request)
     if now is None or not (now.drains and now.waits):

@@ -37,7 +37,6 @@ def plan_checkpoint(head: Head, api: AirflowApiHook, dag_id: str) -> Plan:
 
     Raises:
         InterventionRefusedError: the run would not begin.
-        AirflowApiError: Airflow did not answer, or refuses the user.
     """
     if head.stopped is Stopped.SHUTDOWN:
         raise InterventionRefusedError(
@@ -58,7 +57,6 @@ def check_starts(api: AirflowApiHook, dag_id: str) -> None:
 
     Raises:
         InterventionRefusedError: Airflow would not start it.
-        AirflowApiError: Airflow did not answer, or refuses the user.
     """
     try:
         api.check_runs(dag_id)
@@ -99,7 +97,6 @@ def plan_clear(
     Raises:
         InterventionRefusedError: the stage does not exist, or no task of its region has failed.
         NoCheckpointError: the job does not remember the checkpoint.
-        AirflowApiError: Airflow did not answer, or refuses the user.
     """
     head, region = coordinator.head(), region_of(stage)
     entry = head.pending_by_id(checkpoint) or head.ended_by_id(checkpoint)

@@ -35,9 +35,6 @@ def plan_taking(coordinator: Coordinator, kind: InterventionKind, target: str | 
         coordinator: the job's coordinator.
         kind: which of the two.
         target: the DAG's target for the job's savepoints.
-
-    Raises:
-        InterventionRefusedError: the job would refuse it.
     """
     stops = kind is InterventionKind.STOP
     head = _taken_in(coordinator, target, stops=stops, drains=False)
@@ -47,16 +44,7 @@ def plan_taking(coordinator: Coordinator, kind: InterventionKind, target: str | 
 
 
 def plan_drain(coordinator: Coordinator, means: Means) -> Plan:
-    """Return the plan for stopping with a savepoint after a last run in which the stages emit what they hold back.
-
-    Args:
-        coordinator: the job's coordinator.
-        means: Airflow's API, called as the user, and the DAG's target for savepoints.
-
-    Raises:
-        InterventionRefusedError: the job would refuse it, or Airflow would not start the last run.
-        AirflowApiError: Airflow did not answer, or refuses the user.
-    """
+    """Return the plan for stopping with a savepoint after a last run in which the stages emit what they hold back."""
     head = _taken_in(coordinator, means.target, stops=True, drains=True)
     check_starts(means.api, means.dag_id)
     said = (
@@ -79,7 +67,6 @@ def open_savepoint(coordinator: Coordinator, agreed: Plan, operation: str, actor
 
     Raises:
         InterventionRefusedError: the job refused it; nothing was opened.
-        CairnError: a store refused, or did not answer.
     """
     try:
         stops = agreed.kind is InterventionKind.STOP

@@ -188,11 +188,7 @@ async def guarded(request: Request, proceed: Callable[[Request], Awaitable[Respo
 
 
 def static(name: str) -> Response | None:
-    """Return a file that pages refer to; None if there is none with this name.
-
-    Args:
-        name: the file's name, without a folder.
-    """
+    """Return a file that pages refer to; None if there is none with this name."""
     kinds = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
     path = _FOLDER / "static" / name
     if path.suffix not in kinds or path.parent != _FOLDER / "static" or not path.is_file():

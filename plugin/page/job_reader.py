@@ -88,21 +88,11 @@ class JobReader:
         self._jobs: OrderedDict[tuple[str, str | None, str], _OpenJob] = OrderedDict()
 
     async def overview(self, job: DeclaredJob) -> Overview:
-        """Return a job's overview.
-
-        Raises:
-            CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return a job's overview."""
         return await self._look(job, "overview", overview, checkpoint_list.pulse)
 
     async def row(self, job: DeclaredJob) -> JobRow:
-        """Return a job's row, with one request.
-
-        Raises:
-            CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return a job's row, with one request."""
         key = (job.storage, job.aws_conn_id, job.job)
 
         def read(_before: JobRow | None) -> JobRow:
@@ -115,88 +105,41 @@ class JobReader:
         return await self._shared.get(job.storage, (job.dag_id, key, "row"), read)
 
     async def checkpoint(self, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
-        """Return one checkpoint by stage and subtask.
-
-        Raises:
-            NoCheckpointError: the head does not know this id.
-            CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return one checkpoint by stage and subtask."""
         look = partial(details, checkpoint=checkpoint, subtasks=SUBTASKS)
         return await self._look(job, checkpoint, look, partial(checkpoint_list.pulse, checkpoint=checkpoint))
 
     async def states(self, job: DeclaredJob, checkpoint: int | None = None) -> CheckpointStates:
-        """Return the states of a retained checkpoint, the newest by default.
-
-        Raises:
-            NoCheckpointError: the checkpoint is not retained, or none has completed.
-            CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return the states of a retained checkpoint, the newest by default."""
         look = partial(states, checkpoint=checkpoint)
         return await self._look(job, ("states", checkpoint), look, _revision)
 
     async def rows(self, job: DeclaredJob, checkpoint: int, stage: str, name: str, kind: RowsKind) -> FirstRows:
-        """Return the first rows of a state or a table of a retained checkpoint.
-
-        Raises:
-            RowsNotShownError: pyarrow is not installed, or only Spark can merge the state.
-            NoCheckpointError: the checkpoint is not retained, or holds no such state or table.
-            CairnError: the storage, the job's head or a file of the state cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return the first rows of a state or a table of a retained checkpoint."""
         look = partial(_rows, checkpoint=checkpoint, stage=stage, name=name, kind=kind)
         return await self._look(job, ("rows", checkpoint, stage, name, kind), look, _revision, apart=True)
 
     async def files(self, job: DeclaredJob, checkpoint: int, stage: str | None, first: int, limit: int) -> FilePage:
-        """Return some files of a retained checkpoint, each checked.
-
-        Raises:
-            NoCheckpointError: the checkpoint is not retained.
-            CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return some files of a retained checkpoint, each checked."""
         look = partial(checkpoint_files, checkpoint=checkpoint, stage=stage, first=first, limit=limit)
         # A file may be damaged without a change of the head: never reuse an earlier look.
         return await self._look(job, ("files", checkpoint, stage, first, limit), look, lambda _: object())
 
     async def savepoints(self, job: DeclaredJob) -> tuple[SavepointEntry, ...]:
-        """Return the savepoints that a job remembers, newest first.
-
-        Raises:
-            CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return the savepoints that a job remembers, newest first."""
         return await self._look(job, "savepoints", _savepoints, _revision)
 
     async def servers(self, job: DeclaredJob) -> list[ServerRow]:
-        """Return the Spark servers that the job's stages share, oldest first.
-
-        Raises:
-            CairnError: the storage or the record of servers cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return the Spark servers that the job's stages share, oldest first."""
         # A server renews its lease without a change of the head: never reuse an earlier look.
         return await self._look(job, "servers", _servers, lambda _: object(), apart=True)
 
     async def examined(self, job: DeclaredJob) -> ExaminedJob:
-        """Return the problems of a job and its storage, as of the last minute.
-
-        Raises:
-            NoCheckpointError: the storage has no such job.
-            CairnError: the storage cannot be opened.
-            TimeoutError: the examination has not ended in time; it goes on for the next request.
-        """
+        """Return the problems of a job and its storage, as of the last minute."""
         return await self._look(job, "examined", _examined, lambda _: int(self._now() // EXAMINED_S), apart=True)
 
     async def operation(self, job: DeclaredJob, operation: str) -> Operation:
-        """Return a savepoint that a user requested on a page.
-
-        Raises:
-            NoSavepointError: the job does not remember it.
-            CairnError: the storage or the job's head cannot be read.
-            TimeoutError: the store did not answer in time.
-        """
+        """Return a savepoint that a user requested on a page."""
         return await self._look(job, ("operation", operation), partial(look, operation=operation), _revision)
 
     def folders(self, job: DeclaredJob) -> OpenFolder:
@@ -214,7 +157,6 @@ class JobReader:
             then: called afterwards, even if the caller has stopped waiting; no other reader waits for it.
 
         Raises:
-            CairnError: the error of `act`.
             NotYetDoneError: the store, or another service that `act` calls, has not answered in time; `act` goes on.
         """
         key = (job.storage, job.aws_conn_id, job.job)

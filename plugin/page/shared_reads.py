@@ -75,9 +75,6 @@ class SharedReads:
             storage: the storage whose threads read.
             key: the value's key.
             read: takes the value returned before, if cached, and returns the present value.
-
-        Raises:
-            TimeoutError: the read has not ended in time; it goes on for the next request.
         """
         waited_for = asyncio.wrap_future(self._future(storage, (storage, key), read))
         return await asyncio.wait_for(asyncio.shield(waited_for), self._patience_s)
@@ -89,9 +86,6 @@ class SharedReads:
             storage: the storage whose threads call.
             call: the function; it goes on if it does not end in time.
             then: called afterwards; changes nothing that is cached.
-
-        Raises:
-            TimeoutError: the call has not ended in time.
         """
 
         def run() -> R:

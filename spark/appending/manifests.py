@@ -59,12 +59,7 @@ class Before:
 
 
 def before(files: JobFiles, stored: Stored | None) -> Before:
-    """Read a table's list.
-
-    Raises:
-        GoneError: the list is gone.
-        DocumentError: the list is broken or altered.
-    """
+    """Read a table's list."""
     if stored is None:
         return Before()
     handles = [each.handle for each in sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))]
@@ -135,10 +130,6 @@ class Listing:
             there: the existing table.
             new: files that this epoch adds.
             replaced: selects the partitions that lose their existing files; None: no partition does.
-
-        Raises:
-            GoneError: a manifest to be merged or changed is gone.
-            DocumentError: a manifest is broken or altered.
         """
         kept: list[Manifest] = []
         gone: list[StateHandle] = []

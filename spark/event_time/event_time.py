@@ -76,12 +76,7 @@ class EventTime:
         self._written: set[str] = set()
 
     def load(self) -> None:
-        """Restore event time from the checkpoint.
-
-        Raises:
-            GoneError: a file is gone.
-            DocumentError: a file has been altered.
-        """
+        """Restore event time from the checkpoint."""
         at = self._at
         stored = {name: at.carried.value(at.files, name, None, at.local) for name in (STAGE, INPUTS, ttl.VALUE)}
         self._mark = StageWatermark(at.handover.stage, at.handover.upstream.keys(), stored[STAGE], stored[INPUTS])
@@ -260,12 +255,7 @@ class EventTime:
         return moments.utc_of(moment_in_slice("end", end))
 
     def finish(self) -> None:
-        """Write the changed timers, and put watermarks and times to live as values.
-
-        Raises:
-            InvalidStateError: timers have also been dropped in this epoch.
-            FencedError: the execution can no longer count.
-        """
+        """Write the changed timers, and put watermarks and times to live as values."""
         at = self._at
         self.note_read()
         for name, timers in self._timers.items():

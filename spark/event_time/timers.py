@@ -81,9 +81,6 @@ class Timers:
 
         Args:
             df: has the key columns, and may have the time column.
-
-        Raises:
-            InvalidStateError: a column is missing or of another type than before.
         """
         with_time = self.time in getattr(df, "columns", ())
         columns = self._columns if with_time else list(self.key)

@@ -67,9 +67,6 @@ def alive(what: str, df: DataFrame, ttl: StateTtl, tell: Callable[[], int | None
         df: the state's rows.
         ttl: their time to live.
         tell: returns the current time in microseconds; None: time has not begun, and no row has ended.
-
-    Raises:
-        InvalidStateError: the column is missing or holds no timestamps.
     """
     time, kind = moments.column_of(f"the time to live of {what}", df, ttl.column)
     now = tell()

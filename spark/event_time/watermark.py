@@ -137,9 +137,6 @@ class StageWatermark:
             source: the source's name.
             at: the watermark of the rows read; None: no rows.
             idle_after: after this many epochs in a row without a row the source is idle; None: never.
-
-        Raises:
-            InvalidStateError: the source was given, or the watermark read, before in this epoch.
         """
         name = _SOURCE + source
         self.check_source(source)
@@ -188,11 +185,6 @@ class StageWatermark:
         Args:
             upstreams: by uid, the upstream's value `STAGE`; None: the upstream has no watermark. `UNKNOWN`: it has
                 never acknowledged, so it may yet get one.
-
-        Raises:
-            InvalidStateError: an upstream that has a watermark, had one or may get one was read after this stage's own
-                watermark.
-            DocumentError: a value is no watermark.
         """
         for uid in upstreams.keys() - self._read:
             plain, name = upstreams[uid], _UPSTREAM + uid

@@ -58,9 +58,6 @@ class Fence:
         """Check before or during a write: one read of the head, at most every `LOOK_EVERY_MS`.
 
         A failed read is logged, and the driver goes on: the check can only save work.
-
-        Raises:
-            FencedError: the execution can no longer count; raised again by every later check.
         """
         with self._lock:
             self.raise_if_stopped()

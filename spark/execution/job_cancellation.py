@@ -88,11 +88,7 @@ RECHECK_S = 0.2
 
 @contextmanager
 def stopping(fence: Fence, spark: SparkSession, tag: str) -> Iterator[None]:
-    """Cancel the Spark jobs that this thread starts in the block once they are no longer needed.
-
-    Raises:
-        FencedError: the jobs were cancelled.
-    """
+    """Cancel the Spark jobs that this thread starts in the block once they are no longer needed."""
     tags, ended, news = job_tags(spark), Event(), Event()
     watch = Thread(target=_watch, args=(fence, tags, tag, ended, news), name=f"cairn watches {tag}", daemon=True)
     tags.add(tag)

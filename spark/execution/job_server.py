@@ -95,11 +95,7 @@ class JobServer:
         self._at = None if authority is None else (host, port, authority)
 
     def lost(self, files: JobFiles) -> str:
-        """Return the server's nonce if it is gone, else "". A silent server is gone once its lease has ended.
-
-        Args:
-            files: the job's files.
-        """
+        """Return the server's nonce if it is gone, else "". A silent server is gone once its lease has ended."""
         if not self._nonce or self._at is None:
             return ""
         heard = hear(*self._at)

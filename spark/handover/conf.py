@@ -73,11 +73,7 @@ class Handed:
     """The folder of each source of the DAG that has one, by the source's name."""
 
     def open_store(self) -> ObjectStore:
-        """Open the storage with the credentials that this process finds by itself (environment, instance role).
-
-        Raises:
-            UnsupportedStorageError: see `open_driver_store`.
-        """
+        """Open the storage with the credentials that this process finds by itself (environment, instance role)."""
         return open_driver_store(self.storage, self.s3, waits=True)
 
 
@@ -175,7 +171,6 @@ def open_driver_store(storage: str | StorageUri, s3: S3Options | None, *, waits:
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or boto3 is missing for S3.
-        InvalidKeyError: the URI has no accepted form.
     """
     try:
         return open_store(storage, s3=s3, waiting=Waiting("this driver") if waits else None)
@@ -199,11 +194,7 @@ _LENGTHS = -112
 
 
 def credential_file(secrets: Mapping[str, str]) -> bytes:
-    """Encode secrets as a file of Hadoop credentials.
-
-    Args:
-        secrets: by name.
-    """
+    """Encode secrets as a file of Hadoop credentials."""
     words = [_MAGIC, _number(0), _number(len(secrets))]
     for name, value in secrets.items():
         words += [_counted(name), _counted(value)]

@@ -62,11 +62,6 @@ class Inputs:
             name: the output's name; None for the upstream's only exchange, or for its only output of the kind.
             kind: `exchange`, `table` or `state`, if the name alone is ambiguous.
             required: raise if an upstream that ran has no output of the kind.
-
-        Raises:
-            InvalidStateError: the stage is no declared upstream, has not acknowledged, or has no such output, or
-                several.
-            DocumentError: the upstream's acknowledgement is broken.
         """
         check_kind(kind)
         members = self._handover.members.get(stage, (stage,))
@@ -123,8 +118,6 @@ def answer_of(files: JobFiles, handover: Handover, name: str) -> Json | bytes:
 
     Raises:
         InvalidStateError: the job has no such hook.
-        GoneError: the attempt has been replaced and cleaned.
-        DocumentError: the answers are broken.
     """
     ref = handover.hooks
     names = ref.names if ref is not None else ()
@@ -148,7 +141,6 @@ def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> Stag
 
     Raises:
         InvalidStateError: the stage is no declared upstream, or has not acknowledged.
-        DocumentError: the upstream's acknowledgement is broken.
     """
     execution = declared(upstream, stage)
     found = acknowledged(files, stage, execution)
@@ -181,11 +173,7 @@ def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
 
 
 def acknowledged(files: JobFiles, stage: str, execution: Execution) -> StageContents | None:
-    """Read the outputs that an execution acknowledged; None if it has not acknowledged.
-
-    Raises:
-        DocumentError: the acknowledgement is broken.
-    """
+    """Read the outputs that an execution acknowledged; None if it has not acknowledged."""
     try:
         return of_acknowledgement(files, acks.read_ack(files, stage, execution))
     except GoneError:

@@ -52,13 +52,7 @@ class RestoredState:
         """Values that are carried over; `Epoch.put` adds to them."""
 
     def load(self, files: JobFiles, pointer: RestorePointer | None, backlog: Backlog) -> None:
-        """Read the stage's part of a checkpoint, and its backlog; nothing without a pointer (semantics R2).
-
-        Raises:
-            GoneError: the metadata are gone.
-            DocumentError: the metadata are broken or altered.
-            UnavailableError: the store did not answer the listing of compactions.
-        """
+        """Read the stage's part of a checkpoint, and its backlog; nothing without a pointer (semantics R2)."""
         if pointer is not None:
             found = of_checkpoint(files, pointer.metadata, lambda stage: stage == self._stage, backlog.take)
             for contents in found:
@@ -90,12 +84,7 @@ class RestoredState:
             self.put(name, plain)
 
     def value(self, files: JobFiles, name: str, default: Any, local: LocalState | None = None) -> Any:
-        """Return a copy of a value as it is now, or `default`.
-
-        Raises:
-            GoneError: the value's file is gone.
-            DocumentError: the file has been altered.
-        """
+        """Return a copy of a value as it is now, or `default`."""
         stored = self.outputs.get(f"{VALUE}.{name}")
         if stored is not None:
             return small_state.read(files, stored, local)
@@ -139,10 +128,6 @@ def with_adopted_base(files: JobFiles, stage: str, outputs: dict[str, Stored]) -
         files: the job's files.
         stage: the stage's uid.
         outputs: the restored checkpoint's, by `Output.id`.
-
-    Raises:
-        UnavailableError: the store did not answer.
-        ForbiddenError: the store refused the credentials.
     """
     grown = {
         output_id: [file.handle for file in stored.files]

@@ -158,14 +158,7 @@ class SourceFiles:
         """Files that the application has from the slices themselves."""
 
     def urls(self, source: str) -> list[str]:
-        """Return the files that a source fixed for all slices, oldest slice first, escaped for Spark.
-
-        Raises:
-            InvalidStateError: the epoch's own slice has no files of that source; a file lies outside of the source's
-                folder; or a file has changed since it was fixed.
-            GoneError: a long list is gone.
-            DocumentError: a long list is broken.
-        """
+        """Return the files that a source fixed for all slices, oldest slice first, escaped for Spark."""
         if source not in self._given:
             self._given[source] = self._compared(source, list(self._fixed(source)), "since they were fixed to be read")
         return [file_names.literal(file.url) for file in self._given[source]]
@@ -174,9 +167,6 @@ class SourceFiles:
         """Return a slice for the application, which may read the files that the slice itself names.
 
         The files of a part are compared when the application takes the part out.
-
-        Raises:
-            InvalidStateError: a file lies outside of its source's folder.
         """
         for name in given.sources or {}:
             for file in self._files_of(given, name):
@@ -214,11 +204,7 @@ class SourceFiles:
             )
 
     def check_unchanged(self) -> None:
-        """Compare all returned files with their current status.
-
-        Raises:
-            InvalidStateError: a file has changed since it was returned.
-        """
+        """Compare all returned files with their current status."""
         named = [(source, files) for (source, _), files in self._named.items() if source not in self._given]
         for source, given in (*self._given.items(), *named):
             self._compared(source, given, "while this stage read them")

@@ -104,18 +104,10 @@ class Place(Protocol):
     """For error messages."""
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Return each file below, by its path relative to the folder: its bytes, and the time of the last change.
-
-        Raises:
-            InvalidStateError: there is no such folder.
-        """
+        """Return each file below, by its path relative to the folder: its bytes, and the time of the last change."""
 
     def make_empty(self) -> None:
-        """Make the folder, which may exist and be empty.
-
-        Raises:
-            InvalidStateError: the folder is not empty.
-        """
+        """Make the folder, which may exist and be empty."""
 
     def keep(self, name: str, folder: str) -> None:
         """Copy one file into a folder of the job; `folder` ends in `/`."""

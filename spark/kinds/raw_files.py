@@ -38,11 +38,6 @@ def snapshot(
         writer: this driver's.
         output_id: `files.<name>`.
         folder: a path on the driver's disk, or a URL; see `places.place`.
-
-    Raises:
-        InvalidStateError: the folder is missing, a file has a backslash in its name, or the files changed during the
-            copy.
-        InvalidKeyError: a file has a name that no store can hold.
     """
     source = place(spark, files, folder)
     before = source.files()
@@ -110,9 +105,6 @@ def restore(
         stored: the raw files.
         into: a path on the driver's disk, or a URL; see `places.place`.
         local: copies beside the server, used if they are whole (semantics V3).
-
-    Raises:
-        InvalidStateError: the folder is not empty.
     """
     target = place(spark, files, into)
     target.make_empty()

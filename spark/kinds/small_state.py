@@ -91,7 +91,6 @@ def settle(
 
     Raises:
         InvalidStateError: there are too many large values.
-        UnavailableError: the store did not answer.
     """
     inline = {each: stored.output.items for each, stored in outputs.items() if stored.output.items is not None}
     inline.update({f"value.{name}": value for name, value in values.items()})
@@ -121,7 +120,6 @@ def read(files: JobFiles, stored: Stored, local: LocalState | None = None) -> An
     """Read a value from its file, or from the file's copy beside the Spark server (semantics V3).
 
     Raises:
-        GoneError: the file is gone.
         DocumentError: the file has been altered, or has a newer format.
     """
     if len(stored.files) != 1:
@@ -207,7 +205,6 @@ def given_out_items(
     Without a parallelism, there are as many subtasks as wrote the state, and one for broadcast state.
 
     Raises:
-        GoneError: the state's file is gone.
         DocumentError: the file has been altered, or holds no list state.
     """
     items = stored.output.items

@@ -202,11 +202,7 @@ class Background:
                 ) from snapshot.error
 
     def finish(self) -> dict[str, Stored]:
-        """Wait for all snapshots, and return their outputs by `Output.id`.
-
-        Raises:
-            BackgroundSnapshotError: a snapshot has failed.
-        """
+        """Wait for all snapshots, and return their outputs by `Output.id`."""
         for snapshot in self._all:
             snapshot.wait()
             self.check()

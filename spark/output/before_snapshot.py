@@ -51,7 +51,6 @@ class BeforeSnapshot:
 
         Raises:
             InvalidStateError: the step itself writes, or has failed before.
-            BaseException: the error that the step raised.
         """
         with self._lock:
             if self._running:

@@ -79,11 +79,7 @@ MAGIC = Committer(
 
 
 def choose(spark: SparkSession, url: str) -> Committer:
-    """Choose the committer for a write to a `file:///…` or `s3a://…` URL.
-
-    Raises:
-        InvalidConfigError: the session is set to algorithm version 2.
-    """
+    """Choose the committer for a write to a `file:///…` or `s3a://…` URL."""
     _refuse_version_2(spark)
     if not url.startswith("s3a:"):
         return CLASSIC

@@ -62,9 +62,6 @@ def write(
 
     Returns:
         The files; None if there was no room, and nothing was uploaded: write to the store.
-
-    Raises:
-        InvalidStateError: another process writes in this driver's name.
     """
     draft = local.draft(name)
     if draft is None:
@@ -112,9 +109,6 @@ def write_files(
 
     Returns:
         The files, in the order of `sizes`; None if there was no room, and nothing was uploaded: write to the store.
-
-    Raises:
-        InvalidStateError: another process writes in this driver's name.
     """
     draft = local.draft(output.id)
     if draft is None:

@@ -61,12 +61,7 @@ class Outputs:
             background: only start the write; `finish` waits for it.
 
         Raises:
-            InvalidStateError: the name was used before, a key column is missing or of a type that cannot be hashed, or
-                `df` is no DataFrame.
             InvalidKeyError: the name does not match the grammar (semantics W1).
-            InvalidConfigError: Spark's output committer cannot be trusted.
-            BackgroundSnapshotError: an earlier write in the background failed.
-            FencedError: the execution can no longer count, before or during the write.
         """
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = columns_of(output_id, df, key)
@@ -92,14 +87,7 @@ class Outputs:
         local: LocalState | None,
         lasting: Callable[[DataFrame], DataFrame],
     ) -> Stored:
-        """Write the changes of a keyed state (semantics K2), and return the changed state; see `updates.write`.
-
-        Raises:
-            InvalidStateError: the name was used before, or two rows have one key.
-            InvalidConfigError: Spark's output committer cannot be trusted.
-            BackgroundSnapshotError: an earlier write in the background failed.
-            FencedError: the execution can no longer count, before or during the write.
-        """
+        """Write the changes of a keyed state (semantics K2), and return the changed state; see `updates.write`."""
         self._take_written("state", update.name)
         stored = updates.write(update, files, self._writer, self._write, local, lasting)
         self._add(stored)
@@ -126,9 +114,6 @@ class Outputs:
         Raises:
             InvalidStateError: the name was used before; `df` is no DataFrame or does not fit the table.
             InvalidKeyError: the name does not match the grammar (semantics W1).
-            InvalidConfigError: Spark's output committer cannot be trusted.
-            DocumentError: a manifest of the table is broken or altered.
-            FencedError: the execution can no longer count, before or during the write.
         """
         output_id = f"table.{check_name('table', name)}"
         columns_of(output_id, df, ())
@@ -197,21 +182,13 @@ class Outputs:
         """Write an output.
 
         Raises:
-            InvalidStateError: the name was used before.
-            BackgroundSnapshotError: an earlier write in the background failed.
-            FencedError: the execution can no longer count; nothing was written.
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._take_written(kind, name)
         self._add(make(f"{kind}.{name}"))
 
     def finish(self) -> dict[str, Stored]:
-        """Wait for background writes, and return all outputs by `Output.id`.
-
-        Raises:
-            BackgroundSnapshotError: a background write failed.
-            FencedError: a write was stopped as the execution can no longer count, even if the block caught the error.
-        """
+        """Wait for background writes, and return all outputs by `Output.id`."""
         try:
             return {**self._written, **self._background.finish()}
         finally:

@@ -79,12 +79,7 @@ class _Compact:
         self._at = 0
 
     def integer(self, wanted: int) -> int | None:
-        """Read a 64-bit field, skipping those before it; None if the struct lacks it.
-
-        Raises:
-            IndexError: the data end before the field.
-            ValueError: the data are no such struct.
-        """
+        """Read a 64-bit field, skipping those before it; None if the struct lacks it."""
         field = 0
         while kind := self._field():
             delta, of_kind = kind
@@ -157,11 +152,7 @@ _DATA_FILE = re.compile(r"\Apart-([0-9]+)[-.][^/]*\.parquet\Z")
 
 
 def part_of(name: str) -> int | None:
-    """Return the partition of a data file; None for any other file.
-
-    Args:
-        name: the file's name, without its folder.
-    """
+    """Return the partition of a data file; None for any other file."""
     match = _DATA_FILE.match(name)
     return int(match[1]) if match else None
 

@@ -134,7 +134,6 @@ def partials(
     Raises:
         InvalidStateError: see `checked`; or a column has no merge, an unknown one, one that does not take the column,
             or not the state's; or there is no column but the key; or the state was written by `update`.
-        InvalidConfigError: this version of Spark lacks the function of a sketch.
     """
     output_id = f"state.{name}"
     columns = columns_of(output_id, rows, key)
@@ -226,10 +225,6 @@ def write(
         written: makes the writer write the plan.
         local: copies beside the Spark server, for reads.
         lasting: drops rows from a new base that no read would return.
-
-    Raises:
-        InvalidStateError: two rows of the update have one key, or a column has a type that no document may name.
-        InvalidConfigError: Spark's output committer cannot be trusted.
     """
     before = update.before
     if local is not None and before is not None:

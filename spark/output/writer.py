@@ -147,9 +147,6 @@ class Writer:
             output: the raw files; their folder is this driver's.
             sizes: bytes of each, by its path below that folder.
             copy: copies each file to the given path.
-
-        Raises:
-            InvalidStateError: another process writes in this driver's name.
         """
         if self._local is None:
             return None
@@ -182,11 +179,6 @@ class Writer:
             key: key columns; given these, rows are written by key group (semantics R4).
             merge: for an aggregated state (semantics K5).
             appended: for a table that grows.
-
-        Raises:
-            InvalidConfigError: the output committer in use cannot be trusted.
-            InvalidKeyError: the name is too long.
-            InvalidStateError: the key cannot identify rows, or a column has a user-defined type (W5).
         """
         output_id = f"{kind}.{name}"
         groups = self.key_groups if key else None
@@ -215,9 +207,6 @@ class Writer:
             rows: the rows to make the state of.
             made: makes the state of the rows, once they are placed by key group.
             is_small: the state has been small so far, so it needs no file for each subtask.
-
-        Raises:
-            InvalidConfigError: the output committer in use cannot be trusted.
         """
         folder = self.folder_of(output.id)
         with self.waiting():
@@ -245,9 +234,6 @@ class Writer:
             number: the delta's number.
             made: makes the delta of the rows, once they are placed by key group.
             merged: the rows are those of several deltas, this epoch's included.
-
-        Raises:
-            InvalidConfigError: the output committer in use cannot be trusted.
         """
         folder = self.folder_of(f"{'merged' if merged else 'run'}.{output.name}")
         with self.waiting():
@@ -267,9 +253,6 @@ class Writer:
             older: the files to merge.
             spark: the session that reads and writes.
             without: partitions whose rows are left out.
-
-        Raises:
-            InvalidConfigError: the output committer in use cannot be trusted.
         """
         folder = self.folder_of(f"{'kept' if without else 'small'}.{output.name}")
         with self.waiting():
@@ -415,9 +398,6 @@ class Writer:
 
         On return the files are on the disk, so that what the acknowledgement names survives a crash (semantics A5). The
         disk writes them while they are hashed.
-
-        Raises:
-            UnsupportedStorageError: the store has no tags.
         """
         with ThreadPoolExecutor(_AT_ONCE + 1, "cairn-describe") as pool:
             on_disk = pool.submit(self._files.store.sync, [self._files.full(each.key) for each in found])

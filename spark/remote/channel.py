@@ -68,16 +68,7 @@ class ConnectChannel:
         Thread(target=self._channel.close, name="cairn closes its channel").start()
 
     def version(self, session: str) -> str:
-        """Ask for the server's Spark version; this opens the session, unless it is open.
-
-        Args:
-            session: the session's id.
-
-        Raises:
-            FencedError: the session has been released, so its execution was replaced.
-            CheckpointError: the server rejects the token, or is no Spark Connect server.
-            UnreachableError: the server did not answer.
-        """
+        """Ask for the server's Spark version; this opens the session, unless it is open."""
         request = self._proto.AnalyzePlanRequest(
             session_id=session, client_type=CLIENT_TYPE, spark_version=self._proto.AnalyzePlanRequest.SparkVersion()
         )
@@ -85,15 +76,7 @@ class ConnectChannel:
         return str(self._call(self._stub.AnalyzePlan, request).spark_version.version)
 
     def release(self, session: str) -> None:
-        """Release a session: the server stops everything in it. An unknown session is no error.
-
-        Args:
-            session: the session's id.
-
-        Raises:
-            CheckpointError: the server rejects the token, or is no Spark Connect server.
-            UnreachableError: the server did not answer.
-        """
+        """Release a session: the server stops everything in it. An unknown session is no error."""
         request = self._proto.ReleaseSessionRequest(session_id=session, client_type=CLIENT_TYPE)
         request.user_context.user_id = self._server.user
         self._call(self._stub.ReleaseSession, request)
@@ -202,15 +185,7 @@ def check_version(server_version: str, client_version: str, endpoint: str) -> st
 
 
 def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilder:
-    """Return the builder for PySpark's connection; it trusts only the server's own authority, if there is one.
-
-    Args:
-        server: the server.
-        session: the session's id.
-
-    Raises:
-        InvalidConfigError: PySpark's client lacks a package here.
-    """
+    """Return the builder for PySpark's connection; it trusts only the server's own authority, if there is one."""
     _client_packages()
     import grpc
     from pyspark.sql.connect.client.core import DefaultChannelBuilder

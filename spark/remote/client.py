@@ -98,11 +98,6 @@ def connect(submission: Submission) -> SparkSession:
 
     Args:
         submission: the application to run.
-
-    Raises:
-        InvalidConfigError: the server does not match this PySpark, or refuses a setting of the author's.
-        FencedError: this execution itself has been replaced.
-        UnreachableError: the server did not answer.
     """
     server = ConnectServer(**submission.server)
     JOB_SERVER.use(submission.nonce, server.host, server.port, server.authority)
@@ -177,10 +172,6 @@ def release_session(submission: Submission) -> None:
 
     Args:
         submission: the application's.
-
-    Raises:
-        InvalidConfigError: the server rejects the token.
-        UnreachableError: the server did not answer.
     """
     with ConnectChannel(ConnectServer(**submission.server)) as channel:
         release_replaced(channel, (submission.session,))

@@ -42,21 +42,13 @@ class ServerRegister:
             machine: the stage's machine; `ANYWHERE` for a server that all machines reach.
             nonce: of the server that the caller may start; the same while it waits.
             gone: nonce of a server that the caller found gone.
-
-        Raises:
-            CairnError: the record cannot be read or written.
         """
         return self._update(
             lambda record, now_ms: server.claim(record, use=use, machine=machine, nonce=nonce, now_ms=now_ms, gone=gone)
         )
 
     def renew(self, nonce: str) -> ServerEntry | None:
-        """Renew the lease of a server; None if the server no longer counts.
-
-        Raises:
-            GoneError: the record is gone; it is not recreated.
-            CairnError: the record cannot be read or written.
-        """
+        """Renew the lease of a server; None if the server no longer counts."""
         return self._change(nonce, lambda record, now_ms: server.renew(record, nonce, now_ms), missing_is_new=False)
 
     def come_up(self, nonce: str, port: int, host: str | None = None) -> ServerEntry | None:
@@ -72,12 +64,7 @@ class ServerRegister:
         self._change(nonce, lambda record, _: record.without(nonce))
 
     def find(self, nonce: str) -> ServerEntry | None:
-        """Look up a server that still counts; one request, without a body if the record is unchanged.
-
-        Raises:
-            GoneError: the record is gone.
-            CairnError: the record cannot be read.
-        """
+        """Look up a server that still counts; one request, without a body if the record is unchanged."""
         return self._read(missing_is_new=False)[0].find(nonce)
 
     def _change(

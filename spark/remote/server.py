@@ -48,11 +48,7 @@ class ConnectServer:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def url(self, session: str) -> str:
-        """Return PySpark's `spark.remote`. It holds the token: never log it, nor put it on a command line.
-
-        Args:
-            session: the session's id.
-        """
+        """Return PySpark's `spark.remote`. It holds the token: never log it, nor put it on a command line."""
         words = [f"user_id={quote(self.user, safe='')}", f"session_id={session}"]
         if self.use_ssl:
             words.append("use_ssl=true")

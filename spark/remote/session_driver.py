@@ -97,11 +97,7 @@ class ServerLife:
         return self._why
 
     def goes_on(self) -> bool:
-        """Look once; False once the server is to end: it takes no more stages, and no session is open.
-
-        Raises:
-            CairnError: the store refuses a request; a store that does not answer is asked again.
-        """
+        """Look once; False once the server is to end: it takes no more stages, and no session is open."""
         activity, now_ms = self._look(ends=self._why is not None), self._now_ms()
         try:
             entry, head = self._entry(now_ms), self._head()

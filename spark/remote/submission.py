@@ -155,9 +155,6 @@ def release_replaced(channel: ConnectChannel, sessions: Iterable[str]) -> None:
     Args:
         channel: the channel to the server.
         sessions: the sessions' ids.
-
-    Raises:
-        UnreachableError: the server did not answer.
     """
     for session in sessions:
         try:

@@ -187,11 +187,7 @@ class LocalState:
             log.info("the copy of %s may be deleted early: %s", output_id, error)
 
     def draft(self, output_id: str) -> Draft | None:
-        """Start to write a copy; None if a copy of this state would not fit.
-
-        Args:
-            output_id: `Output.id`.
-        """
+        """Start to write a copy; None if a copy of this state would not fit."""
         try:
             if (self.folder / f"{_TOO_LARGE}{self._slot(output_id)}").exists():
                 return None
@@ -214,9 +210,6 @@ class LocalState:
             written: a folder below this one, on the same disk.
             output_id: `Output.id`.
             handles: the output's files, as the acknowledgement names them.
-
-        Raises:
-            OSError: the disk failed. Nothing depends on a copy.
         """
         copy = Copy.of(handles)
         if copy is None:
@@ -226,11 +219,7 @@ class LocalState:
         self.clean()
 
     def clean(self) -> None:
-        """Delete leftovers of dead processes, and excess copies, least recently used first.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
+        """Delete leftovers of dead processes, and excess copies, least recently used first."""
         copies: list[tuple[int, str, int]] = []
         for entry in os.scandir(self.folder):
             if entry.name.startswith((_DRAFT, _DROPPED)):
@@ -359,9 +348,6 @@ def locked(path: Path, how: int) -> int | None:
     Args:
         path: the folder.
         how: the operation for `fcntl.flock`.
-
-    Raises:
-        OSError: the file system refuses the lock.
     """
     try:
         fd = os.open(path, _FOLDER)

@@ -154,7 +154,6 @@ def check(name: str, schema: StructType, key: Sequence[str], merge: Mapping[str,
     Raises:
         InvalidStateError: a column has no merge, or one that is unknown or does not take it; or a merge names no
             column.
-        InvalidConfigError: this version of Spark lacks the function of a sketch.
     """
     values = [column for column in schema.names if column not in key]
     if sorted(values) != sorted(merge):

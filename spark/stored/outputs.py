@@ -80,10 +80,6 @@ def of_checkpoint(
         ref: the reference to the metadata.
         wanted: selects the stages to keep, by uid.
         in_flight: returns the place for an execution's outputs in a reader's backlog (semantics B3); None: skip them.
-
-    Raises:
-        GoneError: the metadata are missing.
-        DocumentError: the metadata are broken, altered, foreign or of a newer format.
     """
     found: list[StageContents] = []
     into: StageContents | None = None
@@ -101,12 +97,7 @@ def of_checkpoint(
 
 
 def of_acknowledgement(files: JobFiles, ack: AckDocument) -> StageContents:
-    """Read the outputs that an execution acknowledged.
-
-    Raises:
-        GoneError: a part of the acknowledgement is missing.
-        DocumentError: a part is broken or altered.
-    """
+    """Read the outputs that an execution acknowledged."""
     contents = _contents(ack.stage, ack.outputs, ack.values)
     contents.skipped = ack.skipped
     where = f"the acknowledgement of {ack.stage}"
@@ -235,12 +226,7 @@ def rows_of_files(
 
 
 def data_files(files: JobFiles, stored: Stored) -> Stored:
-    """Return an output with the files that hold its rows: for a table that grows, those that its list leads to.
-
-    Raises:
-        GoneError: the list, or a manifest, is gone.
-        DocumentError: the list or a manifest is broken or altered.
-    """
+    """Return an output with the files that hold its rows: for a table that grows, those that its list leads to."""
     listed = next((file.handle for file in stored.files if metadata_file.is_list(file.handle)), None)
     if listed is None:
         return stored
@@ -350,11 +336,7 @@ def later(beside: DataFrame, make: Callable[[], DataFrame]) -> DataFrame:
 
 
 def united(spark: SparkSession, files: JobFiles, parts: Sequence[Stored]) -> DataFrame:
-    """Return the DataFrame that reads several outputs in order; a column that one lacks is null there.
-
-    Raises:
-        DocumentError: an output has no schema that Spark can read.
-    """
+    """Return the DataFrame that reads several outputs in order; a column that one lacks is null there."""
     first, *others = (frame(spark, files, each) for each in parts)
     return reduce(lambda before, after: before.unionByName(after, allowMissingColumns=True), others, first)
 

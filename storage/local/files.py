@@ -63,7 +63,6 @@ def open_root(root: Root, *, make: bool = False) -> int:
 
     Raises:
         NoSuchFileError: the root is missing and `make` is off.
-        InvalidKeyError: a name in its path is a symlink, or (with `make`) a file.
     """
     if make:
         _make_durably(root.path)
@@ -104,7 +103,6 @@ def open_folder(root_fd: int, segments: Sequence[str], *, make: bool = False) ->
 
     Raises:
         NoSuchFileError: the folder is missing and `make` is off (or the folder kept vanishing).
-        InvalidKeyError: a name in the path is a symlink, or (with `make`) an object.
     """
     for _ in range(_MKDIR_TRIES if make else 1):
         try:
@@ -152,7 +150,6 @@ def open_file(name: str, parent_fd: int, key: str) -> int:
 
     Raises:
         NoSuchFileError: there is no such file (a folder, a socket or a pipe is none).
-        InvalidKeyError: the file is a symlink.
     """
     try:
         fd = os.open(name, _FILE, dir_fd=parent_fd)

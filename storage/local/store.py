@@ -73,11 +73,7 @@ class _Entry:
 
 
 def keys_below(root: Root, prefix: str, start_after: str | None = None) -> Iterator[ObjectStat]:
-    """Yield the objects under `prefix` (empty or ending in `/`), after `start_after` if given.
-
-    Raises:
-        InvalidKeyError: there is a symlink.
-    """
+    """Yield the objects under `prefix` (empty or ending in `/`), after `start_after` if given."""
     bound = None if start_after is None else order(start_after)
     for entry in _entries(root, prefix):
         path = order(entry.path)

@@ -66,9 +66,6 @@ def client_for(options: S3Options, uri: str) -> Any:
     Args:
         options: endpoint, region, credentials and bounds.
         uri: the storage, for the message.
-
-    Raises:
-        UnsupportedStorageError: boto3 cannot make a client with these options.
     """
     return _clients.give(options, uri)
 

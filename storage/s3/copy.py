@@ -46,7 +46,6 @@ class Copier:
         """Copy `source` to `target` unless an object exists there.
 
         Raises:
-            GoneError: `source` does not exist.
             StorageError: the object is larger than 5 GiB.
         """
         if size_bytes > MAX_COPY_BYTES:
@@ -139,10 +138,6 @@ def copy_across(
 
     Returns:
         The checksums that the server computed; None if it did not, or refused to copy.
-
-    Raises:
-        GoneError: the object does not exist.
-        UnavailableError: the server did not answer.
     """
     found: list[str] = []
     for algorithm in algorithms:

@@ -63,35 +63,19 @@ class S3Requests:
         return full
 
     def full_prefix(self, prefix: str) -> str:
-        """Return the bucket's prefix for a prefix to list.
-
-        Raises:
-            InvalidKeyError: the prefix is invalid.
-        """
+        """Return the bucket's prefix for a prefix to list."""
         return f"{self.prefix}{check_prefix(prefix)}"
 
     def send(self, operation: str, **params: Any) -> Any:
-        """Send one request about the bucket, once.
-
-        Raises:
-            Fault: any answer but success.
-        """
+        """Send one request about the bucket, once."""
         return self.call(operation, {"Bucket": self.bucket, **params})
 
     def ask(self, operation: str, about: str, **params: Any) -> Any:
-        """Send a repeatable request until it is answered; `about` is the key or prefix for messages.
-
-        Raises:
-            StorageError: by the last answer.
-        """
+        """Send a repeatable request until it is answered; `about` is the key or prefix for messages."""
         return self.patiently(operation, about, lambda: self.send(operation, **params))
 
     def patiently(self, operation: str, about: str, send: Callable[[], _T]) -> _T:
-        """Call `send` until it is answered.
-
-        Raises:
-            StorageError: by the last answer.
-        """
+        """Call `send` until it is answered."""
         patience = self.patience if operation in _NEEDED else self.patience.at_once
         return patience.ask_until(send, lambda fault: self.explain(fault, operation, about))
 
@@ -112,10 +96,6 @@ class S3Requests:
 
         A refused HEAD has no body with the reason, such as an expired token or another region. And a gateway may allow
         GET and refuse HEAD, which would leave a write with a lost answer unsettled. So GET is sent then.
-
-        Raises:
-            GoneError: the object does not exist (or the bucket: this request cannot tell).
-            ForbiddenError: both HEAD and GET are refused.
         """
         full = self.full(key)
 

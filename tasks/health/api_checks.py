@@ -32,11 +32,7 @@ def is_defined(hook: AirflowApiHook) -> bool:
 
 
 def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
-    """Log in with the connection and ask for a DAG: clearing checks the same right first.
-
-    Raises:
-        UnreachableError: the connection could not be fetched.
-    """
+    """Log in with the connection and ask for a DAG: clearing checks the same right first."""
     conn_id = hook.airflow_api_conn_id
     define = (
         f"airflow connections add {conn_id} --conn-type generic --conn-host https://AIRFLOW --conn-login USER "
@@ -59,14 +55,7 @@ def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
 
 
 def _look_up(hook: AirflowApiHook) -> None:
-    """Fetch the connection.
-
-    Raises:
-        AirflowNotFoundException: the connection is not defined in this process.
-        UnreachableError: the connection could not be fetched.
-        AirflowApiRefusedError: this process may not read the connection.
-        InvalidConfigError: the connection cannot be used.
-    """
+    """Fetch the connection."""
     with _fetching(hook.airflow_api_conn_id):
         _ = hook.access
 
@@ -76,10 +65,6 @@ def see_connection(conn_id: str) -> None:
 
     Args:
         conn_id: the connection's id.
-
-    Raises:
-        AirflowNotFoundException: the connection is not defined.
-        UnreachableError: the connection could not be fetched.
     """
     with _fetching(conn_id):
         BaseHook.get_connection(conn_id)

@@ -28,26 +28,12 @@ FACET = "cairn"
 
 
 def of_start(storage: str | None, job: str | None) -> OperatorLineage[Any, Any]:
-    """Return the lineage of a task that begins: its job; its epoch is not known yet.
-
-    Args:
-        storage: storage URI, rendered.
-        job: the job's name, rendered.
-    """
+    """Return the lineage of a task that begins: its job; its epoch is not known yet."""
     return _lineage({"job": job, "storage": storage})
 
 
 def of_stage(storage: StorageUri, coordinator: Coordinator, handover: Handover) -> OperatorLineage[Any, Any]:
-    """Return a stage's inputs and outputs.
-
-    Args:
-        storage: the job's storage.
-        coordinator: the job's coordinator.
-        handover: the execution's handover.
-
-    Raises:
-        CairnError: the store cannot be read.
-    """
+    """Return a stage's inputs and outputs."""
     from ...checkpoint.views import lineage
 
     flow = lineage.of_stage(coordinator.files, handover)
@@ -72,16 +58,7 @@ def of_stage(storage: StorageUri, coordinator: Coordinator, handover: Handover) 
 
 
 def of_completed(storage: StorageUri, coordinator: Coordinator, entry: EndedEntry) -> OperatorLineage[Any, Any]:
-    """Return a completed checkpoint's inputs, and the tables that it published.
-
-    Args:
-        storage: the job's storage.
-        coordinator: the job's coordinator.
-        entry: the checkpoint.
-
-    Raises:
-        CairnError: the store cannot be read.
-    """
+    """Return a completed checkpoint's inputs, and the tables that it published."""
     from ...checkpoint.views import lineage
 
     read, flow = lineage.of_checkpoint(coordinator, entry.id) or (None, lineage.Flow())

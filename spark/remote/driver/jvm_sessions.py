@@ -71,9 +71,6 @@ class JvmSessions:
 
         Args:
             session: one that `opened` returned.
-
-        Raises:
-            Py4JError: Spark failed to close the session, and takes it for closed all the same.
         """
         # As Spark does for a client that releases its session, without a way back.
         self._service.sessionManager().closeSession(session.key, False)

@@ -18,11 +18,7 @@ _DAEMON = b"pyspark.daemon"
 
 
 def below(pid: int) -> Iterator[int]:
-    """Yield a process and all its descendants; nothing without a `/proc`.
-
-    Args:
-        pid: the process.
-    """
+    """Yield a process and all its descendants; nothing without a `/proc`."""
     parents: dict[int, list[int]] = {}
     for entry in PROC.iterdir() if PROC.is_dir() else ():
         if entry.name.isdigit():
@@ -34,11 +30,7 @@ def below(pid: int) -> Iterator[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process; 0 if the process has ended.
-
-    Args:
-        pid: the process.
-    """
+    """Return the parent of a process; 0 if the process has ended."""
     # The name in brackets may hold anything; the parent is the second word behind it.
     words = read(PROC / str(pid) / "stat").rpartition(b")")[2].split()
     return int(words[1]) if len(words) > 1 else 0
@@ -87,11 +79,7 @@ def end_in_executor(closed: Collection[str], _partition: object) -> Iterator[tup
 
 
 def is_daemon(pid: int) -> bool:
-    """Tell whether a process is a Python daemon of Spark's, or a worker of one.
-
-    Args:
-        pid: the process.
-    """
+    """Tell whether a process is a Python daemon of Spark's, or a worker of one."""
     return _DAEMON in read(PROC / str(pid) / "cmdline")
 
 
