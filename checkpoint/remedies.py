@@ -109,7 +109,8 @@ REMEDIES: Mapping[Reason, Remedy] = {
     Reason.JOB_FAILURE: Remedy(
         "A stage failed and has no try left, or the epoch's DAG run had ended.",
         "Mend what the message names, such as too little memory or too few `retries`, then clear the failed stages "
-        "with Downstream. If no stage has failed, clear the run.",
+        "with Downstream. If no stage has failed, clear the run. If a source refuses that, because other runs have "
+        "read some of its input, do what its error says.",
         waiting_helps=False,
     ),
     Reason.JOB_FAILOVER_REGION: Remedy(

@@ -96,6 +96,8 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch. Mend the cause, and leave the run as "
             "it is: the next run reads what is kept first, and a clear would end skipped"
         )
+    if isinstance(answer, Failed) and _input_is_refused(context):
+        return f"stage {uid} failed: {detail_of(context, uid)}"
     if isinstance(answer, Failed):
         way = REMEDIES[answer.reason]
         way_out = LEFT_BEHIND if answer.left_behind else way.text(coordinator.job, storage, answer.checkpoint)
@@ -213,11 +215,22 @@ def _is_of_store(context: Context) -> bool:
     )
 
 
-def detail_of(context: Context, uid: str) -> str:
-    """Return one line that says why a try failed, as far as this process knows."""
+def _input_is_refused(context: Context) -> bool:
+    """Return whether a source refused the epoch's input in this try: its error alone says what to do."""
+    error = _error_of(context)
+    return isinstance(error, CheckpointError) and error.code == "source_refused"
+
+
+def _error_of(context: Context) -> object:
     error = context.get("exception")
     if isinstance(error, AirflowFailException) and isinstance(error.__cause__, CheckpointError):
-        error = error.__cause__
+        return error.__cause__
+    return error
+
+
+def detail_of(context: Context, uid: str) -> str:
+    """Return one line that says why a try failed, as far as this process knows."""
+    error = _error_of(context)
     if isinstance(error, CheckpointError):
         # Cairn's own errors explain themselves: the class's name adds nothing for a reader of the history.
         return str(redact(error.message.removeprefix(failed_prefix(uid))))

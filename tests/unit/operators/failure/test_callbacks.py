@@ -10,6 +10,7 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.errors import RefusedError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.remedies import REMEDIES
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
@@ -151,6 +152,17 @@ def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  
     assert "stage routes failed, and checkpoint 1 has failed: routes: " in said.text
     assert REMEDIES[Reason.JOB_FAILURE].text("flights", job.storage) in said.text
     assert job.coordinator.head().pending == ()
+
+
+def test_what_a_source_refuses_is_left_to_its_own_words(job: Job, said: Said) -> None:
+    """The remedy of the checkpoint's failure is a clear, which the source has just refused."""
+    ti = _may_fail(job)
+    other = Ti(run_id=RUN, try_number=2)
+    job.begin(RUN, "clean", claimant=str(other.id))
+    call(stage(job, uid="clean"), other)
+    call(stage(job), ti, exception=RefusedError("files were read since. Mark this run as done", code="source_refused"))
+    assert "stage routes failed: files were read since. Mark this run as done" in said.text
+    assert "clear the failed stages" not in said.text
 
 
 def test_a_try_that_another_one_follows_fails_over(job: Job) -> None:  # semantics F2
