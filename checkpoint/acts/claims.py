@@ -9,6 +9,7 @@ cluster: the new try takes it over (`Drivers`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 from ...storage.errors import DocumentError, GoneError
@@ -87,11 +88,11 @@ class _Current:
 class Claims(UseCase):
     """Hands out the right to submit."""
 
-    @property
+    @cached_property
     def _failover(self) -> Failover:
         return Failover(self._job)
 
-    @property
+    @cached_property
     def _resumption(self) -> Resumption:
         return Resumption(self._job)
 

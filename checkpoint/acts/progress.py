@@ -8,6 +8,7 @@ A crash after the swap leaves unreferenced files, which any cleaner deletes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ..answers import EpochCompleted, Failed, Progress, Ready, Waiting, failed
 from ..documents.attempt import PendingDocument
@@ -40,7 +41,7 @@ class _NotCompleted:
 class CheckpointProgress(UseCase):
     """Completes and aborts the checkpoints of one job."""
 
-    @property
+    @cached_property
     def _resumption(self) -> Resumption:
         return Resumption(self._job)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import cached_property
 
 from ...storage.errors import CairnError
 from ..answers import AlreadyRead, EpochCompleted, InputRefused, TriggerAnswer, Triggered, TriggerRequest
@@ -51,7 +52,7 @@ class _Call:
 class CheckpointTrigger(UseCase):
     """Triggers the checkpoints of one job."""
 
-    @property
+    @cached_property
     def _placement(self) -> Placement:
         return Placement(self._files, self._runtime.new_token)
 
