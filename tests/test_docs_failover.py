@@ -86,7 +86,7 @@ def test_each_row_names_the_transports_that_its_test_runs_on() -> None:
     both = set().union(*(on_both_in(file) for file in {file for _, file, _ in rows.values()}))
     # These are of stages on a server: one job with both, and one with nothing else.
     expected = {number: "both" if number in both else "submit" for number in rows} | {22: "both"}
-    expected |= dict.fromkeys((23, 28), "Connect")
+    expected |= dict.fromkeys((23, 28, 32), "Connect")
     assert {number: on for number, (_, _, on) in rows.items()} == expected
 
 

@@ -182,3 +182,12 @@ pipeline("failover_25", TWO, stage=READER | {"retries": 0})
 arriving = FileSource(f"file://{Path(GATES).parent}/arriving", "*.txt")
 pipeline("failover_26", TWO, stage=READER, runs=2, reads_window=None, source=arriving)
 pipeline("failover_27", TWO, [("a", "b")], stage=READER)
+pipeline(
+    "failover_29",
+    TWO,
+    stage=READER | {"retries": 20, "retry_delay": 5},
+    storage="s3://refusing/jobs",
+    aws_conn_id="refusing_s3",
+)
+pipeline("failover_30", TWO, stage=READER, config=CheckpointConfig(retained=2, min_pause=timedelta(seconds=10)))
+pipeline("failover_31", TWO, stage=READER, in_spark="b")

@@ -32,7 +32,7 @@ def function(epoch, gates: str, part: int) -> None:
     epoch.snapshot("seen", rows if before is None else before.union(rows), key="id")
 
 
-for name in ("warm_session", "hung_session"):
+for name in ("warm_session", "hung_session", "robbed_session"):
     with (
         DAG(name, schedule=None, max_active_runs=1),
         CheckpointedTaskGroup(

@@ -3,8 +3,8 @@
 region.py GATES UPSTREAM…: a stage without upstreams reads its epoch's rows, any other what its upstreams wrote. Each
 row is an id and the number of ways on which it came here, so that nothing can be lost or doubled without being seen. As
 for `counting.py`, below GATES the file `hold/<job>/<run>/<attempt>/<stage>.<point>` makes the stage wait at the point;
-`fail/<job>/<run>/<stage>` makes it fail of what no other try cures. By spark-submit it is a driver, on a Spark Connect
-server a client.
+`fail/<job>/<run>/<stage>` makes it fail of what no other try cures, and `grow/<job>` has its state grow by deltas. By
+spark-submit it is a driver, on a Spark Connect server a client.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from airflow_cairn.checkpoint.errors import FencedError
 from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.stored import merges
 
 ROWS = 100
 
@@ -87,7 +88,11 @@ if __name__ == "__main__":
             # A client learns of it only when it asks the server what that is.
             _ = today.select("no_such_column").schema
         epoch.write(today)
-        before = epoch.state("seen")
-        epoch.snapshot("seen", today if before is None else before.union(today), key=["id"])
+        if Path(gates, "grow", epoch.job).exists():
+            merges.WHOLE_BYTES = 0  # so that a state of a few rows grows by deltas, and a compaction has some to merge
+            epoch.update("seen", today, key=["id"])
+        else:
+            before = epoch.state("seen")
+            epoch.snapshot("seen", today if before is None else before.union(today), key=["id"])
         stop_at(gates, f"{point}.written", driver)
     stop_at(gates, f"{point}.acknowledged", driver)
