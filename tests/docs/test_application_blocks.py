@@ -228,7 +228,7 @@ def test_the_commands_that_compact_run(
         for name, bound in value.items():
             monkeypatch.setattr(what, name, bound)
     lines = [line for _, line in CAIRN if verb(line) in ON_SPARK]
-    assert len(lines) >= 2
+    assert lines
     for number, line in enumerate(lines):
         pipeline = Pipeline(f"file://{tmp_path}/{number}", lake.spark)
         for run in ("r1", "r2"):
