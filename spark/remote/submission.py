@@ -100,6 +100,9 @@ class Submission:
         return cls(**found)
 
 
+_OF_SERVER = ("server_unreachable", "wrong_server")
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """The reason why no application ran."""
@@ -113,7 +116,8 @@ class Problem:
     @classmethod
     def of(cls, error: Exception) -> Problem:
         """Describe an error."""
-        return cls(str(error), getattr(error, "kind", None) is ErrorKind.INVALID, getattr(error, "of_server", False))
+        of_server = getattr(error, "code", None) in _OF_SERVER
+        return cls(str(error), getattr(error, "kind", None) is ErrorKind.INVALID, of_server)
 
     def line(self) -> str:
         """Format the line of output."""
