@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.s3, pytest.mark.spark]
 APPLICATION = """
 from pathlib import Path
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.stored import once
-once.WHOLE_BYTES = 0  # the states count as large, so that each epoch adds a run
+from airflow_cairn.spark.stored import merges
+merges.WHOLE_BYTES = 0  # the states count as large, so that each epoch adds a run
 with Epoch.current() as epoch:
     before, behind = epoch.state("totals"), epoch.state("behind")
     rows = epoch.spark.range(100).selectExpr("id % 7 AS key", f"id + {epoch.checkpoint} * 1000 AS n")
