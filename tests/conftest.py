@@ -73,7 +73,7 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to `make soak` what is its own, and put what takes longest first."""
-    if not config.getoption("soak"):
+    if not config.getoption("soak", default=False):  # unknown where a plugin of tests is loaded alone
         left_out = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]

@@ -7,9 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from airflow_cairn.checkpoint.errors import AirflowApiError
 from scripts.harness import airflow_api
-from scripts.harness.airflow_api import AirflowApi
+from scripts.harness.airflow_api import AirflowApi, AirflowApiError
 
 LOCKED = b'{"detail":{"reason":"Database error","statement":"hidden"}}'
 
