@@ -113,7 +113,7 @@ def test_states_are_compacted_and_savepoints_pruned_beside_a_run_31(scenario: Sc
     (driver,) = scenario.stopped_at("e3", "b.written")
     storage = f"file://{shared / 'storage'}"
     conf = [word for name, value in spark_conf().items() for word in ("--conf", f"{name}={value}")]
-    command = [VENV / "bin" / "cairn", "compact", scenario.name, "--storage", storage]
+    command = [str(VENV / "bin" / "cairn"), "compact", scenario.name, "--storage", storage]
     env = {**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join([*conf, "--master", "local[1]", "pyspark-shell"])}
     said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert said.returncode == 0, said.stderr
