@@ -19,11 +19,9 @@ import psutil
 
 from scripts.harness import priority
 from scripts.harness.s3_server import S3Server
-from scripts.harness.wait import wait_until
 from tests.chaos.protocol.outage import Disk
 
 REPOSITORY = Path(__file__).parents[3]
-DISK_BYTES = 16 << 20
 
 
 class Nursery:
@@ -89,13 +87,9 @@ def nursery_on_disk(folder: Path, lake: str) -> Iterator[tuple[Nursery, Disk]]:
         folder: an empty one, where they find it.
         lake: the name of the storage's folder on it.
     """
-    alone = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
-    mounted = f'mount -t tmpfs -o size={DISK_BYTES} none "$0" && exec "$@"'
-    parent = _popen([*alone, "sh", "-c", mounted, str(folder), *_zygote(f"file://{folder / lake}", "")], {})
-    seen = Path(f"/proc/{parent.pid}/root{folder}")
+    parent = _popen(Disk.mounted_for(folder, _zygote(f"file://{folder / lake}", "")), {})
     try:
-        wait_until(seen.is_mount, 120, "the small disk")  # before that, who fills it fills the machine's own
-        yield Nursery(parent, parent), Disk(seen)
+        yield Nursery(parent, parent), Disk.of(parent.pid, folder)
     finally:
         _end(parent)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.harness.wait import wait_until
 from tests.support.s3_proxy import Action, Request, Rule, answer, lose_the_answer, lose_the_request
 
 HOW: dict[str, Action] = {
@@ -49,12 +51,29 @@ def outage(how: str, request: int, times: int) -> Outage:
     return Outage("", "", HOW[how], times, request - 1)
 
 
+DISK_BYTES = 16 << 20
+
+
 class Disk:
     """A small file system of its own, that can be filled to its last byte.
 
     Args:
         folder: its root.
     """
+
+    @staticmethod
+    def mounted_for(folder: Path, command: Sequence[str]) -> list[str]:
+        """Give the command that starts another with a small disk at an empty folder, which goes with its processes."""
+        alone = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
+        mounted = f'mount -t tmpfs -o size={DISK_BYTES} none "$0" && exec "$@"'
+        return [*alone, "sh", "-c", mounted, str(folder), *command]
+
+    @classmethod
+    def of(cls, process: int, folder: Path) -> Disk:
+        """Wait until a process that was started so has its disk, and give that, as others see it."""
+        seen = Path(f"/proc/{process}/root{folder}")
+        wait_until(seen.is_mount, 120, "the small disk")  # before that, who fills it fills the machine's own
+        return cls(seen)
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +17,12 @@ import psutil
 import pytest
 
 from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.storage import S3Options
 from scripts.harness.airflow_api import TaskState
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.s3_server import S3Server
 from tests.real.airflow.store import JobStore
+from tests.support.s3_proxy import S3Proxy
 
 if TYPE_CHECKING:
     from tests.real.airflow.conftest import Gates
@@ -171,6 +175,24 @@ class Scenario:
             expected = [(1000 * epoch + row, number) for epoch in epochs for row in range(ROWS)]
             assert sorted(rows) == expected, stage
         assert self.store.unreferenced() == []
+
+    def check_second_attempt(self) -> None:
+        """Check that e1 of `a → b` has completed in its second attempt, in which a is kept; b may have tried often."""
+        assert self.task("e1", "a").try_number == 1
+        assert self.store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
+        assert [self.store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
+        assert self.store.unreferenced() == []
+
+
+def on_s3(scenario: Scenario, server: S3Server, proxy: S3Proxy, conn_id: str, bucket: str) -> Scenario:
+    """Make the connection and bucket that a scenario's DAG names, behind a proxy; give the scenario of that store."""
+    server.create_bucket(bucket)
+    keys = {"login": server.access_key, "password": server.secret_key}
+    extra = json.dumps({"endpoint_url": proxy.url, "region_name": server.region})
+    connection = {"connection_id": conn_id, "conn_type": "aws", "extra": extra, **keys}
+    scenario.airflow.api.request("POST", "/connections", json=connection)
+    options = S3Options(server.endpoint_url, server.region, server.access_key, server.secret_key)
+    return replace(scenario, store=JobStore(f"s3://{bucket}/jobs", scenario.name, options))
 
 
 def kill_driver(driver: psutil.Process) -> None:

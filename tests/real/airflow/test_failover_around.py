@@ -5,18 +5,25 @@ The rows of docs/failover.md that `test_failover.py` leaves.
 
 from __future__ import annotations
 
-import json
 import time
 from functools import partial
 
 import pytest
 
-from airflow_cairn.storage import S3Options
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import Gates
-from tests.real.airflow.scenario import COMPLETED, FAILOVER, ON_CONNECT, ON_SUBMIT, Scenario, kill_driver, kill_task
+from tests.real.airflow.scenario import (
+    COMPLETED,
+    FAILOVER,
+    ON_CONNECT,
+    ON_SUBMIT,
+    Scenario,
+    kill_driver,
+    kill_task,
+    on_s3,
+)
 from tests.real.airflow.store import JobStore
 from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
 
@@ -129,15 +136,8 @@ def test_no_callback_comes_12(scenario: Scenario) -> None:
 @pytest.mark.side_by_side
 def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Server) -> None:
     """semantics F2, W3: nothing answers after b has failed; the callback fails, the next try waits and settles it."""
-    api, name = scenario.airflow.api, scenario.name
-    s3_server.create_bucket("failover")
     with S3Proxy(s3_server.endpoint_url) as proxy:
-        keys = {"login": s3_server.access_key, "password": s3_server.secret_key}
-        extra = json.dumps({"endpoint_url": proxy.url, "region_name": s3_server.region})
-        connection = {"connection_id": "failover_s3", "conn_type": "aws", "extra": extra, **keys}
-        api.request("POST", "/connections", json=connection)
-        options = S3Options(s3_server.endpoint_url, s3_server.region, keys["login"], keys["password"])
-        store = JobStore("s3://failover/jobs", name, options)
+        scenario = on_s3(scenario, s3_server, proxy, "failover_s3", "failover")
         (driver,) = scenario.stopped_at("e1", "b")
         proxy.rules = [Rule(method, "", lose_the_request, 10**6) for method in ("GET", "HEAD", "PUT", "POST", "DELETE")]
         back = time.monotonic() + OUTAGE_S
@@ -149,10 +149,7 @@ def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Se
         wait_until(lambda: time.monotonic() > back and waits(), 600, "the outage's end", interval=5)
         proxy.rules = []
         scenario.ended("e1")
-        assert scenario.task("e1", "a").try_number == 1
-        assert store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
-        assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
-        assert store.unreferenced() == []
+        scenario.check_second_attempt()
         assert scenario.task("e1", "b").try_number == 2
         logs = [scenario.log("e1", "b", number) for number in (1, 2)]
         assert "the checkpoint was not restored by this callback" in logs[0]

@@ -25,14 +25,14 @@ import pytest
 from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.savepoints.disposal import HistoryRule, prune
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until
 from scripts.setup.venv import VENV
 from tests.chaos.protocol.outage import Disk, outage
 from tests.real.airflow.conftest import Gates, spark_conf
-from tests.real.airflow.scenario import COMPLETED, FAILOVER, ROWS, Scenario, kill_driver
+from tests.real.airflow.scenario import COMPLETED, FAILOVER, ROWS, Scenario, kill_driver, on_s3
 from tests.real.airflow.store import JobStore
 from tests.support.s3_proxy import S3Proxy
 from tests.support.shut_down import shut_down
@@ -42,7 +42,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side, pytest.mark.soak]
 
 REFUSAL_S = 60
 DAY_MS = timedelta(days=1) // timedelta(milliseconds=1)
-DISK_BYTES = 8 << 20
 DISK_DAG = '''"""A DAG for Airflow whose storage is a small disk that is there only while its test runs."""
 
 from failover import READER, TWO, pipeline
@@ -53,14 +52,8 @@ pipeline("failover_33", TWO, stage=READER | {{"retries": 20, "retry_delay": 5}},
 
 def test_the_store_refuses_for_a_minute_29(scenario: Scenario, s3_server: S3Server) -> None:
     """semantics F2, W3: each request gets 403 after b has failed; no restart is used up, and a later try goes on."""
-    s3_server.create_bucket("refusing")
-    keys = {"login": s3_server.access_key, "password": s3_server.secret_key}
     with S3Proxy(s3_server.endpoint_url) as proxy:
-        extra = json.dumps({"endpoint_url": proxy.url, "region_name": s3_server.region})
-        connection = {"connection_id": "refusing_s3", "conn_type": "aws", "extra": extra, **keys}
-        scenario.airflow.api.request("POST", "/connections", json=connection)
-        options = S3Options(s3_server.endpoint_url, s3_server.region, keys["login"], keys["password"])
-        store = JobStore("s3://refusing/jobs", scenario.name, options)
+        scenario = on_s3(scenario, s3_server, proxy, "refusing_s3", "refusing")
         (driver,) = scenario.stopped_at("e1", "b")
         refusal = outage("403", 1, 10**6)
         proxy.rules = [refusal]
@@ -72,10 +65,7 @@ def test_the_store_refuses_for_a_minute_29(scenario: Scenario, s3_server: S3Serv
         proxy.rules = []
         assert refusal.met > 0
         scenario.ended("e1")
-    assert scenario.task("e1", "a").try_number == 1
-    assert store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
-    assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
-    assert store.unreferenced() == []
+    scenario.check_second_attempt()
 
 
 def test_a_clock_was_a_day_ahead_30(scenario: Scenario) -> None:
@@ -180,8 +170,8 @@ def _at_its_port(port: int) -> Iterator[None]:
 def test_the_disk_of_the_storage_is_full_33(airflow: AirflowHome, gates: Gates, shared: Path) -> None:
     """semantics W3, F2: no byte can be written after b has failed; its tries say so, until there is room."""
     api = airflow.api
-    with _small_disk(shared / "small_disk") as root:
-        storage, disk = f"file://{root / 'lake'}", Disk(root)
+    with _small_disk(shared / "small_disk") as disk:
+        storage = f"file://{disk.folder / 'lake'}"
         scenario = Scenario(airflow, gates, JobStore(storage, "failover_33"))
         (airflow.dags_folder / "failover_of_disk.py").write_text(DISK_DAG.format(storage=storage))
         wait_until(lambda: scenario.name in api.dag_ids(), 600, "the DAG to be parsed")
@@ -197,23 +187,15 @@ def test_the_disk_of_the_storage_is_full_33(airflow: AirflowHome, gates: Gates, 
         wait_until(says_so, 600, "a try to say that the disk is full", interval=5)
         disk.free()
         scenario.ended("e1")
-        assert scenario.task("e1", "a").try_number == 1
-        assert scenario.store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
-        assert [scenario.store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
-        assert scenario.store.unreferenced() == []
+        scenario.check_second_attempt()
         (airflow.dags_folder / "failover_of_disk.py").unlink()
 
 
 @contextmanager
-def _small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a small file system that goes with the process which holds it; gives where others see it."""
+def _small_disk(folder: Path) -> Iterator[Disk]:
     folder.mkdir()
-    alone = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
-    mounted = f'mount -t tmpfs -o size={DISK_BYTES} none "$0" && exec cat'
-    with subprocess.Popen([*alone, "sh", "-c", mounted, str(folder)], stdin=subprocess.PIPE) as holder:
-        root = Path(f"/proc/{holder.pid}/root{folder}")
+    with subprocess.Popen(Disk.mounted_for(folder, ["cat"]), stdin=subprocess.PIPE) as holder:
         try:
-            wait_until(root.is_mount, 120, "the small disk")  # before that, who fills it fills the machine's own
-            yield root
+            yield Disk.of(holder.pid, folder)
         finally:
             holder.kill()

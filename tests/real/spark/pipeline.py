@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROUTES = (StageSpec("routes"),)
+
+
+@contextmanager
+def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    """Let the session be in a time zone for a while."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
 
 
 def session_builder() -> Any:

@@ -6,7 +6,6 @@ import json
 import re
 import struct
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from airflow_cairn.spark import Epoch, StateTtl, state, table
 from airflow_cairn.spark.stored import merges, runs
 from airflow_cairn.spark.stored.outputs import as_text, text_of
 from tests.real.spark.edges import BEYOND, EDGES, VALUES
-from tests.real.spark.pipeline import Pipeline, rows
+from tests.real.spark.pipeline import Pipeline, in_zone, rows
 from tests.real.spark.test_event_time import Run
 from tests.support.documented import marked
 
@@ -252,17 +251,6 @@ def of_edges(spark: SparkSession, kind: str, *names: str) -> DataFrame:
     return spark.sql(" UNION ALL ".join(selects)).coalesce(1)
 
 
-@contextmanager
-def zone_of(spark: SparkSession, zone: str) -> Iterator[None]:
-    """Set the zone of the session for a while."""
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        yield
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", str(before))
-
-
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
 def test_moments_that_no_datetime_holds_count_as_spark_means_them(
     spark: SparkSession, pipeline: Pipeline, background: bool, kind: str
@@ -302,7 +290,7 @@ def test_moments_that_no_datetime_holds_count_as_spark_means_them(
 
     nothing, micro = timedelta(0), timedelta(microseconds=1)
     started: int | None = None
-    with zone_of(spark, "America/New_York"):
+    with in_zone(spark, "America/New_York"):
         for number, (newest, delay, reached, current) in enumerate(
             (
                 ("first", timedelta.max, "first", None),

@@ -29,7 +29,7 @@ from airflow_cairn.storage import open_store
 from tests.real.spark import row_groups
 from tests.real.spark.drawn_state import HARD, ITEMS, Frame, frames
 from tests.real.spark.edges import POINT
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import Pipeline, counts, in_zone, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -372,17 +372,6 @@ def key_groups(pipeline: Pipeline) -> dict[str, int | None]:
 def exactly(frame: DataFrame) -> list[str]:
     """Give the rows as text in which NaN equals itself and -0.0 is not 0.0."""
     return sorted(repr(tuple(row)) for row in frame.collect())
-
-
-@contextmanager
-def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
-    """Let the session be in a time zone for a while."""
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        yield
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", str(before))
 
 
 @pytest.mark.spark
