@@ -93,7 +93,7 @@ def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
     env = {  # and nothing else, as on a new machine: no setting of this one, no home with a cache or a pip.conf
         "HOME": str(tmp_path),
         "LANG": "C.UTF-8",
-        "COLUMNS": "95",  # as the page shows it: too narrow for `new`, and wide enough for all else however long each took
+        "COLUMNS": "95",  # too narrow for the column `new`, wide enough for the others however long an epoch took
         "PATH": os.pathsep.join([str(Path(sys.base_prefix) / "bin"), str(java / "bin"), *foreign]),
         "JAVA_HOME": str(java),
         "JDK_JAVA_OPTIONS": fast_conf()[OPTION],
