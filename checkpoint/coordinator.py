@@ -77,7 +77,7 @@ class Coordinator(UseCase):
         """Lets one task at a time trigger an epoch (semantics T10)."""
         self._failover = Failover(opened)
         self._claims = Claims(opened)
-        self.to_run_again = self._claims.to_run_again
+        self.unclaimed = self._claims.unclaimed
         self.stand_in = self._claims.stand_in
 
         reports = ExecutionReports(opened)

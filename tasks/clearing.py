@@ -102,7 +102,7 @@ def compare_and_clear(
     where: Where,
     restarted: Iterable[Restarted],
     note: str,
-    to_run_again: Callable[[], Iterable[Restarted]],
+    unclaimed_now: Callable[[], Collection[str]],
 ) -> Cleared:
     """Clear the tasks that must run again and do not do so by themselves, in one request.
 
@@ -114,7 +114,7 @@ def compare_and_clear(
         where: the DAG run.
         restarted: the stages with a replaced execution, each with the try that had claimed it.
         note: the note that the page shows at each task.
-        to_run_again: asks the store which of the stages are still not claimed.
+        unclaimed_now: asks the store which stages no try has claimed in the pending attempt.
 
     Returns:
         The stages whose tasks were cleared, and the reasons why others were not.
@@ -129,7 +129,7 @@ def compare_and_clear(
         else:
             others[each.stage] = why
     if due:
-        unclaimed = {each.stage for each in to_run_again()}
+        unclaimed = unclaimed_now()
         taking_part = [stage for stage in due if stage not in unclaimed]
         others |= dict.fromkeys(taking_part, "it runs in the new attempt already")
         due = [stage for stage in due if stage in unclaimed]

@@ -212,10 +212,10 @@ def start_again(
         return ()
     note = f"Cairn: checkpoint {now.checkpoint}, attempt {now.attempt} has nothing of this stage, so it runs again"
 
-    def missing() -> tuple[Restarted, ...]:
+    def missing() -> tuple[str, ...]:
         still = coordinator.progress(epoch)
         same = isinstance(still, Waiting) and still.checkpoint == now.checkpoint
-        return tuple(Restarted(uid, "") for uid in still.missing) if isinstance(still, Waiting) and same else ()
+        return still.missing if isinstance(still, Waiting) and same else ()
 
     try:
         with AirflowApiHook(conn_id) as api:

@@ -367,6 +367,30 @@ def restarts_waiting(files: JobFiles, document: PendingDocument, *, failed: bool
     return tuple(each for each in due if each.stage not in begun)
 
 
+def begun_since(files: JobFiles, before: PendingDocument, document: PendingDocument) -> tuple[Restarted, ...]:
+    """Give the stages that began in an attempt while its successor was being opened, and are replaced in it (F5).
+
+    Such a stage may have acknowledged, so that its task has succeeded, before the swap replaced its execution. The new
+    attempt's document does not name it: asked after the swap. If the process dies before, the task that waits for the
+    checkpoint clears the stage (`tasks/stage_states.py`).
+    """
+    replaced = {
+        uid: execution
+        for uid, execution in before.executions.items()
+        if uid not in document.restarted and document.executions.get(uid, execution) != execution
+    }
+    found = []
+    for uid in sorted(acks.marked(files, replaced, "handover")):
+        handover = readable_handover(files, uid, replaced[uid].home, replaced[uid].token)
+        found.append(Restarted(uid, handover.claimant if handover is not None else ""))
+    return tuple(found)
+
+
+def unclaimed(files: JobFiles, document: PendingDocument) -> frozenset[str]:
+    """Give the stages whose execution no try has claimed: one listing for each checkpoint that is one's home."""
+    return frozenset(document.executions) - acks.marked(files, document.executions, "handover")
+
+
 def readable_handover(files: JobFiles, stage: str, home: int, token: str) -> Handover | None:
     """Read the handover of an execution; None where it is gone or broken."""
     try:

@@ -211,8 +211,8 @@ class Claims(UseCase):
             holder=handover.claimant if isinstance(handover, Handover) else "unknown",
         )
 
-    def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
-        """Give the stages whose tasks have to run again after a failover, and have not begun (semantics F1, F5).
+    def unclaimed(self, epoch: str) -> frozenset[str]:
+        """Give the stages of the epoch's pending attempt whose execution no try has claimed (semantics F5).
 
         Empty where no attempt of the epoch is pending, or where its document cannot be read.
 
@@ -220,9 +220,9 @@ class Claims(UseCase):
             UnavailableError: the store did not answer.
         """
 
-        def look(head: Head, _now_ms: int) -> tuple[Restarted, ...]:
+        def look(head: Head, _now_ms: int) -> frozenset[str]:
             document = self._documents.readable(head.pending_of_epoch(epoch))
-            return carry_over.restarts_waiting(self._files, document, failed=True) if document is not None else ()
+            return carry_over.unclaimed(self._files, document) if document is not None else frozenset()
 
         return self._heads.observe(look)
 

@@ -160,9 +160,15 @@ class Failover(UseCase):
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
             NoCheckpointError: every retained checkpoint is damaged.
-            UnavailableError: the store did not answer, so the stages to run again are unknown; nothing has changed.
+            UnavailableError: the store did not answer. Either nothing has changed, or the next report finds the attempt
+                that this one has opened.
         """
-        return self._heads.update(lambda head, now_ms: self._decide(report, token, head, now_ms))[1]
+        head, answer = self._heads.update(lambda head, now_ms: self._decide(report, token, head, now_ms))
+        if not isinstance(answer, FailedOver) or not answer.created:
+            return answer
+        before = self._documents.lent_by(next(head.ended_of_epoch(report.epoch), None))
+        late = carry_over.begun_since(self._files, before, answer.pending) if before is not None else ()
+        return replace(answer, restarted=(*answer.restarted, *late))
 
     def _decide(self, report: FailureReport, token: str, head: Head, now_ms: int) -> Decision[FailAnswer]:
         settled = settle.settle(self._files, head, now_ms)

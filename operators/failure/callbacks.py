@@ -13,12 +13,13 @@ the head counts the failed try once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # re-imported there, but public
 
-from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Restarted
+from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.texts import run_of_slice
 from ...checkpoint.errors import CheckpointError
@@ -134,10 +135,10 @@ def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, co
     where = where_of(task, ti.dag_id, ti.run_id)
     note = note_of(pending.checkpoint, pending.attempt, f"`{stage.uid}` failed")
 
-    def to_run_again() -> tuple[Restarted, ...]:
-        return coordinator.to_run_again(pending.epoch)
+    def unclaimed_now() -> Collection[str]:
+        return coordinator.unclaimed(pending.epoch)
 
-    clear_restarted_stages(answer.restarted, stage.uid, where, task.airflow_api_conn_id, note, to_run_again)
+    clear_restarted_stages(answer.restarted, stage.uid, where, task.airflow_api_conn_id, note, unclaimed_now)
 
 
 KILLED = f"the task's process ended without a result: it was killed, or its machine was lost. If killed, {NO_MEMORY}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,7 +17,6 @@ from ...checkpoint.answers import (
     Failed,
     Queued,
     Reconnect,
-    Restarted,
     StageAcknowledged,
     Submit,
     TriggerFirst,
@@ -114,7 +114,7 @@ class StageClaim:
                     self._where(),
                     self.operator.airflow_api_conn_id,
                     self._begin,
-                    self._to_run_again,
+                    self._unclaimed_now,
                 )
         return None
 
@@ -155,8 +155,8 @@ class StageClaim:
             timeout_ms=None if config is None else config.timeout_ms,
         )
 
-    def _to_run_again(self) -> tuple[Restarted, ...]:
-        return self.coordinator.to_run_again(self.epoch)
+    def _unclaimed_now(self) -> Collection[str]:
+        return self.coordinator.unclaimed(self.epoch)
 
     def _check_others_run_again(self, answer: BeginAnswer) -> None:
         """Clear the tasks that an attempt has replaced besides this stage's, whichever process opened the attempt.
@@ -167,7 +167,7 @@ class StageClaim:
             where = self._where()
             others = not_scheduled(self.context["ti"], where, answer.restarted)
             conn_id, note = self.operator.airflow_api_conn_id, rerun_note(self.uid)
-            clear_restarted_stages(others, self.uid, where, conn_id, note, self._to_run_again)
+            clear_restarted_stages(others, self.uid, where, conn_id, note, self._unclaimed_now)
 
     def _let_trigger_begin(self, error: NotTriggeredError) -> NoReturn:
         """Let the task that triggers start the epoch anew: no try of this stage can take it up (T8, R5).

@@ -171,7 +171,7 @@ def clear_restarted_stages(
     where: Where,
     conn_id: str | None,
     note: str,
-    to_run_again: Callable[[], Iterable[Restarted]],
+    unclaimed_now: Callable[[], Collection[str]],
 ) -> None:
     """Clear the other tasks that must run again. Errors are logged, with the tasks that a user has to clear.
 
@@ -183,7 +183,7 @@ def clear_restarted_stages(
         where: its DAG run.
         conn_id: the connection to Airflow's API; None: a user clears.
         note: the note that the page shows at each task.
-        to_run_again: asks the store which of the stages are not claimed yet.
+        unclaimed_now: asks the store which stages no try has claimed in the pending attempt.
     """
     if not restarted:
         return
@@ -202,7 +202,7 @@ def clear_restarted_stages(
         return
     try:
         with AirflowApiHook(conn_id) as api:
-            cleared = compare_and_clear(api, where, restarted, note, to_run_again)
+            cleared = compare_and_clear(api, where, restarted, note, unclaimed_now)
     except Exception as error:
         remedy = where.remedy([*stages, stage])
         # The page folds the trace away, so the log line includes the error.
@@ -217,7 +217,7 @@ def let_upstreams_run(
     where: Where,
     conn_id: str | None,
     begin_again: Callable[[], BeginAnswer],
-    to_run_again: Callable[[], Iterable[Restarted]],
+    unclaimed_now: Callable[[], Collection[str]],
 ) -> NoReturn:
     """Clear the upstreams that must run again and are not cleared yet, and end this try without counting it.
 
@@ -227,7 +227,7 @@ def let_upstreams_run(
         where: its DAG run.
         conn_id: the connection to Airflow's API; None: a user clears.
         begin_again: repeats the stage's `begin`.
-        to_run_again: asks the store which stages must run again and are not claimed.
+        unclaimed_now: asks the store which stages no try has claimed in the pending attempt.
 
     Raises:
         AirflowRescheduleException: the upstreams run again; Airflow starts this task after them.
@@ -250,7 +250,7 @@ def let_upstreams_run(
             note = note_of(answer.checkpoint, answer.attempt, f"`{stage}` reads from it")
             # Not this task: the opener of the next attempt may have named it too, but it is about to begin.
             others = [each for each in answer.restarted if each.stage != stage]
-            cleared = compare_and_clear(api, where, others, note, to_run_again)
+            cleared = compare_and_clear(api, where, others, note, unclaimed_now)
             left = idle(api, where, [each for each in answer.upstreams if each not in cleared.stages])
     except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
         raise AirflowFailException(f"{why}, and that cannot be arranged: {error}. Mend that, and {remedy}") from None

@@ -338,6 +338,7 @@ class Conductor:
         if process.answer in ("Acknowledged", "StageAcknowledged", "EpochCompleted"):
             self._succeeded(run, task)
         elif process.answer == "UpstreamsNotReady":
+            others += [[uid, ""] for uid in message["upstreams"] if uid not in dict(others)]
             cleared = self._compare_and_clear(run, others, message["unclaimed"])
             left = [uid for uid in message["upstreams"] if uid not in cleared and run.tasks[uid].ended]
             task.idle = task.idle + 1 if left else 0
@@ -366,7 +367,12 @@ class Conductor:
             self._succeeded(run, task)
             self._ended_well(run)
         elif process.answer == "Waiting":
-            ended_well = [each for each in message["restarted"] if run.tasks[each[0]].state == "success"]
+            restarted = dict(message["restarted"])
+            ended_well = [
+                [uid, restarted.get(uid, "")]
+                for uid in {*restarted, *message["missing"]}
+                if run.tasks[uid].state == "success"
+            ]
             self._compare_and_clear(run, ended_well, message["unclaimed"])
             self._come_back(run, task, message["text"])
         elif process.answer == "TriggerFirst":

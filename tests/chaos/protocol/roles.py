@@ -188,11 +188,10 @@ def stage(child: Child) -> dict[str, Any]:
 
 
 def again(coordinator: Coordinator, told: dict[str, Any], answer: Any) -> dict[str, Any]:
-    """Name the stages that a failover has run again, and those of them that nobody has claimed."""
-    unclaimed = coordinator.to_run_again(told["epoch"]) if answer.restarted else ()
+    """Name the stages that a failover has run again, and all that no try has claimed in the pending attempt."""
     return {
         "restarted": [[each.stage, each.claimant] for each in answer.restarted],
-        "unclaimed": [each.stage for each in unclaimed],
+        "unclaimed": sorted(coordinator.unclaimed(told["epoch"])),
     }
 
 
@@ -241,9 +240,9 @@ def sensor(child: Child) -> dict[str, Any]:
         if isinstance(progress, Waiting) and progress.restarted:
             break
         pause.wait(POLL_S)
-    named: dict[str, Any] = {"restarted": [], "unclaimed": []}  # of one whose next attempt waits in the line
+    named: dict[str, Any] = {"restarted": [], "unclaimed": [], "missing": []}  # its next attempt waits in the line
     if isinstance(progress, Waiting):
-        named = again(coordinator, child.told, progress)
+        named = again(coordinator, child.told, progress) | {"missing": progress.missing}
     return {"answer": "Waiting", "text": str(progress)[:400], **named}
 
 

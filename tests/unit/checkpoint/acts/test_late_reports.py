@@ -52,9 +52,24 @@ def late_report(world: World, driver: Handover, *, meanwhile: bool = True) -> Fa
 def test_a_stage_whose_next_try_has_passed_runs_again(world: World, driver: Handover) -> None:
     # semantics F5
     assert ITSELF in late_report(world, driver).restarted
-    assert ITSELF in world.coordinator().to_run_again("a")
+    assert "routes" in world.coordinator().unclaimed("a")
     world.run_epoch("a")
-    assert world.coordinator().to_run_again("a") == ()
+    assert world.coordinator().unclaimed("a") == frozenset()
+    world.audit("a")
+
+
+def test_a_reader_that_came_and_went_before_the_swap_is_named(world: World, driver: Handover) -> None:
+    # semantics F5
+    def reads() -> None:
+        assert world.drive(driver) is AckAnswer.SUCCESS
+        world.run_stage("a", "report")
+
+    store = InterleavingStore(world.store, "replace", 0, reads, suffix="head.json")
+    answer = world.coordinator(store).fail("a", "routes", "routes-1", "killed")
+    assert isinstance(answer, FailedOver), answer
+    assert "report" in {each.stage for each in answer.restarted if each.claimant}
+    assert "report" in world.coordinator().unclaimed("a")
+    world.run_epoch("a")
     world.audit("a")
 
 
