@@ -21,12 +21,22 @@ PAGE = ROOT / "docs" / "reference" / "api.md"
 ERRORS = PAGE.with_name("errors.md")
 """Has a row for each error, which the page of the faces only names."""
 
+EXPLAINED = {
+    "Operators": "operators.md",
+    "Tables": "tables.md",
+    "Sources": "sources.md",
+    "Epoch": "epoch.md",
+    "Doctor": "doctor.md",
+    "Storage": "storage.md",
+    "Test a pipeline": "../how-to/test-a-pipeline.md",
+}
+"""Pages that explain names: the first with a name in a heading, a row or a call is linked in place of its docstring."""
+
 _HEAD = """\
 # What you may import
 
-These names, from these packages, and nothing else. A module below them is internal: it may move or change in any
-release, without an entry in the changelog. The errors of the `cairn` command itself belong to no package: the command
-prints them and exits with 2.
+These names, from these packages. A module below them is internal: it may change in any release, without an entry in
+the changelog. The errors of the command `cairn` belong to no package: it prints them and exits with 2.
 
 Generated from the packages (`python -m scripts.faces --write`).
 """
@@ -74,20 +84,30 @@ def summary(module: Path, name: str) -> str:
 
 def _lines() -> Iterator[str]:
     errors = set(re.findall(r"^\| `(\w+)` \|", ERRORS.read_text(), re.MULTILINE))
+    texts = {f"[{title}]({name})": (PAGE.parent / name).read_text() for title, name in EXPLAINED.items()}
     told: set[tuple[str, str]] = set()
     for face in FACES:
         words = ast.get_docstring(ast.parse((ROOT / face / "__init__.py").read_text())) or ""
         yield f"\n## {package(face)}\n\n{words.splitlines()[0]}\n"
-        found = {(name, summary(module, name).replace("|", chr(92) + "|")) for name, module in exported(face).items()}
-        if new := sorted((name, text) for name, text in found - told if name not in errors):
-            yield "\n| name | what it is |\n|---|---|\n"
-            yield from (f"| `{name}` | {text} |\n" for name, text in new)
-        for title, names in (
-            ("As above", {name for name, _ in found & told} - errors),
-            ("[Errors](errors.md)", {name for name, _ in found} & errors),
-        ):
+        found = {(name, summary(module, name)) for name, module in exported(face).items()}
+        lists: dict[str, set[str]] = {title: set() for title in (*texts, "[Errors](errors.md)")}
+        lists["As above"] = {name for name, _ in found & told} - errors
+        others = []
+        for name, text in sorted(found - told):
+            explained = re.compile(rf"^(?:#+|\|) `?{name}\b|`(?:[a-z_]+\.)*{name}\(", re.MULTILINE)
+            title = next((title for title, page in texts.items() if explained.search(page)), None)
+            if name in errors:
+                lists["[Errors](errors.md)"].add(name)
+            elif title:
+                lists[title].add(name)
+            else:
+                others.append(f"- `{name}`: {text}\n")
+        for heading, names in lists.items():
             if names:
-                yield f"\n{title}: {', '.join(f'`{name}`' for name in sorted(names))}.\n"
+                yield f"\n{heading}: {', '.join(f'`{name}`' for name in sorted(names))}.\n"
+        if others:
+            yield "\n"
+            yield from others
         told |= found
 
 
