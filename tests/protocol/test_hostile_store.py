@@ -86,7 +86,7 @@ LINK = "savepoint-link"
 OF_SAVEPOINTS = ("savepoints", "imports", "importing", "savepoint_target", "storage")
 """Fields that say where something lies outside of the job."""
 IN_MEMORY = Path("/dev/shm")
-PARTS = 4
+PARTS = 2
 SERIES = "nightly/"
 """How the request ids begin of savepoints of which the DAG keeps one."""
 
@@ -715,10 +715,14 @@ def edits(machine: Machine) -> list[Edit | Cut]:
     ]
 
 
-def _shows(edit: Edit | Cut) -> Iterator[tuple[str, str | int]]:
-    """Yield what has to be edited: each field of each kind of document, and a document of each kind cut."""
+def _shows(edit: Edit | Cut) -> Iterator[tuple[str, object]]:
+    """Yield what has to be edited: in each kind of document each text, for only a text can name a place, and one value
+    of another type; and a document of each kind cut."""
     kind = re.sub(r"[0-9a-f]{6,}|[0-9]+", "", edit.key)
-    yield kind, (next(each for each in reversed(edit.path) if isinstance(each, str)) if isinstance(edit, Edit) else 0)
+    if isinstance(edit, Edit) and isinstance(edit.value, str):
+        yield kind, next(each for each in reversed(edit.path) if isinstance(each, str))
+    else:
+        yield kind, type(edit)
 
 
 @pytest.mark.large

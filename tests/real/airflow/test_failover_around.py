@@ -152,9 +152,9 @@ def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Se
         scenario.check_second_attempt()
         assert scenario.task("e1", "b").try_number == 2
         logs = [scenario.log("e1", "b", number) for number in (1, 2)]
-        assert "the checkpoint was not restored by this callback" in logs[0]
+        assert "The checkpoint was not restored by this callback" in logs[0]
         assert [": submitting" in log for log in logs] == [True, True]
-        assert "the store answers again, after " in logs[1]
+        assert "The store answers again, after " in logs[1]
 
 
 @pytest.mark.side_by_side

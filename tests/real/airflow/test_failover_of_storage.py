@@ -132,7 +132,7 @@ def test_another_program_takes_the_servers_port_32(airflow: AirflowHome, gates: 
             gates.wait_until_reached(name, "e1", 1, stage)
         [server] = job.files.read(ServersDocument, KEY)[0].servers
         [pid] = re.findall(
-            rf"starting a Spark server for job {name}: process (\d+)", api.log(name, "e1", "epoch.file", 1)
+            rf"Starting a Spark server for job {name}: process (\d+)", api.log(name, "e1", "epoch.file", 1)
         )
         for process in (psutil.Process(int(pid)), *psutil.Process(int(pid)).children(recursive=True)):
             process.send_signal(signal.SIGKILL)

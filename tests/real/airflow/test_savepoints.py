@@ -105,7 +105,7 @@ def test_ten_nights_leave_the_newest_three(
     assert job.value("keep", "folded") == ["e1", "e2"]
     assert job.unreferenced() == []
     log = api.log(dag_id, "manual__2020-01-10T00:00:00+00:00", DISPOSE)
-    assert f"deleted: {made[-4]}" in log, log
+    assert f"Deleted: {made[-4]}" in log, log
 
 
 @pytest.mark.side_by_side
@@ -204,8 +204,8 @@ def test_a_drain_lets_the_last_window_out(
     assert (entry.status, entry.uri) == (Status.COMPLETED, found["savepoint"])
     assert lake.folders(name) == {entry.uri}
     log = api.log(stopping, "now", "stop")
-    assert f"the job's last run has been made: {last_run} of {name}" in log, log
-    assert f"the job has stopped, and the DAG {name} is paused" in log, log
+    assert f"The job's last run has been made: {last_run} of {name}" in log, log
+    assert f"The job has stopped, and the DAG {name} is paused" in log, log
 
 
 @contextmanager

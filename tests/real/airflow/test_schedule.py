@@ -75,5 +75,5 @@ def test_a_pause_stops_the_job_and_its_end_starts_it(airflow: AirflowHome, gates
     assert {ti.task_id: ti.try_number for ti in api.task_instances(PAUSED, run)} == dict.fromkeys(
         ("epoch.trigger_checkpoint", "epoch.clean", "epoch.routes", "epoch.wait_for_checkpoint"), 1
     )
-    assert "the DAG is paused: what is pending has ended" in api.log(PAUSED, run, "epoch.clean")
+    assert "The DAG is paused: what is pending has ended" in api.log(PAUSED, run, "epoch.clean")
     assert job.unreferenced() == []

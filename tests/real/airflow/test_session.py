@@ -47,7 +47,7 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
     api.wait_for_run(JOB, "e1", timeout=1200)
     assert api.run_state(JOB, "e1") == "success", api.explain(JOB, "e1")
     first = server()
-    [pid] = re.findall(r"starting a Spark server for job warm_session: process (\d+)", api.log(JOB, "e1", FILE, 1))
+    [pid] = re.findall(r"Starting a Spark server for job warm_session: process (\d+)", api.log(JOB, "e1", FILE, 1))
     process = psutil.Process(int(pid))
 
     api.trigger(JOB, "e2")
@@ -102,7 +102,7 @@ def test_a_server_that_hangs_is_one_failure_28(airflow: AirflowHome, gates: Gate
     api.trigger(name, "e1")
     try:
         _, late = (gates.wait_until_reached(name, "e1", 1, stage) for stage in ("function-0", "function-1"))
-        [pid] = re.findall(rf"starting a Spark server for job {name}: process (\d+)", api.log(name, "e1", FILE, 1))
+        [pid] = re.findall(rf"Starting a Spark server for job {name}: process (\d+)", api.log(name, "e1", FILE, 1))
         server = psutil.Process(int(pid))
         late.suspend()
         server.suspend()

@@ -143,6 +143,6 @@ def test_a_job_that_starts_over_starts_at_one(world: World, dsn: str) -> None:  
 
 def test_a_database_that_is_away_fails_the_trigger(world: World, tmp_path: Path) -> None:  # semantics T7
     hook = order_ids(f"host={tmp_path} user=postgres")
-    with raises_code("master_hook", match="the master hook order-ids failed in reset: OperationalError"):
+    with raises_code("master_hook", match="The master hook order-ids failed in reset: OperationalError"):
         triggered(world, "a", hook)
     assert world.coordinator().head().pending == ()

@@ -101,7 +101,7 @@ def test_exit_with_success_acknowledges(spark: SparkSession, pipeline: Pipeline,
 def test_an_error_of_the_store_is_an_io_exception(pipeline: Pipeline) -> None:  # semantics D1
     pipeline.trigger("one")
     with pytest.raises(UnavailableError), pipeline.epoch("one"):
-        raise UnavailableError("the store did not answer", key="k")
+        raise UnavailableError("The store did not answer", key="k")
     assert declined(pipeline).reason is Reason.IO_EXCEPTION
     assert declined(pipeline).detail == "UnavailableError: the store did not answer [key=`k`]"
 

@@ -179,10 +179,10 @@ def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, 
             file.write_bytes(b"of 7")
     run(lake, application, "e3")
     assert "RESTORED 3 100 204950 2 30000 9000" in said.text
-    assert "the local copy of state.totals is damaged, and the store is read" in said.text
+    assert "The local copy of state.totals is damaged, and the store is read" in said.text
     assert lake.reads_of_state(2) > 0, "what the proxy counts is what Spark reads"
     assert "MODEL 3 of 2 256000" in said.text
-    assert "the local copy of files.model is damaged, and the store is read" in said.text
+    assert "The local copy of files.model is damaged, and the store is read" in said.text
     assert lake.reads_of_state(2, ("/files.model/",)) >= 2
     assert "GROWN 3 4 400 1 2" in said.text
     assert lake.reads_of_state(1, ("/state.grown/",)) > 0

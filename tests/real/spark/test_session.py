@@ -184,7 +184,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
 
     first = run("e1")
     assert run("e2") == first, "one server for both"
-    [pid] = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
+    [pid] = [int(found) for found in re.findall(r"Starting a Spark server for job flights: process (\d+)", said.text)]
     used = [int(found) for found in re.findall(r"DAEMON (\d+)", said.text)]
     assert len(set(used)) == 2, "each session with modules of its own has one"
     wait_until(lambda: all(map(has_ended, used)), 120, "the Python daemons of released sessions to end")
@@ -210,7 +210,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     assert [(each.machine, each.host) for each in servers(job).servers] == [(ANYWHERE, "127.0.0.1")]
     assert [each.id for each in job.coordinator.head().completed][-1] == 4
     wait_until(lambda: not servers(job).servers, 300, "the idle server to end")
-    pids = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
+    pids = [int(found) for found in re.findall(r"Starting a Spark server for job flights: process (\d+)", said.text)]
     assert len(pids) == 2
     wait_until(lambda: all(map(has_ended, pids)), 120, "their processes to end")
 
@@ -254,7 +254,7 @@ def test_a_server_whose_heap_is_full_ends_and_another_one_takes_its_place(
     job.trigger("e1")
     with pytest.raises(StageFailedError):
         stage(job, str(application), session).execute(context(Ti(run_id="e1")))
-    [pid] = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
+    [pid] = [int(found) for found in re.findall(r"Starting a Spark server for job flights: process (\d+)", said.text)]
     wait_until(lambda: has_ended(pid), 120, "the server to end")
     assert "Terminating due to java.lang.OutOfMemoryError" in said.text, "the end of its log"
     stage(job, str(application), session).execute(context(Ti(run_id="e1", try_number=2, max_tries=2)))
@@ -303,7 +303,7 @@ def test_what_a_dead_client_has_begun_is_stopped_though_the_next_try_runs_elsewh
     job.acknowledge(second)
     job.coordinator.complete(second.checkpoint)
     assert (
-        "the session of stage routes, attempt 1 of e2, is closed: attempt 2, checkpoint 3, runs the" in log.read_text()
+        "The session of stage routes, attempt 1 of e2, is closed: attempt 2, checkpoint 3, runs the" in log.read_text()
     )
 
     # A client of the first try that comes only now finds its session closed, and a third epoch the server free.

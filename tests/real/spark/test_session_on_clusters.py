@@ -128,7 +128,7 @@ def servers(job: Job) -> tuple[ServerEntry, ...]:
 
 
 def started(said: Said) -> list[int]:
-    return [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
+    return [int(found) for found in re.findall(r"Starting a Spark server for job flights: process (\d+)", said.text)]
 
 
 def has_ended(pid: int) -> bool:

@@ -42,8 +42,8 @@ def test_a_storage_that_is_well(storage: str, tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == "nothing is wrong; 13 checks passed, 0 not made\n"
     assert main(["doctor", JOB, "--read-only", "--storage", storage]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "not checked: rights: nothing was to be written",
-        "not checked: conditional writes: nothing was to be written",
+        "Not checked: rights: nothing was to be written",
+        "Not checked: conditional writes: nothing was to be written",
         "nothing is wrong; 11 checks passed, 2 not made",
     ]
     assert {path.name for path in tmp_path.iterdir()} <= {JOB, ".cairn-tmp"}, "what it wrote is deleted again"

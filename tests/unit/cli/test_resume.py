@@ -161,7 +161,7 @@ def test_a_savepoint_that_is_claimed_is_gone_afterwards(root: Path) -> None:
 
 def test_there_is_no_savepoint(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cairn(root, "resume", "rides", "--from", f"file://{root}") == 2
-    assert "there is no savepoint: its _metadata is missing" in capsys.readouterr().err
+    assert "There is no savepoint: its _metadata is missing" in capsys.readouterr().err
     assert cairn(root, "resume", "rides", "--from", "ftp://host/x") == 2
     assert "there is no storage for the scheme ftp" in capsys.readouterr().err
     assert job(root).coordinator().head().next_id == 4
@@ -186,7 +186,7 @@ def test_it_says_where_the_input_goes_on(tmp_path: Path, capsys: pytest.CaptureF
     world.run_epoch("e4")
     assert cairn(root, "resume", "flights") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "its input is read up to 2026-01-02 00:00:00Z: the next run's data interval has to start there" in said
+    assert "Its input is read up to 2026-01-02 00:00:00Z: the next run's data interval has to start there" in said
 
 
 def test_words_about_a_savepoint_need_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

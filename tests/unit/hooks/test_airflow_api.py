@@ -263,7 +263,7 @@ def test_connections_that_are_refused(facts: dict[str, Any], says: str) -> None:
 
 def test_extras_that_are_not_used_are_told(caplog: pytest.LogCaptureFixture) -> None:
     access_of(Connection(conn_id="c", conn_type="https", host="air.example", password="t", extra='{"timeout": 3}'))
-    assert "connection c: these extras are not used by Cairn: timeout" in caplog.text
+    assert "Connection c: these extras are not used by Cairn: timeout" in caplog.text
 
 
 def test_tls_is_verified(hook_to: HookTo, tmp_path: Path) -> None:

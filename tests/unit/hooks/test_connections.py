@@ -143,7 +143,7 @@ def test_other_bad_connections(connections: Define) -> None:
 
 def test_what_is_not_used_is_said(connections: Define, caplog: pytest.LogCaptureFixture) -> None:
     assert hook(connections, extra={"max_pool_connections": 3, "verify": True}).s3_options == S3Options()
-    assert "connection lake: these extras are not used by Cairn: max_pool_connections" in caplog.text
+    assert "Connection lake: these extras are not used by Cairn: max_pool_connections" in caplog.text
 
 
 def test_bad_storages() -> None:

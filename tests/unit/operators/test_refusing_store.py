@@ -214,5 +214,5 @@ def test_a_sensor_waits_in_the_triggerer(lake: LakeJob, refusal: Refusal, said: 
     ):
         with pytest.raises(TaskDeferred):
             _execute(task)
-    assert said.text.count("the storage refuses the credentials, asking again: ") == 2
+    assert said.text.count("The storage refuses the credentials, asking again: ") == 2
     assert refusal.now == 0.0, "the task waits for nothing"

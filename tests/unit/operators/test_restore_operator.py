@@ -26,7 +26,7 @@ def test_the_latest_completed_one(job: Job, said: Said) -> None:  # semantics R1
     job.complete("r1")
     job.complete("r2")
     assert restore(job) == {"job": "flights", "storage": job.storage, "checkpoint": 2, "damages": []}
-    assert "job flights: the next epoch starts from checkpoint 2" in said.text
+    assert "Job flights: the next epoch starts from checkpoint 2" in said.text
 
 
 def test_what_is_pending_is_aborted(job: Job) -> None:  # semantics R5
@@ -48,7 +48,7 @@ def test_a_damaged_one_is_passed_over(job: Job, said: Said) -> None:  # semantic
     assert found["checkpoint"] == 1
     (why,) = found["damages"]
     assert "chk-0000000002/" in why
-    assert f"not restored, because it is damaged: {why}" in said.text
+    assert f"Not restored, because it is damaged: {why}" in said.text
 
 
 def test_all_damaged_is_never_an_empty_start(job: Job) -> None:  # semantics R1
@@ -60,6 +60,6 @@ def test_all_damaged_is_never_an_empty_start(job: Job) -> None:  # semantics R1
 
 def test_nothing_to_go_back_to(job: Job, said: Said) -> None:  # semantics R2
     assert restore(job)["checkpoint"] is None
-    assert "job flights: no completed checkpoint, the next epoch starts empty" in said.text
+    assert "Job flights: no completed checkpoint, the next epoch starts empty" in said.text
     with pytest.raises(NoCheckpointError):
         restore(job, required=True)

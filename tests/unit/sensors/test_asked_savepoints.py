@@ -77,14 +77,14 @@ def test_one_in_a_place_that_the_dag_does_not_name_is_left(  # semantics P1, P2,
     target = named and f"file://{tmp_path / named}"
     assert plain_sensor(job, savepoint_target=target).execute(at())["checkpoint"] == 1
     assert (now(job)[0].status, sorted((tmp_path / "kept").rglob("*"))) == (Status.PENDING, before)
-    assert f"savepoint {entry.id}, asked for from the page, is left as it is" in said.text
+    assert f"Savepoint {entry.id}, asked for from the page, is left as it is" in said.text
     assert "`cairn savepoint JOB TARGET --request-id ID`" in said.text
 
 
 def test_the_sensor_makes_it(job: Job, asked: SavepointEntry, said: Said) -> None:
     sensor(job).execute(at())
     assert (now(job)[0].status, now(job)[0].uri) == (Status.COMPLETED, asked.uri)
-    assert f"savepoint {asked.id}, which ada asked for, is complete: {asked.uri}" in said.text
+    assert f"Savepoint {asked.id}, which ada asked for, is complete: {asked.uri}" in said.text
 
 
 def test_a_target_that_is_away_does_not_fail_the_epoch(
@@ -92,7 +92,7 @@ def test_a_target_that_is_away_does_not_fail_the_epoch(
 ) -> None:
     assert sensor(job).execute(at())["checkpoint"] == 1
     assert now(job)[0].status is Status.PENDING
-    assert f"savepoint {asked.id}, asked for from the page, could not be made now" in said.text
+    assert f"Savepoint {asked.id}, asked for from the page, could not be made now" in said.text
     away.undo()
     assert sensor(job).execute(at())["checkpoint"] == 1, "a clear of it, or the sensor of the next epoch"
     assert now(job)[0].status is Status.COMPLETED
@@ -110,7 +110,7 @@ def test_a_stop_is_tried_again(  # P2
             sensor(job, deferrable=deferrable).execute(at())
         wait = caught.value.reschedule_date - timezone.utcnow()
         assert SOONEST - timedelta(seconds=5) < wait <= LATEST
-    assert f"the job could not be stopped with savepoint {stop.id} now; this task tries again" in said.text
+    assert f"The job could not be stopped with savepoint {stop.id} now; this task tries again" in said.text
     assert job.coordinator.head().stopped is None
     away.undo()
     assert sensor(job, deferrable=deferrable).execute(at()) is not None

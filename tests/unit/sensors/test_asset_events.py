@@ -188,14 +188,14 @@ def test_a_store_that_does_not_answer_holds_no_event_back(
     found = wait_for(job, outlets=[FLIGHTS], table_outlets=TABLES)
     assert found["flights"]["tables"] == ["league", "log"]
     assert {"rows"} & {*found["flights"], *found["routes"]} == set()
-    assert "the asset events say no rows: connect timeout" in said.text
+    assert "The asset events say no rows: connect timeout" in said.text
 
 
 def test_a_table_that_is_not_published_is_named(job: Job, published: Published, said: Said) -> None:
     published.run_epoch(epoch_name(RUN))
     found = wait_for(job, table_outlets={"leage": ROUTES})
     assert found["routes"]["table"] == "leage"
-    assert "table_outlets names 'leage', which the checkpoint does not publish; it publishes: league, log" in said.text
+    assert "Table_outlets names 'leage', which the checkpoint does not publish; it publishes: league, log" in said.text
 
 
 def test_what_the_author_says_of_an_event_stays(job: Job) -> None:

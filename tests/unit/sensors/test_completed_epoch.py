@@ -154,8 +154,8 @@ def test_without_an_answer_it_asks_again_and_a_refusal_that_lasts_ends_it(
     answers[:] = [ForbiddenError("no right"), UnavailableError("connect timeout")]
     waits(sensor(job, run_id=DAYS[0]))
     waits(sensor(job, run_id=DAYS[0]))
-    assert "the storage cannot be reached, asking again" in said.text
-    assert "the storage refuses the credentials, asking again: no right" in said.text, "the triggerer waits for it"
+    assert "The storage cannot be reached, asking again" in said.text
+    assert "The storage refuses the credentials, asking again: no right" in said.text, "the triggerer waits for it"
 
 
 @pytest.mark.parametrize("options", [{}, {"soft_fail": True}, {"never_fail": True}], ids=str)
@@ -176,7 +176,7 @@ def test_each_look_that_fails_ends_the_same_way(
     expected = AirflowSkipException if "never_fail" in options else CairnError
     with pytest.raises(expected, match="broken" if expected is CairnError else "never_fail"):
         look(at())
-    assert ("skipped: Skipping due to never_fail is set to True. " in said.text) is (expected is AirflowSkipException)
+    assert ("Skipped: Skipping due to never_fail is set to True. " in said.text) is (expected is AirflowSkipException)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_it_says_what_completed(job: Job, said: Said) -> None:
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
     sensor(job).execute(at())
-    assert "checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 ack · 0 bytes · " in said.text
+    assert "Checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 ack · 0 bytes · " in said.text
     assert "cleaned: " in said.text
 
 
@@ -77,7 +77,7 @@ def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3
     job.coordinator.fail(RUN, "routes", "last", "killed", final=True)
     result = sensor(job).execute(at())
     assert (result["acks"], result["left_out"]) == (1, ["routes"])
-    assert "completed without routes; what was left out is read first in the next epoch" in said.text
+    assert "Completed without routes; what was left out is read first in the next epoch" in said.text
 
 
 def test_it_waits_in_the_triggerer(job: Job) -> None:
@@ -183,7 +183,7 @@ def test_a_failed_job_may_skip_the_sensor(job: Job, caplog: pytest.LogCaptureFix
     caplog.set_level("INFO")
     with pytest.raises(AirflowSkipException):
         look(at())
-    (said,) = (each for each in caplog.messages if each.startswith("skipped: "))
+    (said,) = (each for each in caplog.messages if each.startswith("Skipped: "))
     assert f"{option} is set to True. " in said
     assert "boom" in said
 
@@ -257,7 +257,7 @@ def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.Monke
     """The fault cannot be caused on local files."""
 
     def away(self: CheckpointProgress, epoch: str, state_of: object) -> None:
-        raise UnavailableError("the store did not answer")
+        raise UnavailableError("The store did not answer")
 
     with monkeypatch.context() as patched:
         patched.setattr(CheckpointProgress, "go_on", away)
@@ -276,7 +276,7 @@ def test_cleaning_never_fails_the_task(job: Job, monkeypatch: pytest.MonkeyPatch
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
     assert sensor(job).execute(at())["checkpoint"] == 1
-    assert "cleaning failed; the next completed checkpoint cleans again" in said.text
+    assert "Cleaning failed; the next completed checkpoint cleans again" in said.text
     assert "the disk is gone" in said.text
 
 

@@ -138,7 +138,7 @@ def test_a_refusal_that_passes_is_waited_for_and_said_once(
         rf"connection lake. It said: .*({code}|{status}).*store=`s3://bucket/lake at {lake.proxy.url}`",
         said[0],
     ), said
-    assert "the store answers again, after " in caplog.text
+    assert "The store answers again, after " in caplog.text
 
 
 @pytest.mark.parametrize(("status", "code"), PASSING)

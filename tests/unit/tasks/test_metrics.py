@@ -150,7 +150,7 @@ def test_a_backend_that_fails_fails_no_checkpoint(
         monkeypatch.setattr(stats, name, broken)
     assert told.complete(RUN) == 1
     assert [each.id for each in told.coordinator.head().completed] == [1]
-    assert "the metrics of job flights could not be sent" in said.text
+    assert "The metrics of job flights could not be sent" in said.text
 
 
 def test_they_are_sent_where_airflow_has_not_configured_this_copy_of_its_metrics(

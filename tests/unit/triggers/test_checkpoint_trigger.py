@@ -176,9 +176,9 @@ class Failing(Coordinator):
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     job.complete(RUN)
     waiting = trigger(job)
-    waiting._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
+    waiting._coordinator = Failing(job.coordinator, *[UnavailableError("The store did not answer")] * 3)
     assert payload(waiting)["status"] == "completed"
-    assert said.text.count("the storage cannot be reached, asking again in ") == 3
+    assert said.text.count("The storage cannot be reached, asking again in ") == 3
 
 
 def test_a_store_that_refuses_for_a_moment_is_asked_anew(job: Job, said: Said) -> None:  # semantics W3

@@ -190,7 +190,7 @@ def test_it_asks_airflow_itself_and_wakes_the_task_once(job: Job, airflow: Calla
     found = payload(waiting(job, recheck_interval=OFTEN))
     assert found == {
         "status": "ask",
-        "detail": "the DAG run r1, whose checkpoint is pending, has ended",
+        "detail": "The DAG run r1, whose checkpoint is pending, has ended",
         "kind": None,
     }
     assert asked == [("flights", "r1")] * 4
@@ -203,7 +203,7 @@ def test_it_asks_about_those_before_it_as_far_as_places_are_free(job: Job, airfl
     third = waiting(job, "r3", recheck_interval=OFTEN)
     complete(job)
     asked = airflow(r2=["running", "success"])
-    assert payload(third)["detail"] == "the DAG run r2, which is before this one in the queue, has ended"
+    assert payload(third)["detail"] == "The DAG run r2, which is before this one in the queue, has ended"
     assert asked == [("flights", "r2")] * 2
 
 
@@ -225,7 +225,7 @@ def test_it_wakes_the_task_where_a_stop_waits_for_the_place_that_its_run_has(
     trigger = waiting(job, recheck_interval=OFTEN)
     assert trigger.turn.epoch == "r2"
     airflow(r1=["running", "running", "queued"])
-    assert payload(trigger)["detail"] == "the job is being stopped, and its last run r1 waits for a place of its DAG"
+    assert payload(trigger)["detail"] == "The job is being stopped, and its last run r1 waits for a place of its DAG"
 
 
 def test_the_first_look_is_not_at_once(job: Job) -> None:  # semantics T2
@@ -280,10 +280,10 @@ class Failing(Coordinator):
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     job.trigger("r1")
     trigger = waiting(job)
-    trigger._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
+    trigger._coordinator = Failing(job.coordinator, *[UnavailableError("The store did not answer")] * 3)
     job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
     assert payload(trigger)["status"] == "ask"
-    assert said.text.count("the storage cannot be reached, asking again in ") == 3
+    assert said.text.count("The storage cannot be reached, asking again in ") == 3
 
 
 def test_it_looks_every_recheck_interval_at_least(
@@ -300,7 +300,7 @@ def test_it_looks_every_recheck_interval_at_least(
         pauses.append(seconds)
         loop.ahead_s += seconds
         if len(pauses) == 100:
-            trigger._coordinator = Failing(job.coordinator, UnavailableError("the store did not answer"))
+            trigger._coordinator = Failing(job.coordinator, UnavailableError("The store did not answer"))
             job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
 
     monkeypatch.setattr(trigger, "wait", wait)

@@ -382,7 +382,7 @@ def test_a_hook_that_fails_aborts_and_is_named(world: World, step: str) -> None:
         run(world, "a", ids)
     epoch = epochs[step == "restore"]
     ids.fails_in = step
-    with raises_code("master_hook", match=f"the master hook ids failed in {step}: ConnectionError") as caught:
+    with raises_code("master_hook", match=f"The master hook ids failed in {step}: ConnectionError") as caught:
         triggered(world, epoch, ids)
     assert isinstance(caught.value.__cause__, ConnectionError)
     (*_, ended) = world.coordinator().head().history

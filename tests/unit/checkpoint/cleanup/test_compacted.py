@@ -97,7 +97,7 @@ def test_a_broken_record_is_reported_and_adopted_by_no_epoch(grown: World, caplo
     grown.files.create_bytes(record.key, b"{")
     there = of(grown)
     grown.run_epoch("e3")
-    assert "a compaction of report is not adopted, because its record is broken" in caplog.text
+    assert "A compaction of report is not adopted, because its record is broken" in caplog.text
     report = grown.coordinator().clean()
     [failure] = report.failures
     assert failure.key.endswith(record.key)

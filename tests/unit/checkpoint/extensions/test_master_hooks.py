@@ -72,7 +72,7 @@ def test_what_a_hook_may_answer(world: World, answer: Any) -> None:  # semantics
 def test_what_cannot_be_kept_aborts_and_names_the_hook(world: World, answer: Any, text: str) -> None:  # semantics T7
     ids = Ids()
     ids.answer = answer
-    with pytest.raises(InvalidStateError, match=f"the master hook ids .*{text}|{text}.*hook=`ids`"):
+    with pytest.raises(InvalidStateError, match=f"The master hook ids .*{text}|{text}.*hook=`ids`"):
         triggered(world, "a", ids)
     assert [entry.reason for entry in world.coordinator().head().history] == [Reason.TRIGGER_CHECKPOINT_FAILURE]
 
@@ -116,7 +116,7 @@ def test_a_hook_that_closes_badly_fails_nothing(caplog: pytest.LogCaptureFixture
     one.fails_in = "close"
     close_all([one, two])
     assert calls == [("close",), ("close",)]
-    assert "the master hook one could not be closed" in caplog.text
+    assert "The master hook one could not be closed" in caplog.text
 
 
 def test_a_retried_trigger_asks_only_where_nobody_has_answered(world: World) -> None:  # semantics T7, T9

@@ -328,7 +328,7 @@ def test_a_job_without_a_new_checkpoint(world: World) -> None:
     new = World()
     new.trigger("a")
     found = examine_storage(new.store, Runtime(new.clock, new.new_token), max_age_ms=hour_ms)
-    assert [each.what for each in found.findings] == ["no checkpoint has completed"]
+    assert [each.what for each in found.findings] == ["No checkpoint has completed"]
 
 
 def test_the_reference_has_each_finding() -> None:

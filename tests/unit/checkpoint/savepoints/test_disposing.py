@@ -46,7 +46,7 @@ def test_nothing_is_left_and_nothing_else_is_touched(world: World) -> None:  # s
     assert standing(world, entry) == ["my notes.txt"]
     assert world.coordinator().head().savepoints == (other,)
     assert_whole(world, other)
-    with pytest.raises(NoSavepointError, match="there is no savepoint"):
+    with pytest.raises(NoSavepointError, match="There is no savepoint"):
         _dispose(world, entry)
 
 

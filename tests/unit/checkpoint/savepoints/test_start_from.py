@@ -313,7 +313,7 @@ def test_what_is_pending_is_told_to_listeners(old: World) -> None:  # semantics 
 
 def test_there_is_none(old: World) -> None:
     before = old.coordinator().head()
-    with pytest.raises(NoSavepointError, match="there is no savepoint: its _metadata is missing"):
+    with pytest.raises(NoSavepointError, match="There is no savepoint: its _metadata is missing"):
         old.coordinator().start_from(MemoryStore("elsewhere"))
     assert old.coordinator().head() == before
     new = World()

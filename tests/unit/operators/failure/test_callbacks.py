@@ -189,4 +189,4 @@ def test_it_never_raises(job: Job, broken: str, said: Said) -> None:
         task.storage, task.aws_conn_id = "s3://lake/x", "nowhere"
     more: Any = {} if broken == "context" else context(Ti(run_id=RUN), task=task)
     restore_latest_checkpoint(more)
-    assert "the checkpoint was not restored by this callback; the stage's next try will do it" in said.text
+    assert "The checkpoint was not restored by this callback; the stage's next try will do it" in said.text

@@ -54,7 +54,7 @@ def test_the_sensor_tells_when_it_has_completed(job: Job, said: Said) -> None:  
     assert wait(job, "r1", listener).is_done
     assert listener.told == [(1, "complete", 1)]
     assert waiting(job) == []
-    assert "notified listeners how checkpoints ended: warehouse" in said.text
+    assert "Notified listeners how checkpoints ended: warehouse" in said.text
 
 
 def test_a_listener_that_fails_fails_the_sensor_and_the_next_try_tells_it_again(job: Job) -> None:  # semantics C4

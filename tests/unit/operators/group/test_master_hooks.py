@@ -79,7 +79,7 @@ def test_the_trigger_asks_and_closes(job: Job, said: Said) -> None:  # semantics
     complete(job, "r1")
     trigger(job, "r2", feed)
     assert feed.calls == ["reset", "trigger", "close", ("restore", 1, 1), "trigger", "close"]
-    assert "the master hooks have answered: feed" in said.text
+    assert "The master hooks have answered: feed" in said.text
 
 
 def test_a_retry_that_finds_the_answers_calls_nothing_but_close(job: Job) -> None:  # semantics T9
@@ -93,7 +93,7 @@ def test_a_retry_that_finds_the_answers_calls_nothing_but_close(job: Job) -> Non
 def test_a_broken_hook_fails_the_task_and_the_retry_goes_on(job: Job) -> None:  # semantics T7
     feed = Feed()
     feed.broken = True
-    with raises_code("master_hook", match=r"the master hook feed failed in trigger: ConnectionError.*hook=`feed`"):
+    with raises_code("master_hook", match=r"The master hook feed failed in trigger: ConnectionError.*hook=`feed`"):
         trigger(job, "r1", feed)
     assert feed.calls[-1] == "close"
     feed.broken = False
@@ -210,7 +210,7 @@ def test_a_hook_of_an_installed_package(job: Job, install: Install, said: Said) 
     trigger(job, "r1", own)
     complete(job, "r1")
     trigger(job, "r2", own)
-    assert "the master hooks have answered: own, feed" in said.text
+    assert "The master hooks have answered: own, feed" in said.text
     job.name = "other"
     assert own.calls == ["reset", "trigger", "close", ("restore", 1, 1), "trigger", "close"]
     trigger(job, "r1")

@@ -81,7 +81,7 @@ def test_an_idle_job_stops_and_its_dag_is_paused(job: Job, target: str, dag: Dag
     assert (found["epoch"], found["stopped"]) == ("r1", True)
     assert job.coordinator.head().stopped is Stopped.SHUTDOWN
     assert dag.paused
-    assert "the job has stopped, and the DAG flights is paused" in said.text
+    assert "The job has stopped, and the DAG flights is paused" in said.text
     job.coordinator.resume()
     dag.paused = False
     assert stop(job, target)["stopped"] is False, "the task is cleared a week later"

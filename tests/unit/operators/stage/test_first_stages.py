@@ -323,7 +323,7 @@ def test_what_gives_the_right_away_fails_no_stage(
     flights = make(apart=True)
     monkeypatch.setattr("airflow_cairn.checkpoint.acts.trigger.TriggerRight.give_back", away)
     assert run(flights, "a")["checkpoint"] == 1
-    assert "this task keeps the right to trigger until another stage sees that it has ended" in said.text
+    assert "This task keeps the right to trigger until another stage sees that it has ended" in said.text
     assert run(flights, "b")["checkpoint"] == 1
 
 

@@ -171,7 +171,7 @@ def test_a_stage_that_was_told_to_stop_begins_anew(overtaken: Overtaken, said: S
     overtaken.other_completes()
     with pytest.raises(AirflowRescheduleException):
         reschedule_if_overtaken(overtaken.job.coordinator, handover, ValueError("fenced"))
-    assert "checkpoint 2 was overtaken by another run, and this stage begins anew: fenced" in said.text
+    assert "Checkpoint 2 was overtaken by another run, and this stage begins anew: fenced" in said.text
     again = overtaken.job.begin(RUN, "a", str(overtaken.tries["a"].id))
     reschedule_if_overtaken(overtaken.job.coordinator, again, ValueError("its own fault, this time"))
 
@@ -185,7 +185,7 @@ def test_a_stage_waits_in_the_line_without_using_up_tries(job: Job, said: Said) 
     for _ in range(3):
         with pytest.raises(AirflowRescheduleException):
             found.a.execute(context(ti))
-    assert "the next attempt after checkpoint 1 waits: checkpoint 2 is pending" in said.text
+    assert "The next attempt after checkpoint 1 waits: checkpoint 2 is pending" in said.text
 
 
 @pytest.mark.parametrize("state", ["success", "running", "failed"])

@@ -48,12 +48,12 @@ def test_a_task_that_has_done_its_work_notices(job: Job, said: Said) -> None:  #
     stop_if_paused(job.coordinator, Ti(run_id=RUN, paused=True))
     head = job.coordinator.head()
     assert (head.stopped, head.pending, head.history[-1].paused) == (Stopped.PAUSED, (), True)
-    assert "the DAG is paused: what is pending has ended" in said.text
+    assert "The DAG is paused: what is pending has ended" in said.text
 
 
 def test_an_airflow_that_does_not_say_stops_nothing(job: Job, said: Said) -> None:
     assert dag_is_paused(Silent()) is False
-    assert "could not find out whether the DAG flights is paused" in said.text
+    assert "Could not find out whether the DAG flights is paused" in said.text
     job.coordinator.pause()
     assert start_unless_paused(job.coordinator, Silent()), "a task that starts is one of a DAG that is not paused"
 
@@ -64,10 +64,10 @@ def test_the_next_run_starts_the_job(job: Job, said: Said) -> None:  # semantics
     with pytest.raises(AirflowRescheduleException):
         trigger(job, Ti(run_id=RUN, paused=True))
     assert job.coordinator.head().stopped is Stopped.PAUSED
-    assert "this task waits while the DAG is paused; type: airflow dags unpause flights" in said.text
+    assert "This task waits while the DAG is paused; type: airflow dags unpause flights" in said.text
     assert trigger(job, Ti(run_id=RUN))["checkpoint"] == 2
     assert job.coordinator.head().stopped is None
-    assert "the DAG is no longer paused: the job goes on" in said.text
+    assert "The DAG is no longer paused: the job goes on" in said.text
 
 
 def test_a_job_that_was_shut_down_is_not_started(job: Job) -> None:  # semantics S1, T1

@@ -232,7 +232,7 @@ def test_a_server_that_was_killed_is_replaced_before_the_application_begins(
     run(job, application, "e2")
     [second] = servers.nonces()
     assert second != first
-    assert f"the Spark server {first} is gone" in said.text
+    assert f"The Spark server {first} is gone" in said.text
     assert not Path(servers.started()[0]["folder"]).exists()
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
@@ -364,7 +364,7 @@ def test_a_program_that_speaks_spark_connect_at_a_dead_servers_port_gets_nothing
         run(job, application, "e2")
     assert other.shown == []
     assert servers.nonces() != [first]
-    assert f"the Spark server {first} is gone: {Heard.STRANGER}" in said.text
+    assert f"The Spark server {first} is gone: {Heard.STRANGER}" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
@@ -394,7 +394,7 @@ def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
     assert told, "it was asked for its certificate"
     for secret in (SECRET, server_token(SECRET, job.storage, job.name, first), "Bearer"):
         assert secret.encode() not in told
-    assert f"the Spark server {first} is gone: {Heard.SILENCE}" in said.text
+    assert f"The Spark server {first} is gone: {Heard.SILENCE}" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
@@ -408,8 +408,8 @@ def test_a_server_that_has_stopped_is_replaced_in_the_same_try_once_its_lease_is
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
     run(job, application, "e2")
     assert servers.nonces() != [first]
-    assert f"the Spark server {first} does not answer: waiting until its lease ends" in said.text
-    assert f"the Spark server {first} is gone: it does not answer" in said.text
+    assert f"The Spark server {first} does not answer: waiting until its lease ends" in said.text
+    assert f"The Spark server {first} is gone: it does not answer" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
@@ -431,7 +431,7 @@ def test_a_server_that_stops_before_the_application_has_begun_is_replaced_in_the
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
     run(job, application, "e2")
     assert servers.nonces() != [first]
-    assert f"the Spark server {first} is gone: {Heard.SILENCE}" in said.text
+    assert f"The Spark server {first} is gone: {Heard.SILENCE}" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
@@ -447,7 +447,7 @@ def test_a_failure_because_of_the_server_names_it(
     with pytest.raises(StageFailedError, match="Spark does not") as failed:
         run(job, application, "e2")
     assert failed.value.fields["server"] == nonce
-    assert said.text.count(f"the Spark server {nonce} is tried again") == 2
+    assert said.text.count(f"The Spark server {nonce} is tried again") == 2
 
 
 def test_a_server_whose_starter_died_with_a_clock_that_was_ahead_holds_nobody_up(
@@ -500,7 +500,7 @@ def test_a_secret_that_was_changed_brings_another_server(
     run(job, application, "e2")
     assert servers.nonces() != [first]
     assert servers.said(servers.started()[0]["pid"])["why"] == "another server has replaced it"
-    assert f"the Spark server {first} is gone: {Heard.STRANGER}" in said.text
+    assert f"The Spark server {first} is gone: {Heard.STRANGER}" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
@@ -566,7 +566,7 @@ def test_a_stage_whose_server_was_replaced_while_it_started_starts_no_second_one
     replaced: list[str] = []
 
     def meanwhile(text: str, *_: object) -> None:
-        if "starting a Spark server" in text and not replaced:
+        if "Starting a Spark server" in text and not replaced:
             replaced.extend(servers.nonces())
             register.claim(None, this_machine(), "other", gone=replaced[0])
         elif "waiting for it" in text:
@@ -632,7 +632,7 @@ def test_on_a_cluster_the_token_is_a_credential_and_the_submission_goes_once_the
     assert [each.id for each in job.coordinator.head().completed] == [1, 2]
     [started] = servers.started()
     assert started["task"]["folder"] is None, "the one on this machine is none of the server's"
-    [submission] = [int(found) for found in re.findall(r"starting a Spark server .* process (\d+)", said.text)]
+    [submission] = [int(found) for found in re.findall(r"Starting a Spark server .* process (\d+)", said.text)]
     assert _has_ended(submission)
     assert not _has_ended(started["pid"])
     assert not Path(started["folder"]).exists()

@@ -92,10 +92,10 @@ def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, s
     assert conf["spark.cairn.handover"].startswith("chk-0000000002/handover/routes/")
     assert conf["spark.cairn.restore"] == "1"
     assert conf["spark.cairn.sources"] == '{"files": "s3://lake/in"}', "what is stored names no place"
-    title = f"checkpoint 2 · epoch {RUN} · attempt 1 · stage routes"
+    title = f"Checkpoint 2 · epoch {RUN} · attempt 1 · stage routes"
     assert f"{title}: submitting" in said.text
     assert f"{title}: acknowledged" in said.text
-    assert "restoring from checkpoint 1" in said.text
+    assert "Restoring from checkpoint 1" in said.text
     # The author's fields stay as the author wrote them; what was shipped is gone.
     assert operator.conf == {"spark.test.do": "acknowledge"}
     assert operator.py_files == "mine.zip"
@@ -127,7 +127,7 @@ def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
     job.acknowledge(job.begin(RUN))
     assert stage(job).execute(context(Ti(run_id=RUN))) is None
     assert not submitted
-    assert f"checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
+    assert f"Checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
 
 
 def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitted: Submitted) -> None:
@@ -178,7 +178,7 @@ def test_the_stage_that_acknowledges_last_completes_the_checkpoint(
     assert job.coordinator.head().completed == (), "airports has not acknowledged"
     stage(job, task_id="airports").execute(context(Ti(run_id=RUN)))
     assert [each.id for each in job.coordinator.head().completed] == [1]
-    assert "checkpoint 1: every stage has acknowledged, the checkpoint is complete" in said.text
+    assert "Checkpoint 1: every stage has acknowledged, the checkpoint is complete" in said.text
 
 
 def test_so_does_a_stage_whose_try_died_after_its_acknowledgement(job: Job, submitted: Submitted) -> None:
@@ -196,7 +196,7 @@ def test_a_stage_whose_try_died_after_the_completion_is_no_skipped_one(
     """What follows it in the DAG would be skipped with it."""
     job.complete(RUN)
     assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
-    assert f"checkpoint 1 has completed epoch {RUN}: stage routes has nothing to submit" in said.text
+    assert f"Checkpoint 1 has completed epoch {RUN}: stage routes has nothing to submit" in said.text
     with pytest.raises(AirflowSkipException, match="It is not run again"):
         stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=3)))
     assert not submitted
@@ -212,7 +212,7 @@ def test_a_stage_that_was_added_while_the_run_went_on_begins_with_the_next(
     job.acknowledge(job.begin(RUN))
     job.coordinator.complete(1)
     assert stage(job, task_id="added", retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
-    assert f"checkpoint 1 has completed epoch {RUN}: stage added has nothing to submit" in said.text
+    assert f"Checkpoint 1 has completed epoch {RUN}: stage added has nothing to submit" in said.text
     assert not submitted
 
 
@@ -222,12 +222,12 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
     """The fault cannot be caused on local files: the store is away for that one moment."""
 
     def away(self: CheckpointProgress, epoch: str, stage: str) -> None:
-        raise UnavailableError("the store did not answer")
+        raise UnavailableError("The store did not answer")
 
     monkeypatch.setattr(CheckpointProgress, "complete_if_last", away)
     job.trigger(RUN)
     assert stage(job).execute(context(Ti(run_id=RUN))) is not None
-    assert "the checkpoint is left to the task that waits for it: the store did not answer" in said.text
+    assert "The checkpoint is left to the task that waits for it: the store did not answer" in said.text
 
 
 def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted, said: Said) -> None:
@@ -237,7 +237,7 @@ def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted, said: Said
     ) as skip:
         stage(job).execute(context(Ti(run_id=RUN)))
     assert not submitted
-    assert f"skipped: {skip.value}" in said.text
+    assert f"Skipped: {skip.value}" in said.text
 
 
 def _without_routes(job: Job) -> None:
@@ -255,7 +255,7 @@ def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(
     with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept") as skipped:
         stage(job, "lag").execute(context(Ti(run_id=RUN)))
     assert submitted
-    assert f"skipped: {skipped.value}" in said.text
+    assert f"Skipped: {skipped.value}" in said.text
     assert job.coordinator.head().completed[0].left_out == ("routes",)
 
 
@@ -335,7 +335,7 @@ def test_what_a_signal_mostly_means_is_said(
     [
         ("success", "a person marked its task as a success"),
         ("failed", "a person marked it or its run as failed, or its heartbeats did not arrive"),
-        ("skipped", "the DAG run took longer than its dagrun_timeout"),
+        ("skipped", "The DAG run took longer than its dagrun_timeout"),
         (None, "a person cleared its task"),
         ("restarting", "a person cleared its task"),
         ("up_for_retry", "its heartbeats did not arrive"),
@@ -378,7 +378,7 @@ def test_the_log_of_a_failure_ends_with_its_cause(
     with pytest.raises(StageFailedError) as caught:
         stage(job, "raise").execute(context(Ti(run_id=RUN)))
     said = [(each.name, each.levelname, each.getMessage()) for each in caplog.records]
-    title = f"checkpoint 1 · epoch {RUN} · attempt 1 · stage routes"
+    title = f"Checkpoint 1 · epoch {RUN} · attempt 1 · stage routes"
     cause = "spark-submit ended with status 1: ValueError: the seventh row is bad"
     assert said[-1] == ("airflow_cairn", "ERROR", f"{title}: failed: {cause}")
     assert [each for each in said if each[0] == "spark"] == [
@@ -754,7 +754,7 @@ def test_an_instance_of_a_mapped_task_is_a_stage(job: Job, submitted: Submitted,
     assert result is not None
     assert result["stage"] == "routes-1"
     assert submitted["conf"]["spark.cairn.handover"].startswith("chk-0000000001/handover/routes-1/")
-    assert f"checkpoint 1 · epoch {RUN} · attempt 1 · stage routes-1: acknowledged" in said.text
+    assert f"Checkpoint 1 · epoch {RUN} · attempt 1 · stage routes-1: acknowledged" in said.text
 
 
 def test_killing_a_stage_that_has_submitted_nothing(job: Job) -> None:

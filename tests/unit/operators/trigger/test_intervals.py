@@ -164,7 +164,7 @@ def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(
     with pytest.raises(AirflowSkipException) as skipped:
         trigger(job, "by hand", DagRun(DAY + ONE, DAY + 2 * ONE))
     text = str(skipped.value)
-    assert f"skipped: {text}" in caplog.messages
+    assert f"Skipped: {text}" in caplog.messages
     for part in (
         "the run by hand is skipped",
         "checkpoint 2 has read 2001-01-02T00:00:00+00:00 to 2001-01-03T00:00:00+00:00",

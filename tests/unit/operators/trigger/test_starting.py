@@ -57,7 +57,7 @@ def asked(kept: Path, name: str, **more: Any) -> dict[str, Any]:
 def test_a_new_job_starts_from_what_its_dag_names(job: Job, kept: Path, said: Said) -> None:  # semantics R1
     trigger = operator(job, restore_from=f"file://{kept / 'second'}/")
     assert trigger.execute(told(None))["restored_from"] == 1
-    assert f"starting flights from the savepoint file://{kept / 'second'}" in said.text
+    assert f"Starting flights from the savepoint file://{kept / 'second'}" in said.text
     assert "6 files, " in said.text
     assert "were copied as checkpoint 1" in said.text
     before = job.coordinator.head()
@@ -85,7 +85,7 @@ def test_a_run_may_be_told_to_go_back(job: Job, kept: Path, said: Said) -> None:
     job.complete("r1")
     conf = asked(kept, "second", allow_non_restored_state=True)
     assert operator(job, stages=stages).execute(told(conf, "r2"))["restored_from"] == 2
-    assert "the savepoint does not hold the DAG run r1: it has to run again" in said.text
+    assert "The savepoint does not hold the DAG run r1: it has to run again" in said.text
     head = job.coordinator.head()
     assert operator(job, stages=stages).execute(told(conf, "r2"))["checkpoint"] == 3
     assert job.coordinator.head() == head, "the task was retried"

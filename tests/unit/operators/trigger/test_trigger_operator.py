@@ -67,7 +67,7 @@ def test_the_first_trigger(job: Job, said: Said) -> None:
     (pending,) = job.coordinator.head().pending
     assert pending.owner is not None
     assert (pending.owner.dag_id, pending.owner.run_id) == ("flights", ti.run_id)
-    title = f"checkpoint 1 · epoch {ti.run_id} · attempt 1"
+    title = f"Checkpoint 1 · epoch {ti.run_id} · attempt 1"
     assert f"{title}: triggered, waits for routes; input: 2001-01-01T00:00:00+00:00 to 2001-01-02" in said.text
     assert f"{title}: starts empty: no checkpoint yet" in said.text
 
@@ -108,7 +108,7 @@ def test_what_it_says_of_a_completed_epoch_can_be_typed(
     job.complete("r2")
     with pytest.raises(AirflowSkipException, match="checkpoint 2 holds it") as skipped:
         operator(job).execute(context(Ti(run_id="r2")))
-    assert f"skipped: {skipped.value}" in caplog.messages
+    assert f"Skipped: {skipped.value}" in caplog.messages
     command, *words = shlex.split(str(skipped.value).split("`")[1])
     assert command == "cairn"
     assert main([*words, "--yes"]) == 0
@@ -300,7 +300,7 @@ def test_a_storage_that_fails_on_the_way_counts(job: Job, monkeypatch: pytest.Mo
 
     def fails(store: LocalStore, key: str, data: bytes) -> WriteResult:
         if "/epochs/" in key:
-            raise UnavailableError("the store did not answer", key=key)
+            raise UnavailableError("The store did not answer", key=key)
         return create(store, key, data)
 
     monkeypatch.setattr(LocalStore, "create", fails)

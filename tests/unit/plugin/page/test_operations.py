@@ -159,7 +159,7 @@ def test_an_operation_that_fails_says_why(idle: World) -> None:
     idle.coordinator().resume()
     found = page.get(f"/api/v1{address}").json()
     assert (found["status"], found["location"]) == ("COMPLETED", None)
-    assert "the job was resumed before it had stopped" in found["failure"]["detail"]
+    assert "The job was resumed before it had stopped" in found["failure"]["detail"]
     assert "The savepoint was not made. The job goes on." in words(page.get(address).text)
 
 

@@ -167,7 +167,7 @@ def test_a_damaged_copy_is_not_used_and_does_not_stay(
     damage(*(file_in(copy, stored, name) for name in ("trees 1/0.bin", "trees 2/0.bin")))
     with pytest.raises(GoneError):
         client.restore(stored)
-    assert f"the local copy of {ID} is damaged, and the store is read" in caplog.text
+    assert f"The local copy of {ID} is damaged, and the store is read" in caplog.text
     assert client.copies() == []
     assert client.restore(stored, store) == MODEL
 

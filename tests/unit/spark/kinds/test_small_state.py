@@ -77,7 +77,7 @@ def test_a_large_value_is_read_from_its_copy_and_not_from_the_store(
     copy.write_bytes(copy.read_bytes().replace(b"xx", b"xy", 1))
     with pytest.raises(GoneError):
         small_state.read(nothing, stored, process())
-    assert "the local copy of value.seen is damaged" in caplog.text
+    assert "The local copy of value.seen is damaged" in caplog.text
     assert small_state.read(JobFiles(store, "flights"), stored, process()) == value
 
 

@@ -160,7 +160,7 @@ def test_a_damaged_copy_is_not_used_and_does_not_stay(
     [copy] = copies(folder)
     damage(copy)
     assert find(open_state(), handles_of()) is None
-    assert "the local copy of state.seen is damaged, and the store is read" in caplog.text
+    assert "The local copy of state.seen is damaged, and the store is read" in caplog.text
     assert copies(folder) == []
 
 

@@ -278,7 +278,7 @@ def test_the_operator_asks_by_the_connection_of_the_stages(submit: Submit, tmp_p
     assert [
         each["name"] for each in doctor(cluster=True, spark_conn_id=CONN)["findings"] if each["subject"] == CONN
     ] == ["java-old"]
-    assert f"the cluster of {CONN}: Spark 4.2.0, Java 11.0.2, Python 3.12.3" in said.text
+    assert f"The cluster of {CONN}: Spark 4.2.0, Java 11.0.2, Python 3.12.3" in said.text
     assert "--conf spark.executor.memory=1g" in (tmp_path / "asked").read_text()
     (tmp_path / "asked").unlink()
     assert "it was not asked" in json.dumps(doctor()["skipped"])

@@ -467,7 +467,7 @@ def test_an_archive_of_classes_that_nobody_has_made_is_a_hint(
     assert main(words) == 0
     assert command in " ".join(capsys.readouterr().out.split())
     CairnDoctorOperator(task_id="doctor", storage=storage).execute(context(Ti()))
-    assert "hint: drivers on this machine start without an archive of classes" in said.text
+    assert "Hint: drivers on this machine start without an archive of classes" in said.text
     (spark_home / FILE).touch()
     assert main(words) == 0
     assert "hint" not in capsys.readouterr().out

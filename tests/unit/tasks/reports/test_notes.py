@@ -99,7 +99,7 @@ def test_an_api_that_refuses_fails_no_epoch(job: Job, run: OneRun, api: ApiStand
     run.refuses = 403
     job.complete(RUN)
     assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "no note on the run manual__r1: the connection's user may not do this" in said.text
+    assert "No note on the run manual__r1: the connection's user may not do this" in said.text
     assert len(api.asked) == 1
 
 
@@ -109,7 +109,7 @@ def test_an_api_that_is_away_is_asked_once(job: Job, connections: Define, said: 
     connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": url, "password": "ready-made-7431"}))
     job.complete(RUN)
     assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "no note on the run manual__r1: Airflow's API cannot be reached" in said.text
+    assert "No note on the run manual__r1: Airflow's API cannot be reached" in said.text
 
 
 def test_a_connection_that_may_not_be_read_fails_no_epoch(
@@ -121,13 +121,13 @@ def test_a_connection_that_may_not_be_read_fails_no_epoch(
     monkeypatch.setattr("airflow_cairn.hooks.airflow_api.AirflowApiHook.get_connection", denied)
     job.complete(RUN)
     assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "no note on the run manual__r1: the secrets back end denies it" in said.text
+    assert "No note on the run manual__r1: the secrets back end denies it" in said.text
 
 
 def test_without_the_connection_nothing_is_asked(job: Job, said: Said) -> None:
     job.complete(RUN)
     assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "no note on the run: the connection cairn_airflow_api to Airflow's API is not defined" in said.text
+    assert "No note on the run: the connection cairn_airflow_api to Airflow's API is not defined" in said.text
 
 
 def test_a_group_that_uses_no_api(job: Job, run: OneRun, api: ApiStandIn) -> None:
