@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics, Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
-from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import ObjectStore, Written
 from tests.support import jobs
 from tests.support.acking import RUN, ack_of
@@ -64,15 +63,6 @@ def three_days(store: ObjectStore) -> None:
         world.run_epoch(epoch)
 
 
-def noticed(store: ObjectStore) -> None:
-    """Two checkpoints whose listener has not been called."""
-    world = World(store)
-    world.listen("warehouse")
-    world.run_epoch(at(world, 2))
-    world.trigger(at(world, 3))
-    world.coordinator().abort(2, Reason.CHECKPOINT_EXPIRED, "the stage report had not acknowledged")
-
-
 def counted(store: ObjectStore) -> None:
     """Flights by route: one day, and the day after."""
     world = World(store, CONFIG, (StageSpec("routes"),))
@@ -112,7 +102,6 @@ JOBS: dict[str, Callable[[ObjectStore], None]] = {
     "cairn show flights": wide,
     "cairn rewind flights": three_days,
     "cairn adopt flights": three_days,
-    "cairn forget-listener flights": noticed,
     "cairn state flights": counted,
     "cairn diff flights": counted,
     "cairn regions": nothing,

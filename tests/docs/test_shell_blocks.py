@@ -32,7 +32,7 @@ LINES = [
 CAIRN = [(where, line) for where, line in LINES if line.startswith("cairn ")]
 CHANGES = {"adopt", "dispose", "resume", "rewind", "savepoint", "stop"}
 LOOKS = {"jobs", "checkpoints", "show", "verify", "savepoints", "stats", "doctor"}
-COMPARED = {"state", "diff", "forget-listener", "regions"}
+COMPARED = {"state", "diff", "regions"}
 """Run by test_output_blocks.py, which compares what they print."""
 ON_SPARK = {"compact"}
 """Run by test_application_blocks.py."""
