@@ -76,14 +76,14 @@ def is_room(module: str) -> bool:
 
 
 def idea_of(folder: Path) -> str:
-    """Give what a room's own words say of it, as one line."""
-    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
-    return " ".join(text.split())
+    """Give the first sentence of a room's docstring, as one line."""
+    text = " ".join((ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "").split())
+    return f"{text.partition('. ')[0].removesuffix('.')}."
 
 
 def table() -> str:
     """Write the rooms as a table, from the ground up."""
-    lines = ["| folder | room | what is in it, and what it never does |", "|---|---|---|"]
+    lines = ["| folder | room | what is in it |", "|---|---|---|"]
     for top, floors in ROOMS.items():
         for floor in floors:
             for name in floor.split():
