@@ -55,7 +55,7 @@ from airflow_cairn.spark import Epoch, state
 from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.output.writer import Writer
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server
@@ -198,7 +198,7 @@ class _Bench:
             share = self._count / self._keys
             # If each epoch writes a base, its delta is gone.
             written = int(statistics.median(of_runs) if of_runs else share * snapshot)
-            with mock.patch.object(runs, "FAN_IN", self._fan_in):
+            with mock.patch.object(deltas, "FAN_IN", self._fan_in):
                 counts[name] = cycle(snapshot, written, share, partials=name == "aggregate")
         if "snapshot" in counts:
             counts["snapshot"] = {"base": 1}
@@ -214,7 +214,7 @@ class _Bench:
             figures |= ratios("by_snapshot", against, counts["update"])
         equal, restores = self._is_equal(None, self._plain), self._restores_any()
         read = {f"read_all_{name}_ratio": self._read_all(name, number) for name in ("update", "store") if name in found}
-        live = len({file.handle.run for file in self._live() if file.handle.run})
+        live = len({file.handle.delta for file in self._live() if file.handle.delta})
         return {
             **figures,
             "bytes_share": round(bytes_share(updates, snapshot, counts["update"]), 4),
@@ -294,7 +294,7 @@ class _Bench:
             with epoch:
                 self._write(name, epoch, number, changed)
 
-        with mock.patch.object(runs, "FAN_IN", self._fan_in), _deleted_bytes() as deleted:
+        with mock.patch.object(deltas, "FAN_IN", self._fan_in), _deleted_bytes() as deleted:
             spent = measured(self._spark, block)
         new = {key: size for key, size in self._sizes(name).items() if key not in self._files[name]}
         checkpoint = pipeline.complete(run_id)
@@ -349,7 +349,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--history", type=int, default=60, help="epochs before those that are counted")
     parser.add_argument(
-        "--fan-in", type=int, default=runs.FAN_IN, help="runs of updates that become one; a large number: none do"
+        "--fan-in", type=int, default=deltas.FAN_IN, help="deltas of updates that become one; a large number: none do"
     )
     parser.add_argument("--store", choices=("local", "s3"), default="local", help="where all is stored")
     parser.add_argument(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from .. import import_when_used
 
 if TYPE_CHECKING:
+    from ..storage.clock import Runtime as Runtime
+    from ..storage.clock import system_runtime as system_runtime
     from .acts.assemble import FinalizeError as FinalizeError
     from .answers import TriggerRequest as TriggerRequest
     from .config import CheckpointConfig as CheckpointConfig
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from .extensions.contracts import CheckpointListener as CheckpointListener
     from .extensions.contracts import MasterHook as MasterHook
     from .reasons import RequestKind as RequestKind
-    from .runtime import Runtime as Runtime
-    from .runtime import system_runtime as system_runtime
     from .savepoints.disposal import HistoryRule as HistoryRule
     from .savepoints.savepoint_request import SavepointRequest as SavepointRequest
     from .source import AssetEvent as AssetEvent
@@ -96,7 +96,7 @@ _WHERE = {
     "RequestKind": ".reasons",
     "RetryLaterError": ".errors",
     "RunFacts": ".source",
-    "Runtime": ".runtime",
+    "Runtime": "..storage.clock",
     "SavepointRequest": ".savepoints.savepoint_request",
     "Shelf": ".source",
     "Slice": ".documents.attempt",
@@ -104,7 +104,7 @@ _WHERE = {
     "StageSpec": ".documents.attempt",
     "TriggerRequest": ".answers",
     "UnreachableError": ".errors",
-    "system_runtime": ".runtime",
+    "system_runtime": "..storage.clock",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..storage.names import check_name
-from .config import CheckpointConfig
-from .documents.attempt import Handover, Owner, PendingDocument, Slice, StageSpec
+from .config import CheckpointConfig, check_stages
+from .documents.attempt import Handover, Owner, PendingDocument, Slice, StageSpec, window_text
 from .documents.entries import EndedEntry
 from .documents.read_windows import WindowText
-from .documents.texts import window_text
 from .errors import InvalidConfigError
 from .reasons import Reason, RequestKind
 from .source import RunFacts, Source
-from .stage_graph import check_stages
 from .validation import check_distinct
 
 
@@ -64,7 +62,7 @@ class Damage:
     problem: str
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Describe the damage in one line."""
         return f"checkpoint {self.checkpoint}: {self.key}: {self.problem}"
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from ..storage.clock import Runtime, system_runtime
 from ..storage.port import ObjectStore
 from .acts import acknowledgements, opening, settle
 from .acts.acknowledgements import ExecutionReports
@@ -34,7 +35,6 @@ from .extensions.master_hooks import HookAnswers
 from .rules import admission, restored_state, transitions
 from .rules.admission import StateOf, always_running
 from .rules.history import EpochUnknown
-from .runtime import Runtime, system_runtime
 from .savepoints.start_from import Importing
 from .savepoints.take import Savepoints
 from .store import completed_epochs, verification

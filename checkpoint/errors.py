@@ -101,7 +101,7 @@ class CallbackError(CheckpointError):
 
 
 class DamagedError(CheckpointError):
-    """What the job has stored is missing or altered: its head, a list of epochs, files of a savepoint (T5, T9, C5)."""
+    """Stored data of the job is missing or altered: its head, a list of epochs, files of a savepoint (T5, T9, C5)."""
 
     kind = ErrorKind.DATA
 

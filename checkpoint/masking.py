@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from urllib.parse import quote
 
+from ..storage.errors import printable
+
 MASK = "***"
 _SHORTEST = 8
 """Shorter values would be found in words that have nothing to do with them."""
@@ -271,7 +273,7 @@ SHAPES = (
         ),
     ),
 )
-"""What it is, and how to find it; where there is a group `keep`, that part of it is no secret."""
+"""Names of secrets, and patterns that find them; where there is a group `keep`, that part of it is no secret."""
 AWS_SECRET = re.compile(r"(?<![\w/+:.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
 _PAIR = re.compile(
     # name=value, -Dname=value; "name": "value" however often it was quoted; `name: value` at the start of a line.
@@ -323,7 +325,7 @@ def secret_in(text: str, names: Callable[[str], bool] = names_a_secret) -> str |
 
 
 def _templates(text: str) -> Iterator[str]:
-    """Yield what stands inside of each template."""
+    """Yield the text inside of each template."""
     at = 0
     while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
         yield text[opening.end() : closing.start()]
@@ -347,3 +349,13 @@ def _kind(character: str) -> str:
     if character.isdigit():
         return "0"
     return "/" if not character.isalpha() else "A" if character.isupper() else "a"
+
+
+MAX_DETAIL = 500
+"""Characters of a failure's detail that the head keeps."""
+
+
+def one_line(text: str) -> str:
+    """Shorten a text for the head: one line, at most `MAX_DETAIL` characters, without secrets."""
+    line = printable(masked(" ".join(text.encode("utf-8", "replace").decode().split())))
+    return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"

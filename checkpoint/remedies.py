@@ -16,17 +16,17 @@ class Remedy:
     meaning: str
     """The event and its cause."""
     action: str
-    """What to do next; `{job}`, `{storage}` and `{checkpoint}` are replaced by the job's name, the storage root and
+    """The next step; `{job}`, `{storage}` and `{checkpoint}` are replaced by the job's name, the storage root and
     the checkpoint's id."""
     waiting_helps: bool = True
     """Whether a task that waits for the checkpoint may be tried again: a stage's own retry can open another attempt."""
 
     def text(self, job: str, storage: str | StorageUri, checkpoint: int | str = "ID") -> str:
-        """Say it as the end of a message; where the checkpoint is not known, its commands name it `ID`."""
+        """Give the next step as the end of a message; where the checkpoint is not known, its commands name it `ID`."""
         return f"{self.meaning} {self.action_for(job, storage, checkpoint)}"
 
     def action_for(self, job: str, storage: str | StorageUri, checkpoint: int | str = "ID") -> str:
-        """Say what to do next about one checkpoint."""
+        """Give the next step for one checkpoint."""
         return self.action.format(job=job, storage=storage, checkpoint=checkpoint)
 
 

@@ -142,7 +142,7 @@ def check_named(kind: str, found: Sequence[Any], of: type, otherwise: str) -> No
         otherwise: what to say of an object that is none, or is the class itself.
 
     Raises:
-        InvalidConfigError: something is no such object, or two have one name.
+        InvalidConfigError: something is of another class, or two have one name.
         InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     for each in found:

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import Coordinator, system_runtime
-from ..checkpoint.documents.head import Head
-from ..checkpoint.documents.texts import run_of_head
+from ..checkpoint.documents.head import Head, run_of_head
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status

@@ -9,11 +9,10 @@ from typing import Any
 
 from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import CompletedEntry, Notice
-from ..checkpoint.documents.head import Head
+from ..checkpoint.documents.head import Head, run_of_head
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.documents.texts import run_of_head
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.rules.ownership import described
+from ..checkpoint.rules.admission import describe_owner
 from ..checkpoint.rules.rewinds import Rewound
 from ..checkpoint.savepoints.savepoint_request import ImportOptions, OpenFolder, Started, StartPlan
 from ..checkpoint.views import wording
@@ -290,8 +289,8 @@ def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[s
         The lines and the JSON document to print.
     """
     found = coordinator.ownership.adopt(options.dag, options.deployment, abort_pending=options.abort_pending)
-    before = described(found.before) if found.before else "no recorded owner"
-    said = f"{coordinator.job} belongs to {described(found.after)}"
+    before = describe_owner(found.before) if found.before else "no recorded owner"
+    said = f"{coordinator.job} belongs to {describe_owner(found.after)}"
     said += " as before" if found.before == found.after else f" now; before: {before}"
     lines = list(text.paragraph(said, text.width()))
     if found.aborted:

@@ -255,17 +255,17 @@ def _once(outcome: Outcome, typed: Typed) -> int:
                 print(text, flush=True)
         sys.stdout.flush()
     if outcome.damaged and (follows := after_damage(typed)) is not None:
-        _say_next(follows)
+        _print_next_command(follows)
     return DAMAGED if outcome.damaged else 0
 
 
 def _failed(why: str, follows: str) -> int:
     print(f"{alarming('cairn:', sys.stderr)} {printable(masked(why))}", file=sys.stderr)
-    _say_next(follows)
+    _print_next_command(follows)
     return FAILED
 
 
-def _say_next(command: str) -> None:
+def _print_next_command(command: str) -> None:
     """Print the command to type after a failure, on stderr: stdout may go to a file."""
     print(f"next: {printable(masked(command))}", file=sys.stderr)
 

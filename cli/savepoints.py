@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..checkpoint import Coordinator, system_runtime
+from ..checkpoint.documents.attempt import run_of_slice, run_text, window_text
 from ..checkpoint.documents.entries import SavepointEntry, Stopped
 from ..checkpoint.documents.layout import epoch_name, run_id_of
-from ..checkpoint.documents.texts import run_of_slice, run_text, window_text
 from ..checkpoint.errors import InvalidConfigError, RetryLaterError
 from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.savepoints import disposal, integrity
@@ -299,7 +299,7 @@ def stop(
             if airflow is not None:
                 airflow.api.start_run(airflow.dag_id, run, system_runtime().now_ms())
             elif options.wait:
-                print("\n".join(_trigger_it(run)), file=sys.stderr)
+                print("\n".join(_trigger_run(run)), file=sys.stderr)
         if options.wait:
             again = replace(asked, renew=False)
 
@@ -351,7 +351,7 @@ def _stop_lines(
     coordinator: Coordinator, entry: SavepointEntry, run: str | None, airflow: Airflow | None, *, stopped: bool
 ) -> Iterator[str]:
     columns, job = text.width(), coordinator.job
-    paused = f"{airflow.dag_id} is paused" if airflow else "pause the DAG, so that its runs do not fail meanwhile"
+    paused = f"{airflow.dag_id} is paused" if airflow else "pause the DAG, so that its runs do not fail"
     if entry.status is Status.COMPLETED and not stopped:
         yield entry.uri
         yield from text.paragraph(f"{job} had stopped with savepoint {entry.id}, and was resumed since", columns)
@@ -373,7 +373,7 @@ def _stop_lines(
             columns,
         )
         if airflow is None:
-            yield from _trigger_it(run)
+            yield from _trigger_run(run)
     else:
         yield from text.paragraph(
             f"{job} is being stopped; the savepoint waits for {coordinator.awaited_by(entry)}. No run begins after "
@@ -383,6 +383,6 @@ def _stop_lines(
         )
 
 
-def _trigger_it(run: str) -> Iterator[str]:
+def _trigger_run(run: str) -> Iterator[str]:
     yield "start the last run:"
     yield f"  airflow dags trigger DAG_ID --run-id {run}"

@@ -71,7 +71,7 @@ def access_of(connection: Connection) -> ApiAccess:
     conn_id = connection.conn_id
     unused = sorted(set(extra) - USED)
     if unused:
-        log.warning("connection %s: these extras are not used by Cairn: %s", conn_id, ", ".join(unused))
+        log.warning("Connection %s: these extras are not used by Cairn: %s", conn_id, ", ".join(unused))
     base_url = _base_url(connection)
     verify = extra.get("verify", True)
     if verify is not True and (not isinstance(verify, str) or not verify):
@@ -153,7 +153,7 @@ def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> No
             airflow_api_conn_id=conn_id,
         ) from None
     except (AirflowRuntimeError, AirflowSecretsBackendAccessDenied) as error:
-        log.warning("could not find out whether the connection %s is defined: %s", conn_id, error)
+        log.warning("Could not find out whether the connection %s is defined: %s", conn_id, error)
 
 
 def _is_dag_processor() -> bool:

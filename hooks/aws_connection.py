@@ -149,7 +149,7 @@ def _refuse(connection: Connection, extra: Mapping[str, Any]) -> None:
             )
     unused = sorted(set(extra) - USED - _OTHER_CLIENT)
     if unused:
-        log.warning("connection %s: these extras are not used by Cairn: %s", connection.conn_id, ", ".join(unused))
+        log.warning("Connection %s: these extras are not used by Cairn: %s", connection.conn_id, ", ".join(unused))
 
 
 def _s3_service(connection: Connection, extra: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
         `spark.driver.defaultJavaOptions`.
     """
     archive = _archive(site)
-    if archive is None or not archive.is_file() or _is_said_otherwise(conf, site):
+    if archive is None or not archive.is_file() or _shares_classes_itself(conf, site):
         return {}
     return {DEFAULTS: f"-XX:SharedArchiveFile={archive} {_QUIET}"}
 
@@ -62,7 +62,7 @@ def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
         site: the machine's Spark.
     """
     archive = _archive(site)
-    if archive is None or archive.is_file() or _is_said_otherwise(conf, site):
+    if archive is None or archive.is_file() or _shares_classes_itself(conf, site):
         return False
     # Spark puts these folders on the driver's class path, and Java makes no archive if a folder there has files.
     settings = site.environ.get("SPARK_CONF_DIR") or archive.parent / "conf"
@@ -125,7 +125,7 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _is_said_otherwise(conf: Mapping[str, Any], site: SparkSite) -> bool:
+def _shares_classes_itself(conf: Mapping[str, Any], site: SparkSite) -> bool:
     """Return whether author or site configure how drivers share classes, or set the options that Cairn would use."""
     options = java_options(conf, site)
     return bool({**site.conf, **conf}.get(DEFAULTS)) or any(

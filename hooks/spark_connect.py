@@ -146,7 +146,7 @@ class ConnectClient:
         try:
             process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            log.warning("the application did not end within %d s and is killed", GRACE_S)
+            log.warning("The application did not end within %d s and is killed", GRACE_S)
             process.kill()
 
     def _started(self, *arguments: str) -> subprocess.Popen[str]:
@@ -168,9 +168,9 @@ class ConnectClient:
             releasing.kill()
             said, _ = releasing.communicate()
         if releasing.returncode == 0:
-            log.warning("the application was killed, and its session is released: the server stops what it has begun")
+            log.warning("The application was killed, and its session is released: the server stops what it has begun")
         else:
             log.warning(
-                "the application was killed and its session not released; the next try does that. %s",
+                "The application was killed and its session not released; the next try does that. %s",
                 said.replace(self._mark, ""),
             )

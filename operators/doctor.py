@@ -125,12 +125,19 @@ class CairnDoctorOperator(BaseOperator):
             )
         )
         for each in found.sorted():
-            text = "%s %s: %s: %s. Why it matters: %s. To mend it: %s"
-            log.info(text, each.severity.upper(), each.name, each.subject, each.what, each.why, each.mend)
+            log.info(
+                "Finding %s %s: %s: %s. Why it matters: %s. To mend it: %s",
+                each.severity.upper(),
+                each.name,
+                each.subject,
+                each.what,
+                each.why,
+                each.mend,
+            )
         for name, reason in found.skipped.items():
-            log.info("not checked: %s: %s", name, reason)
+            log.info("Not checked: %s: %s", name, reason)
         for hint in found.hints:
-            log.info("hint: %s", hint)
+            log.info("Hint: %s", hint)
         bad = [each for each in found.sorted() if self.fail_on == "warning" or each.severity is Severity.ERROR]
         if bad and self.fail_on != "never":
             raise CheckpointError(

@@ -54,7 +54,7 @@ class CheckpointNotifications:
         self._failovers = failovers
         if not self._completed and not self._failed:
             raise InvalidConfigError(
-                "CheckpointNotifications without a notifier would tell nobody: give completed=[…] or failed=[…]",
+                "CheckpointNotifications without a notifier notifies no one: give completed=[…] or failed=[…]",
                 listener=name,
             )
 
@@ -83,7 +83,7 @@ class CheckpointNotifications:
                 copy.copy(notifier)({**_context(), "checkpoint": about})
             except Exception:  # foreign code: whatever it raises, the checkpoint has ended
                 log.exception(
-                    "the notifier %s could not tell how checkpoint %d ended: %s",
+                    "The notifier %s could not tell how checkpoint %d ended: %s",
                     type(notifier).__name__,
                     notice.checkpoint,
                     notice.reason or notice.status,

@@ -99,11 +99,11 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         finally:
             close_all(hooks)
         for damage in choice.damages:
-            log.warning("not restored, because it is damaged: %s", damage)
+            log.warning("Not restored, because it is damaged: %s", damage)
         if choice.pointer is None:
-            log.info("job %s: no completed checkpoint, the next epoch starts empty", settings.job)
+            log.info("Job %s: no completed checkpoint, the next epoch starts empty", settings.job)
         else:
-            log.info("job %s: the next epoch starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
+            log.info("Job %s: the next epoch starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
         return {
             "job": settings.job,
             "storage": str(settings.storage),

@@ -15,9 +15,9 @@ from .setup.base import ROOT
 ROOMS: dict[str, tuple[str, ...]] = {
     "storage": ("*", "local s3", "probe open"),
     "checkpoint": (
-        "masking errors reasons runtime validation",
+        "masking errors reasons validation",
         "documents",
-        "config source answers stage_graph remedies",
+        "config source answers remedies",
         "rules",
         "store",
         "rows",

@@ -34,7 +34,7 @@ def check_table_outlets(table_outlets: object, others: Iterable[object] = ()) ->
         others: the assets that get an event for the whole checkpoint.
 
     Raises:
-        InvalidConfigError: `table_outlets` is no such mapping, or an asset is named twice: its event would have two
+        InvalidConfigError: `table_outlets` maps something else, or an asset is named twice: its event would have two
             meanings.
         InvalidKeyError: no table can have such a name (semantics W1).
     """
@@ -75,7 +75,7 @@ def rows_by_table(coordinator: Coordinator | None, result: Mapping[str, Any]) ->
     try:
         found = lineage.rows_written(coordinator, result["checkpoint"]) or {}
     except CairnError as error:
-        log.warning("the asset events say no rows: %s", error)
+        log.warning("The asset events say no rows: %s", error)
         return {}
     return {name: rows for name, rows in found.items() if rows is not None}
 
@@ -108,7 +108,11 @@ def describe(
     for name in tables:
         if "acks" in result and name not in published:
             known = ", ".join(published) or "none"
-            log.warning("table_outlets names %r, which the checkpoint does not publish; it publishes: %s", name, known)
+            log.warning(
+                "The option table_outlets names %r, which the checkpoint does not publish; it publishes: %s",
+                name,
+                known,
+            )
 
 
 def _of_tables(names: list[str], rows: Mapping[str, int]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from ..storage.names import check_storage_uri
 from ..storage.port import ObjectStore
 from ..tasks.clearing import Where
 from ..tasks.dag_runs import start_unless_paused, state_of_run
-from ..tasks.entry_points import tell_listeners, tell_listeners_if_possible
+from ..tasks.entry_points import notify_listeners_best_effort, tell_listeners
 from ..tasks.job_settings import JobSettings, check_savepoint_target, check_storage_and_job, naming, rendered_settings
 from ..tasks.messages import already_completed, skipping
 from ..tasks.reports import lineage, notes
@@ -297,7 +297,7 @@ class CheckpointSensor(BaseSensorOperator):
                 self._skip_with_trigger(coordinator, progress, ti)
             if isinstance(progress, Waiting) and self._where_of is not None:
                 check_expected(coordinator.job, epoch, progress, self._where_of(str(run_id)))
-            self._let_run_again(coordinator, progress, ti)
+            self._clear_restarted(coordinator, progress, ti)
             waits_for = {uid: task for uid, task in self._stage_tasks.items() if uid in _missing(progress)}
             if waits_for:
                 states = states_of(ti, waits_for.values())
@@ -316,12 +316,12 @@ class CheckpointSensor(BaseSensorOperator):
             if isinstance(progress, EpochCompleted):
                 return self._completed(coordinator, settings, progress, ti)
         except UnavailableError as error:
-            log.warning("the storage cannot be reached, asking again: %s", error)
+            log.warning("The storage cannot be reached, asking again: %s", error)
             return None
         except ForbiddenError as error:
             if not self.deferrable:
                 raise  # opening the store has already waited for it
-            log.warning("the storage refuses the credentials, asking again: %s", error)
+            log.warning("The storage refuses the credentials, asking again: %s", error)
             return None
         if goes_on(progress):
             log.info("%s", describe(progress))
@@ -338,9 +338,6 @@ class CheckpointSensor(BaseSensorOperator):
 
         In that case the end of its last attempt says nothing about this run. If a stage's task triggers, the author may
         have skipped only that stage, and another stage have triggered.
-
-        Raises:
-            AirflowSkipException: the run was skipped.
         """
         if self._trigger_task is None:
             return
@@ -355,14 +352,8 @@ class CheckpointSensor(BaseSensorOperator):
                 f"the task that triggers the checkpoint was skipped, so there is none; the log of {trigger} says why"
             )
 
-    def _let_run_again(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> None:
-        """Clear the tasks whose output was replaced, unless they already run again (semantics F5, C2).
-
-        Raises:
-            AirflowRescheduleException: stages were cleared, and Airflow starts this task after them; or the API cannot
-                be reached now.
-            AirflowFailException: only a user can clear them; the message says which.
-        """
+    def _clear_restarted(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> None:
+        """Clear the tasks whose output was replaced, unless they already run again (semantics F5, C2)."""
         due = progress.restarted if isinstance(progress, Waiting) else asks_for_clear(progress)
         if not due or not isinstance(progress, Waiting | Failed):
             return
@@ -383,11 +374,7 @@ class CheckpointSensor(BaseSensorOperator):
     def _start_again(
         self, coordinator: Coordinator, epoch: str, progress: Progress, states: Mapping[TaskRef, str]
     ) -> None:
-        """Clear tasks that have succeeded although their stages have not acknowledged (semantics F5).
-
-        Raises:
-            AirflowRescheduleException: tasks were cleared; or the API cannot be reached now.
-        """
+        """Clear tasks that have succeeded although their stages have not acknowledged (semantics F5)."""
         try:
             cleared = start_again(coordinator, epoch, progress, states, self._where_of, self._airflow_api_conn_id)
         except AirflowApiError as error:
@@ -396,7 +383,7 @@ class CheckpointSensor(BaseSensorOperator):
             raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER)
 
     def _come_back(self, error: AirflowApiError) -> NoReturn:
-        log.warning("what has to run again cannot be cleared now, asking again: %s", error)
+        log.warning("What has to run again cannot be cleared now, asking again: %s", error)
         raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
 
     def _completed(
@@ -406,14 +393,13 @@ class CheckpointSensor(BaseSensorOperator):
         completed: EpochCompleted,
         ti: RuntimeTaskInstanceProtocol,
     ) -> dict[str, Any]:
-        """Report the checkpoint, notify the listeners and clean up, even if another process completed it.
-
-        Raises:
-            AirflowRescheduleException: the job is to stop with a savepoint, but its files could not be copied now.
-        """
+        """Report the checkpoint, notify the listeners and clean up, even if another process completed it."""
         if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
             # Not skipped, unlike the stages: tasks after the group need the checkpoint, and it exists.
-            log.info("%s", already_completed(coordinator, settings.storage, completed))
+            log.info(
+                "Not skipped, because tasks after this one need the checkpoint: %s",
+                already_completed(coordinator, settings.storage, completed),
+            )
         result = outcome.result_of(coordinator, completed, ti.run_id)
         try:
             tell_listeners(coordinator, self.listeners)
@@ -437,7 +423,7 @@ class CheckpointSensor(BaseSensorOperator):
     def _ended(
         self, coordinator: Coordinator, settings: JobSettings, progress: Progress, ti: RuntimeTaskInstanceProtocol
     ) -> NoReturn:
-        tell_listeners_if_possible(coordinator, self.listeners)
+        notify_listeners_best_effort(coordinator, self.listeners)
         assert isinstance(progress, Failed)
         if progress.checkpoint != 0:
             next_step = outcome.next_step_of(coordinator, settings.storage, progress)

@@ -122,12 +122,12 @@ class CompletedEpochSensor(BaseSensorOperator):
             with naming(task=self.task_id), settings.naming_connection():
                 found = completed_in(settings.coordinator(waits=not self.deferrable), self.run_id, *self._window())
         except UnavailableError as error:
-            log.warning("the storage cannot be reached, asking again: %s", error)
+            log.warning("The storage cannot be reached, asking again: %s", error)
             return None
         except ForbiddenError as error:
             if not self.deferrable:
                 raise  # opening the store has already waited for it
-            log.warning("the storage refuses the credentials, asking again: %s", error)
+            log.warning("The storage refuses the credentials, asking again: %s", error)
             return None
         return None if found is None else {"job": settings.job, "checkpoint": found}
 

@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from ..checkpoint.answers import EpochCompleted, Failed
 from ..checkpoint.documents import layout
-from ..checkpoint.documents.texts import run_of_head, run_text
+from ..checkpoint.documents.attempt import run_text
+from ..checkpoint.documents.head import run_of_head
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, RefusedError
 from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.remedies import LEFT_BEHIND, REMEDIES
@@ -61,11 +62,11 @@ def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) 
     entry, held = head.ended_by_id(completed.checkpoint), head.completed_by_id(completed.checkpoint)
     facts: dict[str, Any] = {"job": coordinator.job, "checkpoint": completed.checkpoint, "epoch": completed.epoch}
     if entry is None:
-        log.info("checkpoint %d · epoch %s: completed long ago", completed.checkpoint, run_id)
+        log.info("Checkpoint %d · epoch %s: completed long ago", completed.checkpoint, run_id)
         return facts
     took_ms = entry.ended_at_ms - entry.triggered_at_ms
     log.info(
-        "checkpoint %d · epoch %s: completed · attempt %d · %s · %d bytes · %.1f s",
+        "Checkpoint %d · epoch %s: completed · attempt %d · %s · %d bytes · %.1f s",
         completed.checkpoint,
         run_text(run_id, entry.window),
         entry.attempt,
@@ -75,7 +76,7 @@ def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) 
     )
     if entry.left_out:
         log.warning(
-            "completed without %s; what was left out is read first in the next epoch", ", ".join(entry.left_out)
+            "Completed without %s; their input is kept, and the next epoch reads it first", ", ".join(entry.left_out)
         )
         facts["left_out"] = list(entry.left_out)
     if held is not None and held.tables:
@@ -129,7 +130,7 @@ def failure_of(
 
 
 def next_step_of(coordinator: Coordinator, storage: StorageUri, ended: Failed) -> str:
-    """Return what a user should do next about an epoch's newest attempt, which is known."""
+    """Return a user's next step for an epoch's newest attempt, which is known."""
     return LEFT_BEHIND if ended.left_behind else REMEDIES[ended.reason].text(coordinator.job, storage, ended.checkpoint)
 
 
@@ -138,16 +139,16 @@ def clean(coordinator: Coordinator) -> None:
     try:
         report = coordinator.clean()
     except Exception:
-        log.exception("cleaning failed; the next completed checkpoint cleans again")
+        log.exception("Cleaning failed; the next completed checkpoint cleans again")
         return
-    log.info("cleaned: %d files deleted, %d uploads aborted", report.deleted, report.uploads_aborted)
+    log.info("Cleaned: %d files deleted, %d uploads aborted", report.deleted, report.uploads_aborted)
     if report.foreign:
         named = ", ".join(report.foreign[:10])
-        log.warning("cleaning passed over %d files that Cairn has not written: %s", len(report.foreign), named)
+        log.warning("Cleaning passed over %d files that Cairn has not written: %s", len(report.foreign), named)
     for failure in report.failures[:10]:
-        log.warning("could not be deleted: %s: %s", failure.key, failure.reason)
+        log.warning("Not deleted: %s: %s", failure.key, failure.reason)
     if len(report.failures) > 10:
-        log.warning("and %d more could not be deleted", len(report.failures) - 10)
+        log.warning("Of the files, %d more could not be deleted", len(report.failures) - 10)
 
 
 # Goes on with savepoints that users requested on the pages in Airflow (semantics P1, P2).
@@ -182,17 +183,17 @@ def make_asked_savepoints(
         try:
             ended = coordinator.go_on_with_savepoint(entry.request, target, open_folder)
         except RefusedError as error:
-            log.warning("savepoint %d, asked for from the page, is left as it is: %s", entry.id, error)
+            log.warning("Savepoint %d, asked for from the page, is left as it is: %s", entry.id, error)
             continue
         except CairnError:
             if entry.stops:
-                log.exception("the job could not be stopped with savepoint %d now; this task tries again", entry.id)
+                log.exception("The job could not be stopped with savepoint %d now; this task tries again", entry.id)
                 held = entry
             else:
-                log.exception("savepoint %d, asked for from the page, could not be made now", entry.id)
+                log.exception("Savepoint %d, asked for from the page, could not be made now", entry.id)
             continue
         if ended is not None and ended.status is Status.COMPLETED:
-            log.info("savepoint %d, which %s asked for, is complete: %s", ended.id, ended.actor, ended.uri)
+            log.info("Savepoint %d, which %s asked for, is complete: %s", ended.id, ended.actor, ended.uri)
     return held
 
 

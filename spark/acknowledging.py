@@ -111,7 +111,7 @@ def acknowledge(reports: ExecutionReports, handover: Handover, ack: AckDocument)
         raise replaced(handover, f"the head answered {answer}")
     size = sum(handle.size_bytes for subtask in ack.subtasks for handle in subtask.handles)
     log.info(
-        "checkpoint %d · epoch %s · stage %s: acknowledged %d subtasks, %d bytes",
+        "Checkpoint %d · epoch %s · stage %s: acknowledged %d subtasks, %d bytes",
         handover.checkpoint,
         run_id_of(handover.epoch),
         handover.stage,
@@ -138,7 +138,7 @@ def _reason(error: BaseException) -> Reason:
 
 
 def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error: BaseException) -> None:
-    """Delete what this driver wrote and decline; log problems and raise none (semantics A5, D1)."""
+    """Delete this driver's files and decline; log problems and raise none (semantics A5, D1)."""
     # Each step may fail for the reason that is being declined; the caller must see that reason.
     try:
         writer.delete_all()

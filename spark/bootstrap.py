@@ -13,18 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..checkpoint.config import check_parallelism
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.attempt import Execution, Handover, Slice
 from ..checkpoint.documents.codec import MAX_MARKER_BYTES
 from ..checkpoint.documents.metadata import HandleLine, Line, MetadataHeader, StageLine, encode_line
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError, RefusedError
-from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.savepoints import savepoint_format
 from ..checkpoint.savepoints.savepoint_format import METADATA, FolderOwner, SavepointFiles, SavepointHeader
-from ..checkpoint.stage_graph import check_parallelism
 from ..checkpoint.store.jsonl import Spool
 from ..storage import S3Options
 from ..storage.checksums import SHA256
+from ..storage.clock import Runtime, system_runtime
 from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name, check_storage_uri
 from .handover import conf
@@ -92,7 +92,7 @@ def bootstrap_savepoint(
     files = SavepointFiles(conf.open_driver_store(target, s3).below(name), FolderOwner(JOB, request))
     files.claim()
     try:
-        lines = [_header(plan)]
+        lines: list[Line] = [MetadataHeader(JOB, 1, JOB, 1, Slice(), tuple(plan))]
         for uid, outputs in plan.items():
             lines += _stage(files, runtime, uid, outputs, groups.get(uid))
         _finish(files, SavepointHeader(JOB, 1, request, runtime.now_ms()), lines)
@@ -145,10 +145,6 @@ def _checked(
     return plan
 
 
-def _header(plan: Mapping[str, object]) -> Line:
-    return MetadataHeader(JOB, 1, JOB, 1, Slice(), tuple(plan))
-
-
 def _stage(
     files: SavepointFiles, runtime: Runtime, uid: str, outputs: Mapping[str, Keyed], groups: int | None
 ) -> Iterator[Line]:
@@ -189,7 +185,7 @@ def _finish(files: SavepointFiles, header: SavepointHeader, lines: Sequence[Line
 
 
 def _empty(files: SavepointFiles) -> None:
-    """Delete what was written; log problems, so that the caller sees the cause."""
+    """Delete the written files; log problems, so that the caller sees the cause."""
     try:
         for upload in files.store.uploads(""):
             files.store.abort_upload(upload)

@@ -19,12 +19,11 @@ from ..checkpoint.documents.entries import CompletedEntry
 from ..checkpoint.documents.metadata import MetadataHeader
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import NoCheckpointError
-from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.store import compactions, metadata_file
-from ..checkpoint.store.file_check import GONE, FileCheck
 from ..checkpoint.store.head_store import OpenJob
-from ..checkpoint.store.job_files import JobFiles
+from ..checkpoint.store.job_files import GONE, FileCheck, JobFiles
 from ..storage import S3Options
+from ..storage.clock import Runtime, system_runtime
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from .event_time import moments, ttl
@@ -60,12 +59,22 @@ class Compaction:
     """`compacted`: a later epoch adopts the new base. `small`: the deltas are too small beside the base. `over budget`:
     compacting would read more than `max_bytes` leaves. `waits`: a new base waits to be adopted. `under way`: another
     compactor is at work. `lost`: during the compaction an epoch replaced its input, or another compactor gave it up."""
-    runs: int
+    deltas: int
     """Number of live deltas."""
     base_bytes: int
-    run_bytes: int
+    delta_bytes: int
     written_bytes: int = 0
     """Bytes of the new base."""
+
+    @property
+    def runs(self) -> int:
+        """The name of `deltas` until version 0.2."""
+        return self.deltas
+
+    @property
+    def run_bytes(self) -> int:
+        """The name of `delta_bytes` until version 0.2."""
+        return self.delta_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +85,18 @@ class _Candidate:
     stored: Stored
 
     @property
-    def run_bytes(self) -> int:
-        return sum(file.handle.size_bytes for file in self.stored.files if file.handle.run)
+    def delta_bytes(self) -> int:
+        return sum(file.handle.size_bytes for file in self.stored.files if file.handle.delta)
 
     @property
     def base_bytes(self) -> int:
-        return sum(file.handle.size_bytes for file in self.stored.files if not file.handle.run)
+        return sum(file.handle.size_bytes for file in self.stored.files if not file.handle.delta)
 
     def became(self, outcome: Outcome, written_bytes: int = 0) -> Compaction:
-        runs = {file.handle.run for file in self.stored.files if file.handle.run}
+        deltas = {file.handle.delta for file in self.stored.files if file.handle.delta}
         name = self.stored.output.name
-        return Compaction(self.contents.stage, name, outcome, len(runs), self.base_bytes, self.run_bytes, written_bytes)
+        size = self.base_bytes, self.delta_bytes
+        return Compaction(self.contents.stage, name, outcome, len(deltas), *size, written_bytes)
 
 
 def compact(
@@ -167,7 +177,7 @@ def compact_in(
     sharing = _candidates(opened.files, entry, None, None) if max_bytes is not None else []
 
     def is_over_budget(candidate: _Candidate) -> bool:
-        size = candidate.base_bytes + candidate.run_bytes
+        size = candidate.base_bytes + candidate.delta_bytes
         return max_bytes is not None and size > max_bytes - _spent(opened.files, sharing, runtime)
 
     for candidate in _candidates(opened.files, entry, stage, state):
@@ -201,8 +211,8 @@ def _candidates(files: JobFiles, entry: CompletedEntry, stage: str | None, state
             stage=stage or "any",
             state=state or "any",
         )
-    grown = [each for each in there if each.run_bytes]
-    return sorted(grown, key=lambda each: each.run_bytes, reverse=True)
+    grown = [each for each in there if each.delta_bytes]
+    return sorted(grown, key=lambda each: each.delta_bytes, reverse=True)
 
 
 def _spent(files: JobFiles, candidates: Sequence[_Candidate], runtime: Runtime) -> int:
@@ -216,7 +226,7 @@ def _spent(files: JobFiles, candidates: Sequence[_Candidate], runtime: Runtime) 
     for candidate in candidates:
         output, handles = candidate.stored.output, [file.handle for file in candidate.stored.files]
         there = compactions.of_stage(files, candidate.contents.stage, compactions.home_of(handles))
-        spent += (candidate.base_bytes + candidate.run_bytes) * sum(
+        spent += (candidate.base_bytes + candidate.delta_bytes) * sum(
             record.document.output.id == output.id
             and set(record.document.replaces) == set(handles)
             and not record.document.given_up
@@ -237,9 +247,9 @@ def _judge(files: JobFiles, candidate: _Candidate, runtime: Runtime, *, named: b
         if record.document.output.id == output.id and _unfinished(record.document) and _overlap(record, handles):
             if not _is_left(record.document, runtime):
                 return candidate.became("under way")
-            log.warning("the compaction %s was left unfinished, and is given up", files.full(record.key))
+            log.warning("The compaction %s was left unfinished, and is given up", files.full(record.key))
             compactions.give_up(files, record)
-    if not named and candidate.run_bytes < MIN_SHARE * candidate.base_bytes:
+    if not named and candidate.delta_bytes < MIN_SHARE * candidate.base_bytes:
         return candidate.became("small")
     return None
 
@@ -273,7 +283,7 @@ class _Compactor:
         home = compactions.home_of(handles)
         # Use as many files as the stage has written: files are by key group, so any number of subtasks can read its
         # part. A single file may come from a state that was small; then Spark chooses by size.
-        width = max((file.subtask for file in stored.files if not file.handle.run), default=0) + 1
+        width = max((file.subtask for file in stored.files if not file.handle.delta), default=0) + 1
         at = Handover(
             home,
             self._entry.epoch,
@@ -326,7 +336,7 @@ class _Compactor:
 
     def _written_last(self, stored: Stored) -> bool:
         """Tell whether this checkpoint wrote the newest file; in an older checkpoint, other rows have ended."""
-        newest = max((file.handle for file in stored.files), key=lambda handle: handle.run)
+        newest = max((file.handle for file in stored.files), key=lambda handle: handle.delta)
         return layout.checkpoint_of(newest.path) == self._entry.id
 
     def _value(self, contents: StageContents, name: str) -> Json:
@@ -341,10 +351,10 @@ class _Compactor:
 
 
 def _undo(files: JobFiles, writer: Writer, record: compactions.Record) -> None:
-    """Delete what was written, the record last; log problems, so that the caller sees the cause."""
+    """Delete the written files, the record last; log problems, so that the caller sees the cause."""
     try:
         writer.delete_all()
         for failure in files.delete([record.key]):
             log.warning("Not deleted: %s (%s). A later compaction gives it up.", failure.key, failure.reason)
     except CairnError as problem:
-        log.warning("what an unfinished compaction wrote could not be deleted: %s", problem)
+        log.warning("What an unfinished compaction wrote could not be deleted: %s", problem)

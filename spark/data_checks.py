@@ -60,11 +60,11 @@ class DataChecks:
             )
         broken = self._broken(name, condition, df)
         if broken is None:
-            log.info("stage %s: the check '%s' passed", self._stage, printable(name))
+            log.info("Stage %s: the check '%s' passed", self._stage, printable(name))
             return True
         if warn:
             self._noted.append(_cut(f"the check {printable(name)!r} failed: {broken}", _NOTE))
-            log.warning("stage %s: the check '%s' failed, and the stage goes on: %s", self._stage, name, broken)
+            log.warning("Stage %s: the check '%s' failed, and the stage goes on: %s", self._stage, name, broken)
             return False
         error = DataCheckError(
             f"the check {name!r} failed: {broken}. Mend the data or the check, then clear the task", stage=self._stage

@@ -21,9 +21,9 @@ from ..checkpoint.documents.attempt import Handover
 from ..checkpoint.documents.metadata import CHECKS
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import FencedError, InvalidStateError
-from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.store.head_store import OpenJob
 from ..checkpoint.store.job_files import JobFiles
+from ..storage.clock import Runtime, system_runtime
 from ..storage.errors import GoneError
 from ..storage.names import StorageUri, check_name
 from ..storage.port import ObjectStore
@@ -164,7 +164,7 @@ class Epoch(EpochState):
         kind: OutputKind | None = None,
         schema: StructType | str | None = None,
     ) -> DataFrame:
-        """Read what an upstream stage wrote in this epoch (semantics B1).
+        """Read the output of an upstream stage in this epoch (semantics B1).
 
         Data of the epochs in this stage's backlog come first, oldest first (semantics B2, B3, F6). With
         `mode="at_least_once"` an upstream may not have acknowledged yet. Then this returns only the backlog; for a

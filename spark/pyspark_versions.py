@@ -74,7 +74,7 @@ def _installed(package: str, version_of: Callable[[str], str]) -> str | None:
 
 
 def _what(whole: str, client: str) -> str:
-    return f"pyspark {whole} and pyspark-client {client} are installed over each other"
+    return f"PySpark {whole} and pyspark-client {client} are installed over each other"
 
 
 def _cure(client: str) -> str:

@@ -10,9 +10,9 @@ from ..checkpoint.documents.entries import CompletedEntry
 from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.errors import NoCheckpointError
-from ..checkpoint.runtime import system_runtime
 from ..checkpoint.store.head_store import OpenJob
 from ..storage import S3Options
+from ..storage.clock import system_runtime
 from .handover import conf
 from .stored.outputs import StageContents, Stored, data_files, frame, of_checkpoint
 

@@ -1,7 +1,6 @@
 """All access to the outside world: waiting, time, randomness and fresh ids.
 
-The rest of `storage/` gets these by constructor, so that tests can replace them. The linter refuses `time.sleep`,
-`random` and `uuid` everywhere but here.
+All else gets these by constructor, so that tests can replace them. The linter refuses the system's own.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import secrets  # noqa: TID251 - the one place of this package that draws randomness
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 Sleeper = Callable[[float], None]
 """Waits for a number of seconds."""
@@ -46,3 +46,21 @@ def system_fraction() -> float:
 def new_token() -> str:
     """Make a token of 128 random bits: 32 hexadecimal digits."""
     return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Clock and token source of a coordinator, which may not use the system's directly: decisions can be replayed."""
+
+    now_ms: Callable[[], int]
+    """Wall clock, milliseconds since 1970 UTC. Used for expiry and display, never to order or to identify."""
+    new_token: Callable[[], str]
+    """A fresh unguessable name part of 16 lower-case hex digits (semantics W4)."""
+
+
+def system_runtime() -> Runtime:
+    """Return the real clock and the operating system's randomness."""
+    return Runtime(
+        now_ms=lambda: time.time_ns() // 1_000_000,  # noqa: TID251 - as system_time
+        new_token=lambda: secrets.token_hex(8),
+    )

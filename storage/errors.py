@@ -13,7 +13,7 @@ from .older_pythons import StrEnum
 
 
 class ErrorKind(StrEnum):
-    """What a caller should do about an error."""
+    """Kinds of errors, by what a caller should do about them."""
 
     INVALID = "invalid"
     """The request itself is wrong: fix the argument, option or name; a retry cannot help."""

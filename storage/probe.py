@@ -117,9 +117,9 @@ class _Probe:
         """Delete the probe's objects; log those that stay, which must not hide the probe's own answer."""
         try:
             for failure in self.store.delete([found.key for found in self.store.list(self.place)]):
-                log.warning("the probe left %s behind in %s: %s", failure.key, self.store.describe(), failure.reason)
+                log.warning("The probe left %s behind in %s: %s", failure.key, self.store.describe(), failure.reason)
         except StorageError as error:
-            log.warning("the probe could not clean up %s: %s", self.place, error)
+            log.warning("The probe could not clean up %s: %s", self.place, error)
 
     def _race(self, pool: ThreadPoolExecutor, key: str, what: str, write: Callable[[bytes], WriteResult]) -> None:
         barrier = threading.Barrier(RACERS)

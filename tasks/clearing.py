@@ -42,7 +42,7 @@ class Where:
     """The task that triggers the checkpoint, if the DAG has exactly one."""
 
     def remedy(self, stages: Iterable[str]) -> str:
-        """Return what the user has to clear, in the words of Airflow's page; only existing tasks are named."""
+        """Return the tasks that a user has to clear, in the words of Airflow's page; only existing tasks are named."""
         wanted = set(stages)
         removed = self.removed(wanted)
         if removed:
@@ -91,10 +91,10 @@ class Cleared:
     """The reasons why the tasks of the other stages were not cleared, by stage."""
 
     def __str__(self) -> str:
-        """Describe it for a log."""
-        said = [f"cleared, to run again: {', '.join(self.stages)}"] if self.stages else []
-        said += [f"{stage} was not cleared: {why}" for stage, why in sorted(self.others.items())]
-        return "; ".join(said) or "nothing is left to clear"
+        """Describe the clear for a log."""
+        said = [f"Cleared, to run again: {', '.join(self.stages)}"] if self.stages else []
+        said += [f"Stage {stage} was not cleared: {why}" for stage, why in sorted(self.others.items())]
+        return ". ".join(said) or "Nothing is left to clear"
 
 
 def compare_and_clear(

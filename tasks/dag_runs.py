@@ -11,7 +11,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from ..checkpoint.documents.attempt import Owner
-from ..checkpoint.rules.ownership import RunState, check_deployment
+from ..checkpoint.rules.admission import RunState, check_deployment
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
@@ -65,10 +65,10 @@ def state_of_run(airflow: Any, owner: Owner) -> RunState:
         detail = error.error.detail or {}
         if detail.get("status_code") == 404:
             if owner.deployment:
-                log.info("the DAG run %s of %s is not known here: it was deleted", owner.run_id, owner.dag_id)
+                log.info("The DAG run %s of %s is not known here: it was deleted", owner.run_id, owner.dag_id)
             else:
                 log.warning(
-                    "this Airflow does not know the DAG run %s of %s. It counts as running, because it may be another "
+                    "This Airflow does not know the DAG run %s of %s. It counts as running, because it may be another "
                     "deployment's; its checkpoint ends with its timeout. If you have deleted it, type: cairn adopt JOB "
                     "--dag %s --abort-pending",
                     owner.run_id,
@@ -76,7 +76,7 @@ def state_of_run(airflow: Any, owner: Owner) -> RunState:
                     owner.dag_id,
                 )
             return RunState.UNKNOWN
-        log.warning("could not ask Airflow about the DAG run %s of %s: %s", owner.run_id, owner.dag_id, error)
+        log.warning("Could not ask Airflow about the DAG run %s of %s: %s", owner.run_id, owner.dag_id, error)
         return RunState.RUNNING
     return RunState.ENDED if state in ENDED_RUN else RunState.RUNNING
 
@@ -86,7 +86,7 @@ def is_queued(airflow: Any, dag_id: str, run_id: str) -> bool:
     try:
         return bool(airflow.get_dagrun_state(dag_id, run_id) == QUEUED_RUN)
     except AirflowRuntimeError as error:
-        log.info("could not ask Airflow about the run %s of %s: %s", run_id, dag_id, error)
+        log.info("Could not ask Airflow about the run %s of %s: %s", run_id, dag_id, error)
         return False
 
 
@@ -101,7 +101,7 @@ def dag_is_paused(ti: Any) -> bool:
     try:
         return bool(ti.get_dag(ti.dag_id).is_paused)
     except AirflowRuntimeError as error:
-        log.warning("could not find out whether the DAG %s is paused: %s", ti.dag_id, error)
+        log.warning("Could not find out whether the DAG %s is paused: %s", ti.dag_id, error)
         return False
 
 
@@ -109,7 +109,7 @@ def stop_if_paused(coordinator: Coordinator, ti: Any) -> None:
     """Stop the job's checkpoints if its DAG is paused: pending ones end, queued requests are dropped (semantics S1)."""
     if dag_is_paused(ti):
         coordinator.pause()
-        log.info("the DAG is paused: what is pending has ended, and goes on when the DAG is no longer paused")
+        log.info("The DAG is paused: what is pending has ended, and goes on when the DAG is no longer paused")
 
 
 def start_unless_paused(coordinator: Coordinator, ti: Any) -> bool:
@@ -121,8 +121,8 @@ def start_unless_paused(coordinator: Coordinator, ti: Any) -> bool:
     if dag_is_paused(ti):
         # `airflow dags test` runs the tasks of a paused DAG too, one after the other: without this line it would wait
         # silently.
-        log.info("this task waits while the DAG is paused; type: airflow dags unpause %s", ti.dag_id)
+        log.info("This task waits while the DAG is paused; type: airflow dags unpause %s", ti.dag_id)
         return False
     coordinator.unpause()
-    log.info("the DAG is no longer paused: the job goes on")
+    log.info("The DAG is no longer paused: the job goes on")
     return True

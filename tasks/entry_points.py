@@ -76,12 +76,12 @@ def tell_listeners(coordinator: Coordinator, given: Sequence[CheckpointListener]
         calls = coordinator.deliver(listeners)
         if calls:
             names = ", ".join(each.name for each in listeners)
-            log.info("notified listeners how checkpoints ended: %s", names)
+            log.info("Notified listeners how checkpoints ended: %s", names)
 
 
-def tell_listeners_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
+def notify_listeners_best_effort(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
     """Notify the listeners from a task whose main work is another; errors are only logged."""
     try:
         tell_listeners(coordinator, given)
     except CairnError:
-        log.exception("the listeners could not be notified; their notices are kept, and the next task notifies them")
+        log.exception("The listeners could not be notified; their notices are kept, and the next task notifies them")

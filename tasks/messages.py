@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from ..checkpoint.answers import AlreadyRead, EpochCompleted, Failed
 from ..checkpoint.documents import layout
-from ..checkpoint.documents.texts import run_of_head
+from ..checkpoint.documents.head import run_of_head
 from ..checkpoint.rules.rewinds import target
 from ..storage.names import StorageUri
 
@@ -31,7 +31,7 @@ def then_clear(message: str) -> str:
 
 def skipping(why: str) -> AirflowSkipException:
     """Return the error that skips a task, and log why: Airflow's own log line hides the reason in a field."""
-    log.info("skipped: %s", why)
+    log.info("Skipped: %s", why)
     return AirflowSkipException(why)
 
 

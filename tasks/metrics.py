@@ -87,7 +87,7 @@ class Metric:
     name: str
     kind: Kind
     by_reason: bool = False
-    """Whether it has the tag `reason`, besides `job_name`, which all have."""
+    """Whether the metric has the tag `reason`, besides `job_name`, which all have."""
 
     def send(self, job: str, value: int, reason: Reason | None = None) -> None:
         """Send one value to Airflow's metrics; a counter's zero is not sent."""
@@ -159,7 +159,7 @@ def report(old: Head, new: Head) -> None:
         _events(old, new)
         _gauges(new)
     except Exception:
-        log.exception("the metrics of job %s could not be sent", new.job)
+        log.exception("The metrics of job %s could not be sent", new.job)
 
 
 def _events(old: Head, new: Head) -> None:

@@ -12,7 +12,6 @@ from airflow.sdk.log import mask_secret
 from ..checkpoint.documents.server_record import ANYWHERE, ServerEntry, ServerState
 from ..checkpoint.errors import InvalidConfigError, UnreachableError
 from ..checkpoint.rules.server import LEASE_MS, StartIt, WaitForIt
-from ..checkpoint.runtime import system_runtime
 from ..hooks.session_server import ServerStart, StartingServer, last_words, local_state_folder, session_secret
 from ..hooks.spark_connect import connect_server
 from ..spark.execution.job_server import Heard, hear
@@ -20,7 +19,7 @@ from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, s3_conf
 from ..spark.remote.register import ServerRegister
 from ..spark.remote.server import LOOPBACK, ConnectServer, ServerTask, server_of, server_token, this_machine
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
-from ..storage.clock import system_sleep
+from ..storage.clock import system_runtime, system_sleep
 from ..storage.errors import CairnError
 from .connect_session import ConnectSession
 from .job_settings import JobSettings
@@ -81,7 +80,7 @@ class SharedServer:
             answer = register.claim(use, machine, nonce, gone)
             if isinstance(answer, WaitForIt):
                 if not waits:
-                    log.info("another stage is starting the Spark server of job %s; waiting for it", self.settings.job)
+                    log.info("Another stage is starting the Spark server of job %s; waiting for it", self.settings.job)
                 waits = True
                 if leases.is_over(answer.entry):
                     gone = answer.entry.nonce
@@ -101,12 +100,12 @@ class SharedServer:
             server = self._server(found, secret)
             heard = hear_of(server)
             if heard is Heard.SERVER:
-                log.info("using the Spark server %s of job %s", found.nonce, self.settings.job)
+                log.info("Using the Spark server %s of job %s", found.nonce, self.settings.job)
                 return found.nonce, server
             if heard is Heard.SILENCE:
                 if silent != found.nonce:
                     silent, silent_since_ms = found.nonce, runtime.now_ms()
-                    log.warning("the Spark server %s does not answer: waiting until its lease ends", silent)
+                    log.warning("The Spark server %s does not answer: waiting until its lease ends", silent)
                 if leases.is_over(found):
                     gone = silent
                 elif runtime.now_ms() - silent_since_ms >= SILENCE_MS:
@@ -142,7 +141,7 @@ class SharedServer:
             try:
                 entry = register.find(nonce)
             except CairnError as error:
-                log.warning("whether the Spark server %s lives is not known: %s", nonce, error)
+                log.warning("Whether the Spark server %s lives is not known: %s", nonce, error)
                 return None
             if entry is None:
                 return None if heard is Heard.SERVER else heard
@@ -169,7 +168,7 @@ class SharedServer:
                     conn_id=self.conn_id,
                 )
             starting = StartingServer(self._how(nonce, secret))
-            log.info("starting a Spark server for job %s: process %d", self.settings.job, starting.pid)
+            log.info("Starting a Spark server for job %s: process %d", self.settings.job, starting.pid)
             renewed_s = 0.0
             while True:
                 starting.check()
@@ -263,7 +262,7 @@ def tell_end(nonce: str, heard: Heard) -> None:
         heard: the evidence.
     """
     said = last_words(nonce)
-    log.warning("the Spark server %s is gone: %s.%s", nonce, heard, f" The end of its log:\n{said}" if said else "")
+    log.warning("The Spark server %s is gone: %s.%s", nonce, heard, f" The end of its log:\n{said}" if said else "")
 
 
 def hear_of(server: ConnectServer) -> Heard:

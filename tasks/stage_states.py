@@ -164,7 +164,7 @@ def acknowledge_for(
     done = []
     for uid, task in stages.items():
         if states.get(task) == SKIPPED and acknowledge_skipped(coordinator, epoch, uid, str(ti.id)):
-            log.info("epoch %s · stage %s was skipped: it goes on with its state unchanged", run_id_of(epoch), uid)
+            log.info("Epoch %s · stage %s was skipped: it goes on with its state unchanged", run_id_of(epoch), uid)
             done.append(uid)
     return tuple(done)
 
@@ -221,7 +221,9 @@ def start_again(
         with AirflowApiHook(conn_id) as api:
             cleared = compare_and_clear(api, where, [Restarted(uid, "") for uid in named], note, missing)
     except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
-        log.warning("%s must run again and cannot be cleared (%s): %s", ", ".join(named), error, where.remedy(named))
+        log.warning(
+            "Stages must run again, %s, and cannot be cleared (%s): %s", ", ".join(named), error, where.remedy(named)
+        )
         return ()
     log.info("%s", cleared)
     return cleared.stages

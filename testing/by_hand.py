@@ -50,7 +50,7 @@ def run_by_hand(*words: str, spark: SparkSession | None = None) -> int:
             given.application,
             *given.arguments,
             *words[at + 1 :],
-            inputs=_inputs(spark, given.input),
+            inputs={stage: _read(spark, path) for stage, path in _pairs("--input", given.input)},
             state={
                 name: Keyed(_read(spark, path), keys.get(name, ())) for name, path in _pairs("--state", given.state)
             },
@@ -122,10 +122,6 @@ def _json(name: str, text: str) -> Any:
             value=name,
             given=text,
         ) from error
-
-
-def _inputs(spark: SparkSession, given: list[str]) -> dict[str, DataFrame]:
-    return {stage: _read(spark, path) for stage, path in _pairs("--input", given)}
 
 
 def _read(spark: SparkSession, path: str) -> DataFrame:

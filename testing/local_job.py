@@ -15,8 +15,8 @@ from ..checkpoint.answers import BeginAnswer, EpochCompleted, Ready, Submit, Tri
 from ..checkpoint.documents.layout import epoch_name
 from ..checkpoint.documents.strict_json import Json, plain_json
 from ..checkpoint.errors import CheckpointFailedError
-from ..checkpoint.runtime import Runtime, system_runtime
 from ..checkpoint.source import Reading, RunFacts, Shelf
+from ..storage.clock import Runtime, system_runtime
 from ..storage.local.store import LocalStore
 from ..storage.names import StorageUri
 from ..storage.port import ObjectStore

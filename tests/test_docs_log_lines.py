@@ -11,6 +11,9 @@ from scripts.setup.base import ROOT
 _LAYERS = ("operators", "sensors", "triggers", "tasks", "hooks", "spark", "checkpoint", "storage")
 _LOGGERS = ("logging.getLogger('airflow_cairn')", "logging.getLogger('spark')", "logging.getLogger()")
 """Cairn's, what a driver prints, and the root, whose handlers are asked."""
+_METHODS = {"debug", "info", "warning", "error", "exception", "log"}
+_WHOLE = "%s"
+"""A line that another function has written as a whole."""
 _CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 _FILLED_IN = re.compile(r"%[-.\d]*[a-z]")
 _VARIABLE = re.compile(r"…|\b\d+\b|\broutes\b|·|\battempt 2\b|\bopened\b|(?<=from) checkpoint")
@@ -68,6 +71,29 @@ def test_every_warning_is_in_the_runbook() -> None:
     assert len(found) > 40
     missing = [f"{where}: {text}" for where, text in found if text not in said]
     assert not missing, "\n".join(missing)
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Give where a line is logged, and its text; empty if the call does not hold it."""
+    for layer in (*_LAYERS, "plugin", "cli", "testing"):
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if (
+                    isinstance(call, ast.Call)
+                    and isinstance(call.func, ast.Attribute)
+                    and call.func.attr in _METHODS
+                    and re.fullmatch(r"(\w+\.)*_?(log|logger)", ast.unparse(call.func.value))
+                ):
+                    text = call.args[call.func.attr == "log"]
+                    said = text.value if isinstance(text, ast.Constant) else ""
+                    yield f"{path.relative_to(ROOT)}:{call.lineno}", str(said)
+
+
+def test_every_line_begins_with_a_capital() -> None:
+    """They are read at night, among those of other programs"""
+    found = list(messages())
+    assert len(found) > 150
+    assert [each for each in found if not each[1][:1].isupper() and each[1] != _WHOLE] == []
 
 
 def test_every_line_has_the_source_that_the_runbook_names() -> None:

@@ -173,17 +173,17 @@ def describe(progress: Waiting | Failed) -> str:
     """Return a text that says who or what is waited for."""
     if is_paused(progress):
         return (
-            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, because the DAG was paused. The "
+            f"Checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, because the DAG was paused. The "
             "next attempt begins when it no longer is"
         )
     if is_first_for_trigger(progress):
         return (
-            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, and another run has completed "
+            f"Checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, and another run has completed "
             "since: the task that triggers has to run again"
         )
     if isinstance(progress, Failed):
         return (
-            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} ended, and the epoch goes on: "
+            f"Checkpoint {progress.checkpoint} · attempt {progress.attempt} ended, and the epoch goes on: "
             f"{cause_first(progress.detail, progress.reason)}. The next attempt waits for a free place"
         )
     done = len(progress.acknowledged)
@@ -191,7 +191,7 @@ def describe(progress: Waiting | Failed) -> str:
     again = f"; to run again after a failover, and not begun: {stages}. Clear a task that stays ended" if stages else ""
     hooks = f"; the master hooks {', '.join(progress.hooks)} have not answered" if progress.hooks else ""
     return (
-        f"checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "
+        f"Checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "
         f"stages have acknowledged, waiting for {some(progress.missing, NAMED) or 'no stage'}{hooks}{again}"
     )
 

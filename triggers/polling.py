@@ -99,12 +99,12 @@ class PollingTrigger(BaseTrigger):
         except ForbiddenError as error:
             return None if self._waits_out(error) else _error(str(error), error.kind)
         except UnavailableError as error:
-            log.warning("the storage cannot be reached, asking again in %.3g s: %s", self.pause_s, error)
+            log.warning("The storage cannot be reached, asking again in %.3g s: %s", self.pause_s, error)
             return None
         except CairnError as error:
             return _error(str(error), error.kind)
         except Exception as error:
-            log.exception("the triggerer could not read the checkpoint")
+            log.exception("The triggerer could not read the checkpoint")
             return _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
         self._refused_at = None
         if self._listening().tell(revision):

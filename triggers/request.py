@@ -13,8 +13,7 @@ from ..checkpoint import RequestKind
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.reasons import Reason
-from ..checkpoint.rules.admission import StillWaits, Turn
-from ..checkpoint.rules.ownership import RunState, is_over
+from ..checkpoint.rules.admission import RunState, StillWaits, Turn, is_over
 from ..tasks.dag_runs import is_queued, state_of_run
 from .polling import PollingTrigger
 
@@ -138,8 +137,8 @@ class RequestTrigger(PollingTrigger):
 def describe(waits: StillWaits) -> str:
     """Return a text that says what is waited for."""
     if waits.left_ms is not None:
-        return f"the pause lasts {waits.left_ms / 1000:g} s more ({waits.reason})"
-    place = f"place {waits.position} in the queue" if waits.position else "the queue is full"
+        return f"The pause lasts {waits.left_ms / 1000:g} s more ({waits.reason})"
+    place = f"This run is at place {waits.position} of the queue" if waits.position else "The queue is full"
     return f"{place} ({waits.reason})"
 
 

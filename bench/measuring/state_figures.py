@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 
 from .spark_cost import Spent
 
@@ -44,16 +44,16 @@ def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool =
         return counts
     live: dict[int, int] = {}
     """By number, the epochs that a delta contains."""
-    for number in range(1, runs.MAX_EPOCHS + 1):
+    for number in range(1, deltas.MAX_EPOCHS + 1):
         there = [StateHandle("", "", snapshot_bytes, "")]
-        for run, epochs in live.items():
+        for number_of, epochs in live.items():
             keys = epochs if share >= 1 else (1 - (1 - share) ** epochs) / share
-            there.append(StateHandle("", "", int(run_bytes * keys), "", run=run))
-        if runs.is_due(there, partials=partials):
+            there.append(StateHandle("", "", int(run_bytes * keys), "", delta=number_of))
+        if deltas.is_due(there, partials=partials):
             break
-        together = runs.to_merge(there, partials=partials)
+        together = deltas.to_merge(there, partials=partials)
         counts["merge" if together else "run"] += 1
-        live[number] = 1 + sum(live.pop(run) for run in together)
+        live[number] = 1 + sum(live.pop(each) for each in together)
     return counts
 
 

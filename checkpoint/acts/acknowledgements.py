@@ -1,30 +1,22 @@
-"""Requests of a stage's application: acknowledge, decline, ask whether it still counts (semantics A, B4, D1).
-
-A decline is passed on to the stages that read from the declining one: the attempt is lost, and submitting them would be
-useless. So they decline too, with `CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER`, and claim nothing. This marker is
-judged like any decline: it counts as long as the head lists the execution. The next attempt runs both stages anew,
-because a stage is never carried over without its upstream (semantics F1).
-"""
+"""Requests of a stage's application: acknowledge, decline, ask whether it still counts (semantics A, D1)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError, UnavailableError
-from ..answers import Cancelled, EpochCompleted
+from ..answers import EpochCompleted
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument
 from ..documents.attempt import Execution, Handover, PendingDocument, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
-from ..documents.texts import one_line
-from ..reasons import DECLINES, AckAnswer, Reason, cause_first
+from ..reasons import DECLINES, AckAnswer, cause_first
 from ..rules import history, transitions
 from ..rules.history import EpochEnded, EpochPending
-from ..stage_graph import producers
 from ..store import acks, completed_epochs, metadata_file
 from ..store.head_store import Decision, UseCase, changed
 from ..store.job_files import JobFiles
@@ -101,14 +93,16 @@ class ExecutionReports(UseCase):
             UnavailableError: the acknowledgement may or may not have arrived; nothing was deleted.
         """
         if not acks.write_ack(self._files, ack):
-            log.info("%s has acknowledged already; this driver's files are left to the cleaner", _named(ack))
+            log.info("Already acknowledged: %s; this driver's files are left to the cleaner", _named(ack))
             return AckAnswer.DUPLICATE
         try:
             head, answer = self._heads.update(lambda head, now_ms: self._judge(ack, head, now_ms), waits=False)
         except (ForbiddenError, UnavailableError) as error:
             # A driver's role may lack the right to change the head, so a refusal is not waited for. The next task has
             # that right, and finds the marker.
-            log.info("%s: the head was only read, the store did not take a change of it: %s", _named(ack), error)
+            log.info(
+                "The head was only read, because the store did not take a change of it: %s: %s", _named(ack), error
+            )
             head, answer = self._heads.observe(lambda head, _now_ms: (head, self._read_answer(ack, head)))
         if answer not in (AckAnswer.UNKNOWN, AckAnswer.DISCARDED):
             return answer
@@ -120,9 +114,9 @@ class ExecutionReports(UseCase):
             # The marker has the name of an execution that may still count, but is not its acknowledgement.
             self._files.delete([layout.ack(ack.checkpoint, ack.stage, ack.token)])
         if answer is AckAnswer.UNKNOWN:
-            log.debug("%s was never expected; what it wrote %s", _named(ack), outcome)
+            log.debug("Never expected: %s; what it wrote %s", _named(ack), outcome)
         else:
-            log.warning("%s acknowledged late: its attempt has ended; what it wrote %s", _named(ack), outcome)
+            log.warning("Acknowledged late, after the end of its attempt: %s; what it wrote %s", _named(ack), outcome)
         return answer
 
     def decline(self, decline: DeclineDocument) -> None:
@@ -388,67 +382,3 @@ def _not_begun(head: Head, document: PendingDocument, stage: str) -> str:
         f"attempt {document.attempt} has to run it again, because the attempt before ended{cause}, and its task has "
         "not run since"
     )
-
-
-BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
-_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
-
-
-def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
-    """Decline for a stage if a direct or indirect upstream has declined; None where none has.
-
-    A stage that runs at least once waits for no upstream, so no decline is passed on to it (B2).
-
-    Costs one listing for each checkpoint that is the home of an upstream's execution; nothing for a stage without
-    upstream.
-    """
-    if document.limits.at_least_once:
-        return None
-    above = {uid: document.executions[uid] for uid in producers(document.stages, stage)}
-    declined = acks.marked(files, above, "declines")
-    if declined:
-        # A decline after the acknowledgement does not count (D1); looked up only here, so the healthy path stays cheap.
-        declined -= acks.marked(files, above, "acks")
-    if not declined:
-        return None
-    upstream, _, why = root_cause(files, above, declined)
-    own = document.executions[stage]
-    acks.write_decline(
-        files,
-        DeclineDocument(
-            job=document.job,
-            checkpoint=own.home,
-            epoch=document.epoch,
-            stage=stage,
-            token=own.token,
-            reason=BARRIER,
-            detail=one_line(f"{upstream}, which it reads from, has declined: {why}"),
-        ),
-    )
-    return Cancelled(document.checkpoint, document.attempt, upstream, one_line(why))
-
-
-def root_cause(
-    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
-) -> tuple[str, Reason, str]:
-    """Give the first of `causes`; there is at least one.
-
-    Raises:
-        ValueError: `declined` is empty.
-    """
-    if not declined:
-        raise ValueError("no stage has declined, so there is no cause to give")
-    return barrier_causes(files, executions, declined)[0]
-
-
-def barrier_causes(
-    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
-) -> list[tuple[str, Reason, str]]:
-    """Give the declined stages by name, each with reason and detail; those that declined by themselves come first."""
-    found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
-    return sorted(found, key=lambda each: each[1] is BARRIER)
-
-
-def describe_cancelled(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
-    """Write each cause as a line for people."""
-    return tuple(f"{uid}: {why}" for uid, _, why in found)

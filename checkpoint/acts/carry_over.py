@@ -23,8 +23,7 @@ from ..reasons import Status
 from ..rules.failures import affected_regions as affected
 from ..store import acks, metadata_file
 from ..store.attempt_documents import AttemptDocuments
-from ..store.file_check import FileCheck
-from ..store.job_files import JobFiles
+from ..store.job_files import FileCheck, JobFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def _out(
     """Give the stages that are not taken over: those in `gone`, and those that one which had begun takes along."""
     consumers = not before.limits.at_least_once
     # A stage that never began has not failed. It takes no other of its region along, except one that has read from it.
-    renewed = affected(_blocking(stages), gone, consumers=consumers)
+    renewed = affected(tuple(replace(spec, pipelined=()) for spec in stages), gone, consumers=consumers)
     failed = renewed & begun
     while True:
         out = affected(stages, failed, consumers=consumers) | renewed
@@ -169,10 +168,6 @@ def _unreadable(files: JobFiles, stage: str, execution: Execution) -> tuple[str,
     except DocumentError:
         return ()  # the stage has declined all the same; its next try finds the unreadable input again
     return decline.unreadable if decline else ()
-
-
-def _blocking(stages: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
-    return tuple(replace(spec, pipelined=()) for spec in stages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,18 +26,18 @@ from ..answers import (
     UpstreamsNotReady,
 )
 from ..documents import layout
-from ..documents.attempt import Execution, Handover, PendingDocument
+from ..documents.attempt import Execution, Handover, PendingDocument, run_of_slice
 from ..documents.head import Head
-from ..documents.texts import one_line, run_of_slice
 from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, RetryLaterError
+from ..masking import one_line
 from ..rules import transitions
 from ..rules.admission import StateOf, always_running
-from ..stage_graph import members_of
+from ..rules.failures import members_of
 from ..store import acks, attempt_documents
 from ..store.attempt_documents import execution_of
 from ..store.head_store import UseCase
 from ..store.job_files import JobFiles
-from . import acknowledgements, carry_over
+from . import carry_over, settle
 from .failover import Failover, FailureReport, was_given_up
 from .resume import Resumption
 
@@ -163,7 +163,7 @@ class Claims(UseCase):
 
     def _unready(self, request: ClaimRequest, current: _Current) -> Cancelled | UpstreamsNotReady | LostInputs | None:
         """Say why the stage may not begin; None if it may."""
-        cancelled = acknowledgements.pass_on(self._files, current.document, request.stage)
+        cancelled = settle.pass_on(self._files, current.document, request.stage)
         if cancelled is not None:
             return cancelled
         self._check_hooks(current.document, request.stage)
@@ -256,11 +256,7 @@ class Claims(UseCase):
         missing: frozenset[str] = frozenset(),
         again: bool = False,
     ) -> Failed | None:
-        """Fail over because of an earlier try or of lost input; None where the stage may be tried again.
-
-        Raises:
-            CheckpointFailedError: the checkpoint goes on without the stage.
-        """
+        """Fail over because of an earlier try or of lost input; None where the stage may be tried again."""
         stage = request.stage
         anew = request.cleared_by_user and not again and was_given_up(self._files, stage, current.execution)
         report = FailureReport(request.epoch, stage, why, missing=missing, anew=anew, again=again)

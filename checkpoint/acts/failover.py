@@ -18,8 +18,8 @@ from ..documents.acknowledgement import DeclineDocument
 from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
-from ..documents.texts import one_line
 from ..errors import AlreadyReadError
+from ..masking import one_line
 from ..reasons import DECLINES, Reason
 from ..rules import failures, history, partial_completion, transitions
 from ..rules.failures import Exhausted, Restart
@@ -30,10 +30,10 @@ from ..store import acks, completed_epochs
 from ..store.attempt_documents import execution_of
 from ..store.head_store import Decision, UseCase, changed
 from ..store.job_files import JobFiles
-from . import acknowledgements, carry_over, settle
-from .acknowledgements import BARRIER
+from . import carry_over, settle
 from .carry_over import CarryOver
 from .opening import Opener, Opening
+from .settle import BARRIER
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,7 @@ class Failover(UseCase):
     def _open_next(self, failing: _Failing, verdict: Restart) -> Decision[FailAnswer]:
         head, now_ms, entry, document = failing.head, failing.now_ms, failing.entry, failing.document
         done = len(failing.carried.acknowledged)
-        others = acknowledgements.describe_cancelled(
-            acknowledgements.barrier_causes(self._files, document.executions, failing.others)
-        )
+        others = settle.describe_cancelled(settle.barrier_causes(self._files, document.executions, failing.others))
         replaced = Ending(Reason.JOB_FAILOVER_REGION, failing.cause, acks=done, others=others)
         opening = Opening(
             epoch=entry.epoch,

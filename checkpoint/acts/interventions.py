@@ -15,11 +15,10 @@ from dataclasses import replace
 from ...storage.names import shorten
 from ..documents.attempt import Owner
 from ..documents.entries import InterventionKind, JobOwner, RewindRecord
-from ..documents.head import Head
-from ..documents.texts import run_of_head
+from ..documents.head import Head, run_of_head
 from ..errors import InvalidConfigError, NoCheckpointError, RefusedError
 from ..rules import rewinds, transitions
-from ..rules.ownership import MAX_DEPLOYMENT, Adopted, check_deployment, described, take_ownership
+from ..rules.admission import MAX_DEPLOYMENT, Adopted, check_deployment, describe_owner, take_ownership
 from ..rules.rewinds import Rewound, planned, rewound
 from ..rules.transitions import done_by
 from ..store import verification
@@ -31,7 +30,7 @@ class Rewinding(UseCase):
     """Rewinds one job."""
 
     def plan(self, to: int) -> Rewound:
-        """Say what a rewind would do, without doing it: one read of the head, unless a checkpoint has expired (D2).
+        """Describe a rewind without doing it: one read of the head, unless a checkpoint has expired (D2).
 
         Raises:
             NoCheckpointError: the checkpoint is not retained.
@@ -159,7 +158,7 @@ class Ownership(UseCase):
                     pending=", ".join(str(entry.id) for entry in head.pending),
                 )
             sent = Adopted(head.owner, after, tuple(entry.id for entry in head.pending))
-            detail = f"{described(after)} has adopted the job"
+            detail = f"{describe_owner(after)} has adopted the job"
             ended = transitions.suspend_pending(head, detail, now_ms) if head.pending else head
             if head.owner != after:
                 for each in head.waiting:

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ...storage.clock import Runtime
 from ...storage.errors import GoneError
 from ..answers import Damage
-from ..documents import layout, texts
+from ..documents import layout
 from ..documents.attempt import (
     AttemptRef,
     BacklogEpoch,
@@ -33,18 +34,18 @@ from ..documents.attempt import (
     Slice,
     StageSpec,
     execution_token,
+    run_of_slice,
+    window_text,
 )
 from ..documents.entries import CompletedEntry, EndedEntry, ImportRecord, PendingEntry
 from ..documents.head import MAX_NOTICES, Head
 from ..documents.strict_json import common
-from ..documents.texts import one_line, run_of_slice
 from ..errors import CallbackError, InvalidStateError, NoCheckpointError, RefusedError
+from ..masking import one_line
 from ..reasons import RequestKind, Status, cause_first
 from ..rules import history, restored_state, rewinds, transitions
 from ..rules.failures import Restart, left
 from ..rules.restored_state import ALLOWING, RestoreChoice, check_claimed_by_hooks, check_claimed_by_stages
-from ..runtime import Runtime
-from ..sources import already_read
 from ..store import attempt_documents
 from ..store.job_files import JobFiles
 from ..store.verification import verify
@@ -132,7 +133,7 @@ class Opener:
         # The person who started the job from a savepoint may have allowed it, but only for that restore.
         if not opening.allow_non_restored_state and not (came_from and came_from.allow_non_restored_state):
             self._check_claimed(choice, opening, came_from)
-        read = already_read.read_after(choice, opening.epoch, opening.slice, job=self._files.job)
+        read = restored_state.read_after(choice, opening.epoch, opening.slice, job=self._files.job)
         restart = opening.restart or Restart(0, memory=head.restart_memory)
         head = replace(head, restart_memory=restart.memory)
         draining = head.drains(opening.epoch)
@@ -185,7 +186,7 @@ class Opener:
             restart_at_ms=now_ms + restart.delay_ms if restart.delay_ms else 0,
             restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
             draining=draining,
-            window=texts.window_text(opening.slice),
+            window=window_text(opening.slice),
             places=opening.limits.max_concurrent if opening.limits.max_concurrent > 1 else 0,
             document=held,
         )

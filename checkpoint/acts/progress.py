@@ -22,7 +22,7 @@ from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
 from ..store.head_store import Decision, UseCase, changed
-from . import acknowledgements, carry_over, failover, settle
+from . import carry_over, failover, settle
 from .resume import Resumed, Resumption
 
 NO_ATTEMPT = (
@@ -75,15 +75,15 @@ class CheckpointProgress(UseCase):
             if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
-                root, *others = acknowledgements.barrier_causes(self._files, executions, declined)
-                (detail,) = acknowledgements.describe_cancelled([root])
+                root, *others = settle.barrier_causes(self._files, executions, declined)
+                (detail,) = settle.describe_cancelled([root])
                 # The job's limit may allow a next attempt, but no task would run the stage in it (F4, D5).
                 for_good = bool(failover.incurable_stages(self._files, document, declined))
                 ending = Ending(
                     root[1],
                     f"{failover.NO_CURE}: {detail}" if for_good else detail,
                     acks=len(done),
-                    others=acknowledgements.describe_cancelled(others),
+                    others=settle.describe_cancelled(others),
                     for_good=for_good,
                 )
                 aborted = transitions.abort(settled, entry, ending, now_ms)

@@ -14,8 +14,7 @@ from enum import Enum, auto
 from ..answers import EpochCompleted, Failed, Queued, TriggerFirst, failed
 from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped
-from ..documents.head import Head
-from ..documents.texts import run_of_head
+from ..documents.head import Head, run_of_head
 from ..errors import AlreadyReadError, InvalidConfigError, NotTriggeredError, RetryLaterError
 from ..rules import transitions
 from ..rules.admission import StateOf, always_running, without_ended
@@ -220,7 +219,7 @@ class Resumption(UseCase):
 def _turn(
     head: Head, newest: EndedEntry, document: PendingDocument, state_of: StateOf, now_ms: int
 ) -> tuple[Head, Queued | None]:
-    """Say what an epoch's next attempt waits for, and give it a place in the queue; None where it may be opened.
+    """Describe the wait of an epoch's next attempt, and give it a place in the queue; None where it may be opened.
 
     While the job is being stopped with a savepoint, no epoch begins (P2). Otherwise the epoch is the oldest request of
     its kind (T2), and only requests of a higher kind come before it.
@@ -236,7 +235,7 @@ def _turn(
     if position <= places - len(head.pending):
         return head, None
     if document.owner is not None:
-        # Only a request with an owner keeps a place: an abandoned one, with nobody to ask, would hold up all behind it.
+        # Only a request with an owner keeps a place: an abandoned one would hold up all behind it.
         head = replace(head, waiting=waiting)
     held = f"checkpoint {head.pending[0].id} is pending" if head.pending else f"{waiting[0].epoch} is before it"
     detail = f"{held}, max_concurrent_checkpoints is {places}, and the epoch has place {position} in the queue"

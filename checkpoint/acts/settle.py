@@ -6,15 +6,20 @@ a caller that loses the swap has done no harm.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from ...storage.errors import DocumentError, GoneError
-from ..documents.attempt import PendingDocument
+from ..answers import Cancelled
+from ..documents.acknowledgement import DeclineDocument
+from ..documents.attempt import Execution, PendingDocument
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..errors import CheckpointNotReadyError
+from ..masking import one_line
 from ..reasons import Reason
-from ..rules import partial_completion, savepoint_entries, transitions
+from ..rules import history, partial_completion, transitions
+from ..rules.failures import producers
 from ..rules.partial_completion import StageReports, Without
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
@@ -97,13 +102,13 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
 
     Completed epochs that leave the history are moved into the head's list of completed epochs.
     """
-    settled = transitions.go_on_undrained(savepoint_entries.expire(head, now_ms), now_ms)
+    settled = transitions.go_on_undrained(history.expire_savepoints(head, now_ms), now_ms)
     for entry in head.pending:
         standing = entry in settled.pending and transitions.why_overtaken(settled, entry) is None
         if standing and now_ms >= entry.expires_at_ms:
             settled = _completed_or_expired(files, settled, entry, now_ms)
     settled = transitions.end_overtaken(settled, now_ms)
-    settled = savepoint_entries.settle(settled, now_ms)
+    settled = history.settle_savepoints(settled, now_ms)
     if settled is not head:
         settled = completed_epochs.keep(head, settled)
     return settled
@@ -123,3 +128,75 @@ def _completed_or_expired(files: JobFiles, head: Head, entry: PendingEntry, now_
         with suppress(CheckpointNotReadyError):
             return complete(files, head, entry, now_ms, document)
     return transitions.expire_one(head, entry, now_ms, acks=len(done))
+
+
+# Declines at a cancellation barrier (semantics B4).
+#
+# A decline is passed on to the stages that read from the declining one: the attempt is lost, and submitting them would
+# be useless. So they decline too, with `CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER`, and claim nothing. This marker is
+# judged like any decline: it counts as long as the head lists the execution. The next attempt runs both stages anew,
+# because a stage is never carried over without its upstream (semantics F1).
+
+
+BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
+
+
+def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
+    """Decline for a stage if a direct or indirect upstream has declined; None where none has.
+
+    A stage that runs at least once waits for no upstream, so no decline is passed on to it (B2).
+
+    Costs one listing for each checkpoint that is the home of an upstream's execution; nothing for a stage without
+    upstream.
+    """
+    if document.limits.at_least_once:
+        return None
+    above = {uid: document.executions[uid] for uid in producers(document.stages, stage)}
+    declined = acks.marked(files, above, "declines")
+    if declined:
+        # A decline after the acknowledgement does not count (D1); looked up only here, so the healthy path stays cheap.
+        declined -= acks.marked(files, above, "acks")
+    if not declined:
+        return None
+    upstream, _, why = root_cause(files, above, declined)
+    own = document.executions[stage]
+    acks.write_decline(
+        files,
+        DeclineDocument(
+            job=document.job,
+            checkpoint=own.home,
+            epoch=document.epoch,
+            stage=stage,
+            token=own.token,
+            reason=BARRIER,
+            detail=one_line(f"{upstream}, which it reads from, has declined: {why}"),
+        ),
+    )
+    return Cancelled(document.checkpoint, document.attempt, upstream, one_line(why))
+
+
+def root_cause(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> tuple[str, Reason, str]:
+    """Give the first of `causes`; there is at least one.
+
+    Raises:
+        ValueError: `declined` is empty.
+    """
+    if not declined:
+        raise ValueError("no stage has declined, so there is no cause to give")
+    return barrier_causes(files, executions, declined)[0]
+
+
+def barrier_causes(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> list[tuple[str, Reason, str]]:
+    """Give the declined stages by name, each with reason and detail; those that declined by themselves come first."""
+    found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
+    return sorted(found, key=lambda each: each[1] is BARRIER)
+
+
+def describe_cancelled(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
+    """Write each cause as a line for people."""
+    return tuple(f"{uid}: {why}" for uid, _, why in found)

@@ -16,18 +16,15 @@ from functools import cached_property
 from ...storage.errors import CairnError
 from ..answers import AlreadyRead, EpochCompleted, InputRefused, TriggerAnswer, Triggered, TriggerRequest
 from ..config import AT_LEAST_ONCE
-from ..documents import texts
-from ..documents.attempt import Limits, Owner, PendingDocument, Slice
+from ..documents.attempt import Limits, Owner, PendingDocument, Slice, window_read_by
 from ..documents.entries import JobOwner, PendingEntry, TriggeringTask
 from ..documents.head import MAX_TRIGGERING, Head
 from ..errors import DamagedError
 from ..reasons import Reason
-from ..rules import admission, partial_completion, restored_state, savepoint_entries, transitions
-from ..rules.admission import StateOf, always_running, without_ended
+from ..rules import admission, history, partial_completion, restored_state, transitions
+from ..rules.admission import StateOf, always_running, take_ownership, without_ended
 from ..rules.history import EpochPending, EpochPlace, EpochUnknown
-from ..rules.ownership import take_ownership
 from ..rules.transitions import Ending
-from ..sources import already_read
 from ..sources.placement import Placement
 from ..store import completed_epochs
 from ..store.head_store import Decision, UseCase, changed
@@ -93,7 +90,7 @@ class CheckpointTrigger(UseCase):
         why = admission.why_not_begun(answered.result)
         if why is None:
             return answered
-        settled = savepoint_entries.refused(answered.head or head, call.request.epoch, *why, now_ms)
+        settled = history.refuse_savepoints(answered.head or head, call.request.epoch, *why, now_ms)
         return Decision(answered.result, changed(head, settled))
 
     def _answer(self, call: _Call, head: Head, now_ms: int) -> Decision[TriggerAnswer]:
@@ -125,7 +122,7 @@ class CheckpointTrigger(UseCase):
         call.fixed, lines = placed
         answer, opened = self._open(call, settled, call.fixed, choice, now_ms)
         call.lines.extend(lines)
-        gap = already_read.gap_before(settled, choice, call.fixed, request.owner)
+        gap = restored_state.gap_before(settled, choice, call.fixed, request.owner)
         return Decision(replace(answer, log=(*call.lines, *gap)), opened)
 
     def _open(
@@ -167,7 +164,7 @@ class CheckpointTrigger(UseCase):
             after = admission.failed(head, request, error, now_ms)
             if not error.retry_cures:
                 reason = admission.reason_of(error)
-                after = savepoint_entries.refused(after, request.epoch, reason, error.message, now_ms)
+                after = history.refuse_savepoints(after, request.epoch, reason, error.message, now_ms)
             return Decision(None, changed(head, after))
 
         with suppress(CairnError):
@@ -181,7 +178,7 @@ class CheckpointTrigger(UseCase):
         try:
             return completed_epochs.where_is(self._files, head, request.epoch)
         except DamagedError as error:
-            remembered = texts.window_read_by(request.slice) is not None
+            remembered = window_read_by(request.slice) is not None
             if not (remembered or request.slice.again or any(source.positioned for source in request.sources)):
                 raise
             log.warning("Whether %s has completed is judged by its input alone. %s", request.epoch, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated
 
 from ...storage.older_pythons import StrEnum
@@ -89,6 +90,8 @@ class Output:
 class StateHandle:
     """One file of an output (semantics A1)."""
 
+    STORED_AS = MappingProxyType({"delta": "run"})
+
     output: OutputId
     """`Output.id` of the file's output."""
     path: Key
@@ -98,7 +101,7 @@ class StateHandle:
     content: Checksum | None = field(default=None, metadata=SPARSE)
     """Checksum that survives a copy (semantics W9): computed by the store when the file was written, otherwise by
     Cairn. None: `checksum` is one itself, or version 0.1 wrote the file, and only its etag is known."""
-    run: Count = field(default=0, metadata=SPARSE)
+    delta: Count = field(default=0, metadata=SPARSE)
     """Number of the delta of a growing keyed state: 0 is its base, deltas have numbers from 1, and rows of a newer
     delta replace those of an older one (semantics K1)."""
     partition: Partition = field(default="", metadata=SPARSE)

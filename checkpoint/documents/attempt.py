@@ -16,7 +16,8 @@ from ...storage.names import shorten
 from ...storage.older_pythons import StrEnum, moment_of
 from ..errors import InvalidStateError
 from .codec import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
-from .read_windows import NOTHING_READ, ReadWindows
+from .layout import run_id_of
+from .read_windows import NOTHING_READ, ReadWindow, ReadWindows, WindowText, text_of, window_of
 from .strict_json import SPARSE, Json
 
 MAX_SLICE_BYTES = 768 * 1024
@@ -144,7 +145,7 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRef:
-    """One attempt of an epoch. The records of an attempt begin with it, and their JSON has its fields beside theirs."""
+    """One attempt of an epoch. Its records begin with it, and their JSON has its fields beside their own."""
 
     checkpoint: CheckpointId
     """In a record of a stage, its execution's home: the checkpoint that was pending when that was started."""
@@ -426,3 +427,35 @@ class HookAnswersDocument:
     hooks: tuple[HookName, ...]
     """Hooks that were asked."""
     answers: tuple[HookAnswer, ...] = ()
+
+
+# Texts for users. In Airflow 3 the id of a scheduled run names the end of its data interval. So wherever a run's id is
+# shown, the window is shown beside it, and a user who needs the run's start date reads the right one (semantics T8).
+
+
+def run_text(run_id: str, window: ReadWindow | WindowText | None) -> str:
+    """Name a run, with the window that its epoch reads if that is known."""
+    if window is None:
+        return run_id
+    return f"{run_id} (input {(window.window if isinstance(window, WindowText) else window).short})"
+
+
+def run_of_slice(epoch: str, slice_: Slice) -> str:
+    """Name the run of an epoch whose slice is known."""
+    return run_text(run_id_of(epoch), window_read_by(slice_))
+
+
+def window_read_by(slice_: Slice) -> ReadWindow | None:
+    """Give an epoch's window; None where a source chooses other input, or the epoch reads no window."""
+    if slice_.source_window:
+        return window_of(slice_.start, slice_.end)
+    # A savepoint keeps the positions of the sources, but not the input of its last epoch.
+    if slice_.sources or slice_.positions or slice_.start is None:
+        return None
+    return window_of(slice_.start, slice_.end)
+
+
+def window_text(slice_: Slice) -> WindowText | None:
+    """Give an epoch's window as a document has it; None as for `window_read_by`."""
+    window = window_read_by(slice_)
+    return None if window is None else text_of(window)

@@ -185,7 +185,7 @@ class EndedEntry(OpenedEntry):
 
     @property
     def overtaken(self) -> bool:
-        """Whether it ended because another epoch completed first (semantics C2)."""
+        """Whether the attempt ended because another epoch completed first (semantics C2)."""
         return self.reason is Reason.CHECKPOINT_SUBSUMED
 
     @property
@@ -212,7 +212,7 @@ class Notice(AttemptRef):
     metadata: DocumentRef | None = None
     """Metadata of a completed checkpoint with staged committables; kept until all listeners are notified."""
     paused: bool = field(default=False, metadata=SPARSE)
-    """Whether it ended because its DAG was paused (semantics S1)."""
+    """Whether the attempt ended because its DAG was paused (semantics S1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +458,7 @@ class SavepointEntry:
 
     @property
     def ended(self) -> bool:
-        """Whether it has completed or failed."""
+        """Whether the savepoint has completed or failed."""
         return self.status is not Status.PENDING
 
     @property

@@ -14,7 +14,7 @@ from itertools import pairwise
 from ...storage.errors import CairnError, ErrorKind
 from ..errors import NoCheckpointError
 from ..reasons import Reason, Status
-from .attempt import DocumentRef, RestartMemory
+from .attempt import DocumentRef, RestartMemory, run_text
 from .codec import CheckpointId, Count, Epoch, Job, Target, Token
 from .entries import (
     MAX_FAILURES,
@@ -35,6 +35,7 @@ from .entries import (
     TriggeringTask,
     WaitingRequest,
 )
+from .layout import run_id_of
 from .read_windows import WindowText
 from .strict_json import SPARSE
 
@@ -235,8 +236,8 @@ class Head:
         This is the epoch's newest attempt, if none is pending, the epoch has not completed, and no checkpoint has
         completed since the attempt was triggered: its executions were computed from the state that the new attempt
         restores, too. An attempt that ended because the whole job was restored (R5) lends no executions: its epoch
-        starts over (a pause of the DAG is no such restore). Nor does an attempt that ended before a rewind, even if the
-        rewind goes back to its base. An attempt that is not carryable never becomes so again; the cleaner relies on
+        starts over (a pause of the DAG does not count as one). Nor does an attempt that ended before a rewind, even if
+        the rewind goes back to its base. An attempt that is not carryable never becomes so again; the cleaner relies on
         that.
         """
         newest = self.unfinished(epoch)
@@ -334,7 +335,7 @@ class InvariantError(CairnError):
 
 
 def check_invariants(old: Head, new: Head) -> None:
-    """Check what must hold between a version of the head and the next, before it is written.
+    """Check the invariants between a version of the head and the next, before it is written.
 
     Raises:
         InvariantError: an invariant is broken; the text names it.
@@ -431,3 +432,8 @@ def _of_savepoints(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     )
     yield "the savepoints are bounded (P3)", len(now) <= MAX_SAVEPOINTS
     yield "what is forgotten is counted (P3)", new.forgotten >= old.forgotten + (len(now) < len(before))
+
+
+def run_of_head(head: Head, epoch: str) -> str:
+    """Name the run of an epoch, with its window as far as the job's head remembers it."""
+    return run_text(run_id_of(epoch), head.window_of(epoch))

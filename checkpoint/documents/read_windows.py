@@ -29,7 +29,7 @@ def _moment(text: str | None) -> datetime:
 
 
 def check_moment(text: str) -> None:
-    """Refuse what is no moment of time, in a document."""
+    """Refuse a text in a document that is no moment of time."""
     _moment(text)
 
 
@@ -86,7 +86,7 @@ class WindowText:
     """ISO 8601, UTC; None: the beginning of time."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no window."""
+        """Refuse values that are no window."""
         if window_of(self.start, self.end) is None:
             raise ValueError(f"expected a window of time, found {self.start} to {self.end}")
 
@@ -116,7 +116,7 @@ class ReadWindows:
     """ISO 8601, UTC: whether something before this was read is not known. None: all is known."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no moment."""
+        """Refuse a value that is no moment."""
         if self.exact_from is not None:
             check_moment(self.exact_from)
 

@@ -4,7 +4,7 @@
 
 Kept to what our documents use: str, int, bool, None, enums, nested dataclasses, `tuple[X, ...]`, `dict[str, X]`, unions
 with None, `Json` for a user's own value, and `Annotated[X, check]` where `check(value)` raises ValueError or an error
-of ours. Fields a document lacks take their default; fields it has too many are refused where `exact` says so, because
+of ours. Fields a document lacks take their default; fields it has too many are refused with `exact`, because
 a process that writes the document back would lose them.
 
 A reader is built once for each annotation; a document of 100,000 files is read a million times over.
@@ -176,7 +176,7 @@ def _fields(kind: Any) -> tuple[tuple[str, str, bool, bool], ...] | None:
 
 
 def stored_name(cls: Any, name: str) -> str:
-    """Give the name of a field in the JSON: another than in the class where the class says so in `STORED_AS`."""
+    """Give the name of a field in the JSON: that of the class, unless `STORED_AS` gives another."""
     return str(getattr(cls, "STORED_AS", {}).get(name, name))
 
 

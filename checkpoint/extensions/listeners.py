@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ...storage.errors import GoneError
 from ..documents.entries import Notice
 from ..documents.head import Head
-from ..documents.texts import one_line
 from ..errors import CallbackError, DocumentError
+from ..masking import one_line
 from ..reasons import Status
 from ..rules import history
 from ..store.head_store import Decision, UseCase, changed
@@ -71,7 +71,7 @@ class Notices(UseCase):
             head = self._told(notice.checkpoint, name)
         for name, failure in failures.items():
             raise CallbackError(
-                f"{_what_to_do(self._files.job, failure, name)}: {one_line(repr(failure.error))}",
+                f"{_advice(self._files.job, failure, name)}: {one_line(repr(failure.error))}",
                 code="listener",
                 job=self._files.job,
                 listener=name,
@@ -87,7 +87,7 @@ class Notices(UseCase):
         Args:
             name: the listener.
             checkpoint: give up only this checkpoint's notice, because its committables are lost; None: all notices,
-                because the listener no longer exists. Pending checkpoints will still leave theirs.
+                because the listener no longer exists. Pending checkpoints will still leave their notices.
 
         Returns:
             Number of dropped notices.
@@ -111,7 +111,7 @@ class Notices(UseCase):
         return self._heads.update(decide)[0]
 
 
-def _what_to_do(job: str, failure: _Failure, name: str) -> str:
+def _advice(job: str, failure: _Failure, name: str) -> str:
     if failure.unreadable:
         at = failure.notice.checkpoint
         return (

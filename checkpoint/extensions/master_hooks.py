@@ -24,8 +24,8 @@ from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import HookLine
 from ..documents.strict_json import Json, plain_json, to_json
-from ..documents.texts import one_line
 from ..errors import CallbackError, CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError
+from ..masking import one_line
 from ..reasons import Reason
 from ..rules import transitions
 from ..rules.restored_state import check_claimed_by_hooks
@@ -90,7 +90,7 @@ def close_all(hooks: Sequence[MasterHook]) -> None:
         try:
             call(hook.name, "close", hook.timeout, hook.close)
         except CairnError:
-            log.exception("the master hook %s could not be closed", hook.name)
+            log.exception("The master hook %s could not be closed", hook.name)
 
 
 class HookAnswers(UseCase):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ...storage.clock import Runtime
 from ...storage.errors import CairnError
 from ...storage.port import ObjectStore
 from ..answers import FilesProgress
@@ -16,7 +17,6 @@ from ..coordinator import Coordinator
 from ..documents.head import Head
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
-from ..runtime import Runtime
 from ..store.head_store import heads_of
 from . import job_head, store_reach
 from .findings import Examination, Finding, Severity

@@ -96,7 +96,7 @@ class Examination:
         return Examination(findings, self.passed, skipped, [masked(hint) for hint in self.hints])
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values, errors first."""
+        """Give the findings as plain JSON values, errors first."""
         return {
             "healthy": self.healthy,
             "findings": [asdict(each) for each in self.sorted()],

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ...storage.clock import Runtime
 from ...storage.errors import CairnError, ErrorKind
 from ..answers import FilesProgress
 from ..coordinator import Coordinator
-from ..documents.head import MAX_NOTICES, Head
+from ..documents.head import MAX_NOTICES, Head, run_of_head
 from ..documents.layout import run_id_of
-from ..documents.texts import run_of_head
 from ..reasons import Status
-from ..runtime import Runtime
 from ..views.servers import servers
 from ..views.wording import duration, how_stopped, size
 from .findings import Finding, error, warning

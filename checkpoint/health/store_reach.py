@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
+from ...storage.clock import Runtime
 from ...storage.errors import ForbiddenError, GoneError, StorageError, UnavailableError, UnsupportedStorageError
 from ...storage.names import RESERVED
 from ...storage.port import BucketRules, ObjectStore, PendingUpload
 from ...storage.probe import log as probe_log
 from ...storage.probe import probe
-from ..runtime import Runtime
 from ..views.wording import duration
 from .findings import RIGHT_MISSING, Finding, error, warning
 
@@ -41,7 +41,7 @@ _NTP = "Set this machine's clock by NTP: `timedatectl set-ntp true`, then look a
 def check_root(store: ObjectStore) -> None:
     """Tell a storage with no job in it from one that is not there.
 
-    A bucket that is not there says so itself; a prefix in one is there as soon as a command names it.
+    For a missing bucket the store itself answers with an error; a prefix in one is there as soon as a command names it.
 
     Raises:
         GoneError: the folder does not exist.

@@ -31,7 +31,7 @@ from .reading import ReadBudget, RowsKind, StoredState, TooMuchToReadError, colu
 from .shown import KEYS, READ_BYTES, ROWS, FirstRows, Rows, shown_columns, shown_rows
 
 MEMORY_BYTES = 256 * 1024 * 1024
-"""What a child may take for the files. Fifty columns of an ordinary file, with pages of a megabyte, take half of it."""
+"""Memory for the files in a child. Fifty columns of an ordinary file, with pages of a megabyte, take half of it."""
 CPU_S = 20
 WALL_S = 60.0
 """Longest life of a child, slow answers of the store included."""
@@ -95,7 +95,7 @@ def first_rows(
     columns = shown_columns(found)
     rows: Rows = ()
     read_in_part = found.cut
-    if not found.cut or kind == "table":  # a run of a state may replace rows of any file
+    if not found.cut or kind == "table":  # a delta of a state may replace rows of any file
         task = _Task(files.prefix, found.output, tuple(found.in_order()), READ_BYTES, KEYS)
         rows, in_part = _decoded(files, task)
         read_in_part = in_part or (found.cut and len(rows) <= ROWS)
@@ -130,11 +130,7 @@ def _decoded(files: JobFiles, task: _Task) -> tuple[Rows, bool]:
 
 
 def _last_word(files: JobFiles, task: _Task) -> _Said:
-    """Serve a child until its last word.
-
-    Raises:
-        TooMuchToReadError: it asked for more bytes than it may.
-    """
+    """Serve a child until its last word."""
     budget = ReadBudget(task.size_bytes, 0)
     with _child() as (process, errors):
         assert process.stdin is not None
@@ -240,7 +236,7 @@ def _limit(what: int, most: int) -> None:
 
 
 def _set_limits() -> None:
-    """Bound what this process takes from now on; Linux alone counts a process's memory so."""
+    """Bound this process's memory from now on; Linux alone counts it so."""
     _limit(resource.RLIMIT_CPU, CPU_S)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, _PIECE_BYTES)  # of what it prints

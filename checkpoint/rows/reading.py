@@ -62,7 +62,7 @@ class ReadBudget:
 RowsKind = Literal["state", "table"]
 
 _MANY = 4096
-"""Rows that are read at once of a state that has runs."""
+"""Rows that are read at once of a state that has deltas."""
 _READ_BYTES = 1024 * 1024
 """Bytes of each column that are read at once; a larger page is read whole."""
 _FEW_BYTES = 128 * 1024
@@ -86,7 +86,7 @@ class StoredState:
     output: Output
     files: list[tuple[int, StateHandle]] = field(default_factory=list)
     cut: bool = False
-    """Whether it has further files."""
+    """Whether the state has further files."""
 
     def in_order(self) -> list[StateHandle]:
         """Give its files in the order in which they are read."""
@@ -192,7 +192,7 @@ def rows_of(
         parquet: pyarrow's reader.
         files: the job's.
         found: the state or table.
-        at_once: how many rows of a state without runs are read at once.
+        at_once: how many rows of a state without deltas are read at once.
         names: the columns to read, the key among them; None for all.
         budget: what may be read; None for all.
 
@@ -203,9 +203,9 @@ def rows_of(
     kinds = columns_of(found.output)
     names = list(kinds) if names is None else names
     handles = found.in_order()
-    size = _MANY if any(handle.run for handle in handles) else at_once
+    size = _MANY if any(handle.delta for handle in handles) else at_once
 
-    if found.output.merge and any(handle.run for handle in handles):
+    if found.output.merge and any(handle.delta for handle in handles):
         raise InvalidConfigError(
             "this state is aggregated, and what epochs have added is merged by Spark: read it with "
             "airflow_cairn.spark.state(spark, storage, job, stage, name)",
@@ -277,13 +277,13 @@ class _Remote(io.RawIOBase):
         return len(data)
 
 
-# The rows of a state that has runs: of each key the newest (semantics K1).
+# The rows of a state that has deltas: of each key the newest (semantics K1).
 #
-# The keys of all runs are in memory, which are a part of the state; its rows are not. A budget bounds them.
+# The keys of all deltas are in memory, which are a part of the state; its rows are not. A budget bounds them.
 
 
 DELETED = "_cairn_deleted"
-"""As `spark/stored/runs.py` writes it; nothing of Spark's side is imported here."""
+"""As `spark/stored/deltas.py` writes it; nothing of Spark's side is imported here."""
 
 Rows = Callable[[StateHandle, Sequence[str]], Iterator[dict[str, Any]]]
 """Reads columns of a file, row by row."""
@@ -296,26 +296,26 @@ def merged(
     read: Rows,
     budget: ReadBudget | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a state: those of its base that no run has touched, then the newest of the runs.
+    """Yield the rows of a state: those of its base that no delta has touched, then the newest of the deltas.
 
     Args:
         handles: its files, in their order.
         names: its columns.
         key: its key columns.
         read: reads a file.
-        budget: how many keys of runs may be read; None for all.
+        budget: how many keys of deltas may be read; None for all.
     """
     newest: dict[Any, int] = {}
-    runs = [handle for handle in handles if handle.run]
-    for handle in runs:
+    deltas = [handle for handle in handles if handle.delta]
+    for handle in deltas:
         for row in read(handle, key):
             if budget is not None:
                 budget.spend_key()
             at = _key(row, key)
-            newest[at] = max(handle.run, newest.get(at, 0))
+            newest[at] = max(handle.delta, newest.get(at, 0))
     for handle in handles:
-        for row in read(handle, names if not handle.run else [*names, DELETED]):
-            if newest.get(_key(row, key), 0) == handle.run and not row.pop(DELETED, False):
+        for row in read(handle, names if not handle.delta else [*names, DELETED]):
+            if newest.get(_key(row, key), 0) == handle.delta and not row.pop(DELETED, False):
                 yield row
 
 

@@ -24,7 +24,7 @@ CELL = 200
 READ_BYTES = 64 * 1024 * 1024
 """Of the files: of each column a dictionary and a page, which are a megabyte each where Spark wrote them."""
 KEYS = 100_000
-"""Of the state's runs, which are read before the first row is known."""
+"""Budget for a state's deltas, which are read before the first row is known."""
 _LOOKED_AT = 20_000
 """Characters of a value that are searched for secrets; no more are shown."""
 
@@ -49,7 +49,7 @@ class FirstRows:
     """Whether reading ended early, because more bytes or keys would have had to be read than a page may."""
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values."""
+        """Give the rows as plain JSON values."""
         rows: list[Json] = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
         return {
             "checkpoint": self.checkpoint,
@@ -107,7 +107,7 @@ def _shown(column: str, value: Any) -> Json:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Mask what stands below a secret's name in a nested value, numbers and lists too."""
+    """Mask all values below a secret's name in a nested value, numbers and lists too."""
     if isinstance(value, dict):
         return {name: _below(name, inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -86,15 +86,7 @@ class Column:
 
 
 def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
-    """Give the type of Arrow that a type of Spark is, and one of the same values that Python holds all of.
-
-    Args:
-        kind: the type by the stored schema.
-        found: the type of Arrow that the file has; what is not known here stays so.
-
-    Raises:
-        ValueError: the file has no such type.
-    """
+    """Give the type of Arrow that a type of Spark is, and one of the same values that Python holds all of."""
     import pyarrow as pa
 
     if isinstance(kind, Mapping):
@@ -146,7 +138,7 @@ def _mapped(value: Any, kind: Kind, leaf: Callable[[Any, Kind], Any]) -> Any:
 
 
 def same(value: Any) -> Any:
-    """Give what is equal for values that Spark holds equal, and can be looked up."""
+    """Give a hashable value that is equal for values that Spark holds equal."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0  # so that -0.0 is 0.0
     if isinstance(value, dict):
@@ -185,7 +177,7 @@ def _shown(value: Any, kind: Kind) -> Any:
 
 
 def readable(value: Any) -> Any:
-    """Give what `shown` gives as people and JSON's readers take it: a byte that is no UTF-8 with a backslash."""
+    """Give the text of `shown` for people and JSON: a byte that is no UTF-8 with a backslash."""
     if isinstance(value, str):
         return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
     if isinstance(value, dict):

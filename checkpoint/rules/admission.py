@@ -13,17 +13,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...storage.errors import OF_THE_STORE, CairnError, ErrorKind
+from ...storage.older_pythons import StrEnum
 from ..answers import Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered, TriggerRequest
 from ..documents.attempt import Owner, PendingDocument
-from ..documents.entries import DeclinedRequest, EndedEntry, Stopped, WaitingRequest
+from ..documents.entries import DeclinedRequest, EndedEntry, JobOwner, Stopped, WaitingRequest
 from ..documents.head import MAX_DECLINED, Head
 from ..documents.layout import run_id_of
 from ..documents.read_windows import WindowText
-from ..documents.texts import one_line
+from ..errors import CheckpointError, InvalidConfigError
+from ..masking import one_line
 from ..reasons import Reason, RequestKind, Status
-from . import savepoint_entries, transitions
-from .ownership import RunState, is_over
+from . import history, transitions
 from .transitions import Ending
+
+
+class RunState(StrEnum):
+    """State of a DAG run, as far as this deployment knows."""
+
+    RUNNING = "running"
+    """Queued or running, or Airflow did not answer."""
+    ENDED = "ended"
+    """Succeeded or failed."""
+    UNKNOWN = "unknown"
+    """This deployment has no such run: the run was deleted, or belongs to another deployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,7 @@ def held_up_by(head: Head, turn: Turn) -> HeldUp:
 def _without_expired(head: Head, now_ms: int) -> Head:
     """Drop expired checkpoints: the next trigger completes or fails them (semantics D2)."""
     pending = tuple(entry for entry in head.pending if now_ms < entry.expires_at_ms)
-    return transitions.go_on_undrained(savepoint_entries.expire(replace(head, pending=pending), now_ms), now_ms)
+    return transitions.go_on_undrained(history.expire_savepoints(replace(head, pending=pending), now_ms), now_ms)
 
 
 def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
@@ -183,7 +195,7 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
         detail = f"{len(head.waiting)} requests wait already, and none of them would give way to this one"
         return Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, detail)
     position = transitions.place_of(joined, turn.epoch)
-    # Only a request with an owner keeps a place: an abandoned one, with nobody to ask, would hold up all behind it.
+    # Only a request with an owner keeps a place: an abandoned one would hold up all behind it.
     waiting = joined if turn.owner is not None else head.waiting
     if stopping is not None:
         # If the stop fails, the job and its queue go on; if it succeeds, the queue is dropped (semantics P2, S1).
@@ -275,7 +287,7 @@ def _too_many(head: Head, request: TriggerRequest, position: int) -> str:
 
 # Giving up the place of a DAG run that has ended (semantics T2, D2, W8), and the stop that waits for it (P2).
 #
-# The end of an attempt settles a stop in the same swap (`savepoint_entries.settle`). Two other cases are settled here:
+# The end of an attempt settles a stop in the same swap (`history.settle_savepoints`). Two other cases are settled here:
 # a refused trigger, which settles the stop itself, and a DAG run that has ended without its epoch, which any other run
 # of the job settles when the stop holds back its trigger.
 
@@ -355,7 +367,7 @@ def fail_stop_of_ended_run(
     if not head.stops_after(request.epoch):
         # The awaited attempt may just have ended with its run; then this request is no longer held back. The epoch that
         # the stop waits for does not settle it: its own trigger is about to open the next attempt.
-        head = savepoint_entries.settle(head, now_ms)
+        head = history.settle_savepoints(head, now_ms)
     stopping = head.kept_from(request.epoch)
     if stopping is None or not stopping.waits or head.pending_of_epoch(stopping.epoch) is not None:
         return head
@@ -368,4 +380,105 @@ def fail_stop_of_ended_run(
     if owner is None or state_of(owner) is not RunState.ENDED:
         return head
     detail = f"its DAG run {owner.run_id} has ended"
-    return savepoint_entries.refused(head, stopping.epoch, Reason.JOB_FAILURE, detail, now_ms)
+    return history.refuse_savepoints(head, stopping.epoch, Reason.JOB_FAILURE, detail, now_ms)
+
+
+# The owner of a job: one DAG of one Airflow deployment (semantics W8).
+#
+# The first trigger records the owner in the swap that it makes anyway. From then on another DAG, or the same DAG of
+# another deployment, is refused before it changes anything. Two first triggers race for that swap: one records itself,
+# the other decides again on the head that names the first, and is refused. A crash before the swap leaves a job without
+# an owner, a crash after it leaves the owner; both are valid. Only a person changes the owner: `Ownership.adopt`.
+
+
+MAX_DEPLOYMENT = 250
+"""Characters of a deployment's name; Airflow's own bound for the id of a DAG, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A job's change of owner; `before` equals `after` where nothing had to change."""
+
+    before: JobOwner | None
+    after: JobOwner
+    aborted: tuple[int, ...] = ()
+    """Pending checkpoints that the adoption aborted."""
+
+
+def check_deployment(name: str) -> str:
+    """Return a deployment's name if it can be stored and printed.
+
+    Raises:
+        InvalidConfigError: the name is too long, or holds characters that cannot be printed.
+    """
+    if len(name) > MAX_DEPLOYMENT or not name.isprintable():
+        raise InvalidConfigError(
+            f"the name of a deployment has at most {MAX_DEPLOYMENT} printable characters; set [cairn] deployment "
+            "(AIRFLOW__CAIRN__DEPLOYMENT) to another one",
+            deployment=repr(name[:MAX_DEPLOYMENT]),
+        )
+    return name
+
+
+def describe_owner(owner: JobOwner) -> str:
+    """Name an owner for people: "DAG flights of the deployment https://airflow.example.com"."""
+    of = f"the deployment {owner.deployment}" if owner.deployment else "a deployment without a name"
+    return f"DAG {owner.dag_id} of {of}"
+
+
+def check_owner(head: Head, asks: JobOwner, refused: str, way_out: str, storage: str = "") -> None:
+    """Refuse another owner than the recorded one (semantics W8).
+
+    Args:
+        head: the version decided on.
+        asks: the owner that asks.
+        refused: end of the error's sentence that begins with both owners: the refused act, and the reason.
+        way_out: remedy, if the request was a mistake.
+        storage: the job's storage, for the command to type; empty where the reader knows.
+
+    Raises:
+        CheckpointError: the job belongs to another DAG or deployment.
+    """
+    if head.owner in (None, asks):
+        return
+    assert head.owner is not None
+    more = f" --deployment '{asks.deployment}'" if asks.deployment else ""
+    more += f" --storage {storage}" if storage else ""
+    raise CheckpointError(
+        f"the job belongs to {describe_owner(head.owner)}, and {describe_owner(asks)} {refused}. {way_out}; or, if the "
+        "job has moved here and the other DAG no longer runs, "
+        f"type: `cairn adopt {head.job} --dag {asks.dag_id}{more}`",
+        code="job_owned",
+        job=head.job,
+    )
+
+
+def take_ownership(head: Head, owner: Owner | None) -> Head:
+    """Record the owner of a job that has none, and refuse another one (semantics W8).
+
+    Args:
+        head: the version decided on.
+        owner: the asking DAG run; None for a caller that is no DAG (a test, a script): then nothing is recorded.
+    """
+    if owner is None:
+        return head
+    asks = JobOwner(owner.dag_id, owner.deployment)
+    refused = "has asked for a checkpoint. Two owners would end each other's checkpoints, so nothing was changed"
+    check_owner(head, asks, refused, "Give this DAG a job name of its own")
+    return replace(head, owner=asks)
+
+
+def is_over(state: RunState, owner: Owner, asks: Owner | None) -> bool:
+    """Tell whether a DAG run that holds a pending checkpoint has ended, as far as the asking run can know.
+
+    An unknown run counts as running, because it may belong to another deployment. It counts as deleted only if both
+    runs name the same deployment.
+
+    Args:
+        state: of the run, in the asking run's deployment.
+        owner: the run.
+        asks: the asking run.
+    """
+    if state is RunState.UNKNOWN:
+        return asks is not None and bool(asks.deployment) and owner.deployment == asks.deployment
+    return state is RunState.ENDED

@@ -20,7 +20,6 @@ from datetime import timedelta
 from ..documents.attempt import RestartKind, RestartMemory, RestartRule, StageSpec
 from ..documents.entries import MAX_FAILURES
 from ..reasons import COUNTED, Reason
-from ..stage_graph import reached, readers_of
 
 OUTAGE_MS = 3_600_000
 """Time from the first failure of the store during which such failures do not count. Longer outages are mostly
@@ -337,3 +336,53 @@ def _circles(graph: Mapping[str, Collection[str]]) -> dict[str, str]:
                 circle[name] = root
                 todo += back[name]
     return circle
+
+
+# The stages of a job as a graph.
+
+
+def consumers(stages: tuple[StageSpec, ...], uids: Iterable[str]) -> frozenset[str]:
+    """Give the stages that read, directly or through others, what one of `uids` writes."""
+    readers = readers_of(stages)
+    return reached(readers, (each for uid in uids for each in readers[uid]))
+
+
+def producers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
+    """Give the stages whose outputs `uid` reads, directly or through others."""
+    upstream = {stage.uid: stage.upstream for stage in stages}
+    return reached(upstream, upstream[uid])
+
+
+def readers_of(stages: tuple[StageSpec, ...]) -> dict[str, list[str]]:
+    """Give by stage those that read what it writes."""
+    readers: dict[str, list[str]] = {stage.uid: [] for stage in stages}
+    for stage in stages:
+        for uid in stage.upstream:
+            readers[uid].append(stage.uid)
+    return readers
+
+
+def reached(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> frozenset[str]:
+    """Follow a graph from where to start, each edge once: a job may have hundreds of stages, and every claim asks."""
+    found: set[str] = set()
+    todo = list(start)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += graph[name]
+    return frozenset(found)
+
+
+def members_of(stages: tuple[StageSpec, ...], upstream: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Give the names that cover several of a stage's upstreams, each with those in the order of the job.
+
+    Args:
+        stages: of the job.
+        upstream: what the stage reads; a name of which it does not read all is left out.
+    """
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        if stage.member_of is not None:
+            found.setdefault(stage.member_of, []).append(stage.uid)
+    return {name: tuple(uids) for name, uids in found.items() if set(uids) <= set(upstream)}

@@ -105,7 +105,7 @@ def _remembered(head: Head, kept: tuple[CompletedEntry, ...], record: ImportReco
 
 
 def _rewinds(head: Head, checkpoint: int, back_to: int, now_ms: int) -> tuple[RewindRecord, ...]:
-    """Add a record so that no checkpoint after `back_to` counts or lends executions; none if there is no such one."""
+    """Add a record so that no checkpoint after `back_to` counts or lends executions; none if there is none."""
     ended = {each.id for each in head.completed} | {each.id for each in head.history} | {e.id for e in head.pending}
     if all(each <= back_to for each in ended):
         return head.rewinds

@@ -24,10 +24,9 @@ from ..documents.attempt import MAX_BACKLOG_BYTES, BacklogEpoch, LeaveOut, Pendi
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..documents.strict_json import to_json
-from ..stage_graph import consumers
-from . import savepoint_entries
+from . import history
 from .failures import affected_regions as affected
-from .failures import regions_of
+from .failures import consumers, regions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def decide(
     if not missing:
         return Without()
     rule = document.limits.leave_out
-    if rule is None or savepoint_entries.awaited(head):
+    if rule is None or history.savepoint_awaited(head):
         return None
     found = _without(head, entry, document, missing, seen.given_up - seen.acknowledged, now_ms)
     if found is None and now_ms >= entry.expires_at_ms:
@@ -112,7 +111,7 @@ def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> b
         failed: stages that failed, their regions, and all their downstream stages.
     """
     rule = document.limits.leave_out
-    if rule is None or rule.max_failure_ratio is None or savepoint_entries.awaited(head):
+    if rule is None or rule.max_failure_ratio is None or history.savepoint_awaited(head):
         return False
     latest = head.latest_completed()
     if latest is not None and latest.regional_in_a_row >= rule.max_consecutive_failures:

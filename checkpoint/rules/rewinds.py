@@ -54,7 +54,7 @@ def undone(head: Head, ended: EndedEntry) -> str:
 
 
 def planned(head: Head, to: int) -> Rewound:
-    """Say what a rewind to a retained checkpoint would undo and abort; nothing is changed."""
+    """Describe the undone and aborted checkpoints of a rewind to a retained one; nothing is changed."""
     target = head.retained(to, so=", so the job cannot be rewound to it")
     later = [entry for entry in head.completed if entry.id > to]
     # A checkpoint made from a savepoint has no epoch that could run again.

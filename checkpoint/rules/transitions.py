@@ -33,9 +33,9 @@ from ..documents.entries import (
 from ..documents.head import MAX_INTERVENTIONS, MAX_OTHERS, MAX_RESTORES, MAX_WAITING, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.strict_json import common
-from ..documents.texts import one_line
+from ..masking import one_line
 from ..reasons import BY_PAUSE, Reason, RequestKind, Status, cause_first
-from . import failures, history, savepoint_entries
+from . import failures, history
 from .partial_completion import Without
 
 
@@ -104,7 +104,7 @@ def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None)
         waiting=leave_queue(head.waiting, entry.epoch),
         counters=counters,
     )
-    opened = savepoint_entries.begun(opened, entry.epoch)
+    opened = history.savepoints_begun(opened, entry.epoch)
     return opened if restore is None else record_restore(opened, restore)
 
 
@@ -225,7 +225,7 @@ def complete(head: Head, entry: PendingEntry, made: Assembled, without: Without,
     # If the stop fails, a last epoch that has drained the job is undone (semantics P2): one more checkpoint is kept.
     kept = max(1, entry.retained) + entry.draining
     head = replace(head, completed=(*sound, completed)[-kept:])
-    head = savepoint_entries.completed(head, completed)
+    head = history.give_savepoints(head, completed)
     head = history.leave_notice(head, ended, entry.listeners, made.metadata if made.committables else None)
     for older in reversed(head.pending):
         if older.id < entry.id:
@@ -298,7 +298,7 @@ def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:
     stopping = head.stopping()
     if stopping is None:
         return head
-    failed = savepoint_entries.failed(head, stopping, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+    failed = history.savepoint_failed(head, stopping, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
     return go_on_undrained(failed, now_ms)
 
 
@@ -308,7 +308,7 @@ def go_on_undrained(head: Head, now_ms: int) -> Head:
     The draining epoch is aborted. If it has completed, its checkpoint leaves the store, as by a rewind.
     """
     for each in head.savepoints:
-        if each.status is Status.FAILED and savepoint_entries.drained_in_vain(head, each):
+        if each.status is Status.FAILED and history.drained_in_vain(head, each):
             head = _without_newest(head, now_ms)
     for entry in head.pending:
         if entry.draining and not head.drains(entry.epoch):

@@ -93,10 +93,10 @@ class ImportCopy:
         self._entry = entry
         self._on_progress = on_progress
         self._outputs: dict[str, tuple[Output, Output]] = {}
-        """Of the stage or execution that is being read: each output there and here, by its id."""
+        """Outputs of the stage or execution that is being read, there and here, by id."""
         self._at = ""
         self._tags: dict[str, str | None] = {}
-        """Of the savepoint's files, by their keys there."""
+        """Tags of the savepoint's files, by their keys there."""
         self._before: frozenset[str] = frozenset()
         """Files that an earlier process of this import has copied."""
 
@@ -264,7 +264,7 @@ class ImportCopy:
 
 
 def ends_of(copied: Copied, job: str, checkpoint: int, epoch: str) -> tuple[bytes, bytes]:
-    """Give what comes before and after the body in the metadata of one checkpoint of the job."""
+    """Give the lines before and after the body in the metadata of one checkpoint of the job."""
     header = replace(copied.header, job=job, checkpoint=checkpoint, epoch=epoch, attempt=1, restored_from=None)
     trailer = Trailer(copied.stages, copied.files, copied.in_flight, copied.hooks)
     return encode_line(header), encode_line(trailer)

@@ -21,9 +21,8 @@ from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import RestorePointer
 from ..documents.metadata import HandleLine, Line
 from ..errors import DamagedError
-from ..store import file_check, metadata_file, verification
-from ..store.file_check import GONE
-from ..store.job_files import PIECE_BYTES, JobFiles, pieces
+from ..store import job_files, metadata_file, verification
+from ..store.job_files import GONE, PIECE_BYTES, JobFiles, pieces
 from ..store.jsonl import Spool
 from . import savepoint_format
 from .savepoint_format import METADATA, SavepointEnd, SavepointFiles, SavepointHeader
@@ -118,7 +117,7 @@ class Copying:
 
         So a byte that flipped on the medium does not get a fresh and valid checksum in the savepoint (semantics W9).
         """
-        known = file_check.known(handle)
+        known = job_files.known(handle)
         algorithms = [SHA256] if known is None or algorithm_of(known) == SHA256 else [algorithm_of(known), SHA256]
         copied = self._copied(handle, handle.checksum, algorithms)
         if copied is None and known is not None:
@@ -138,7 +137,7 @@ class Copying:
         )
 
     def _copy_through_here(self, handle: StateHandle) -> str:
-        known = file_check.known(handle)
+        known = job_files.known(handle)
         hasher = None if known is None else Hasher(algorithm_of(known))
         key = handle.path
         with Spool() as spool:

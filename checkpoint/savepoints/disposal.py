@@ -2,7 +2,7 @@
 
 Order: the files that the metadata names, then the metadata, then one swap of the head of the job that it was taken of,
 which forgets it. So a half-deleted savepoint still says what is left of it, and disposing of it again finishes.
-A job that starts from it meanwhile finds that a file is gone, and has changed nothing (`start_from.py`).
+A job that starts from it at that time finds that a file is gone, and has changed nothing (`start_from.py`).
 
 Which folder it is, the caller says: it names the folder, or the target in which the job's record has some. What the
 record says is compared with what the folder says of itself before anything in it is deleted.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from ...storage.clock import Runtime
 from ...storage.errors import CairnError, ErrorKind, InvalidKeyError, UnsupportedStorageError
 from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
@@ -21,9 +22,8 @@ from ..documents.entries import InterventionKind, SavepointEntry
 from ..documents.head import Head
 from ..errors import DocumentError, NoSavepointError, RefusedError
 from ..reasons import Status
-from ..rules import savepoint_entries
+from ..rules import history
 from ..rules.transitions import done_by
-from ..runtime import Runtime
 from ..store import verification
 from ..store.head_store import AfterSwap, Decision, HeadStore, changed, heads_of, open_heads
 from ..store.job_files import JobFiles
@@ -73,7 +73,7 @@ def plan(
     open_folder: OpenFolder | None = None,
     recorded: Recorded | None = None,
 ) -> Disposal:
-    """Say what a disposal would delete, and the reasons against it, without changing anything.
+    """Describe the files that a disposal would delete, and the reasons against it, without changing anything.
 
     Args:
         store: the storage whose jobs are asked whether they need it.
@@ -151,7 +151,7 @@ def dispose(
 def _forget(heads: HeadStore, uri: str, actor: str) -> None:
     def decide(head: Head, now_ms: int) -> Decision[None]:
         known = next((entry.id for entry in head.savepoints if same_place(entry.uri, uri)), None)
-        after = savepoint_entries.forgotten(head, uri)
+        after = history.without_savepoint(head, uri)
         return Decision(None, changed(head, done_by(actor, InterventionKind.DISPOSE, head, after, now_ms, known)))
 
     heads.update(decide)
@@ -268,7 +268,7 @@ def _against(store: ObjectStore, uri: str, job: str, open_folder: OpenFolder | N
             yield f"the job {name} is being started from it"
         if any(each.claimed and same_place(each.origin.uri, uri) for each in head.imports):
             yield f"the job {name} owns it (--claim), and deletes it itself when it is next started from it"
-        leads_back = name == job and _known(head, uri)
+        leads_back = name == job and any(same_place(entry.uri, uri) for entry in head.savepoints)
         leads_back |= any(same_place(each, uri) for each in _origins(head))
         if leads_back and not _other_way_back(store, name, head, uri, open_folder):
             yield (
@@ -309,7 +309,3 @@ def _knowing(store: ObjectStore, uri: str) -> Iterator[Recorded]:
     for name, head in heads_of(store):
         if isinstance(head, Head):
             yield from ((name, each) for each in head.savepoints if same_place(each.uri, uri))
-
-
-def _known(head: Head, uri: str) -> bool:
-    return any(same_place(entry.uri, uri) for entry in head.savepoints)

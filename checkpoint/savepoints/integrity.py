@@ -51,7 +51,7 @@ class SavepointDamage:
     problem: str
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Describe the problem in one line."""
         return f"{self.key}: {self.problem}"
 
 
@@ -94,7 +94,7 @@ def lacking(folder: ObjectStore, savepoint: Savepoint) -> list[str]:
 def damages(
     folder: ObjectStore, savepoint: Savepoint, on_progress: Callable[[FilesProgress], None] = lambda _: None
 ) -> Iterator[SavepointDamage]:
-    """Yield what is wrong with the files of a savepoint, in the order in which it names them; reads all of them."""
+    """Yield the problems of the files of a savepoint, in the order in which it names them; reads all of them."""
     done = bytes_done = 0
     with ThreadPoolExecutor(THREADS) as pool:
         problems = pool.map(lambda file: _problem(folder, file), savepoint.files)

@@ -79,7 +79,7 @@ class SavepointEnd:
     files: Count
     """Files that the lines name, lists of the sources included."""
     size_bytes: Count
-    """Of these files."""
+    """Size of these files."""
     sha256: Annotated[str, check_sha256]
     """SHA-256 of all bytes before this line."""
 
@@ -96,7 +96,7 @@ class SavepointFile:
     """Relative to the savepoint's folder."""
     size_bytes: int
     sha256: str
-    """Of its content, in hexadecimal."""
+    """Hash of its content, in hexadecimal."""
 
 
 def folder_name(job: str, request: str, *, storage: str) -> str:
@@ -261,8 +261,8 @@ def _raw_lines(folder: ObjectStore, where: str) -> Iterator[bytes]:
 # folder that holds foreign files is distinguished from one that this request has begun, before the job's head knows
 # of the savepoint; and a target that may not be written to is refused before, too.
 #
-# The job's head says which folder it is, and whoever may write the head may say another one. So nothing is copied
-# into a folder, and nothing in it is deleted, unless the folder itself says that it is this request's.
+# The job's head says which folder it is, and a process that may write the head may name another one. So nothing is
+# copied into a folder, and nothing in it is deleted, unless the folder itself says that it is this request's.
 
 
 log = logging.getLogger("airflow_cairn")
@@ -283,8 +283,8 @@ class FolderOwner:
     """URI of the storage that the job lies in: another one may have a job of this name. None: version 0.1 wrote this,
     or no job has asked."""
 
-    def is_said_by(self, found: FolderOwner) -> bool:
-        """Tell whether this is what a folder says, as far as it says that."""
+    def is_named_by(self, found: FolderOwner) -> bool:
+        """Tell whether a folder names this owner, as far as it names one."""
         return replace(found, storage=found.storage or self.storage) == self
 
 
@@ -355,7 +355,7 @@ class SavepointFiles(FolderFiles):
         failures = self.delete([METADATA]) or self.delete(self._below()) or self.delete([REQUEST])
         if failures:
             # It is no savepoint, or the next call with its request id empties the folder (semantics W7).
-            log.warning("what is left of the failed savepoint %s could not be deleted: %s", self.store.uri, failures[0])
+            log.warning("What is left of the failed savepoint %s could not be deleted: %s", self.store.uri, failures[0])
         return failures
 
     def _below(self) -> Iterator[str]:
@@ -367,7 +367,7 @@ def says(folder: ObjectStore, owner: FolderOwner) -> bool | None:
     try:
         blob = folder.get(REQUEST, max_bytes=codec.MAX_MARKER_BYTES)
         body = codec.decode(blob.data, kind=REQUEST_KIND, key=REQUEST)
-        return owner.is_said_by(from_json(FolderOwner, body, key=REQUEST))
+        return owner.is_named_by(from_json(FolderOwner, body, key=REQUEST))
     except GoneError:
         return None
     except DocumentError:
@@ -433,7 +433,7 @@ def open_entry(entry: SavepointEntry, target: str | None, open_folder: OpenFolde
     if target is None or not same_place(entry.target, target):
         raise RefusedError(
             "by the job's record this savepoint lies in a target that is not named here, and Cairn opens no place "
-            "because a record says so. Name the target where the savepoint was asked for: in its task, or by "
+            "that only a record names. Name the target where the savepoint was asked for: in its task, or by "
             "`cairn savepoint JOB TARGET --request-id ID` (`cairn stop` for a stop)",
             code="savepoint_refused",
             savepoint=entry.uri,

@@ -67,7 +67,7 @@ class SavepointRequest:
     drain: str | None = None
     """With `stop`: the epoch that is the job's last one, begins all the same and drains; the savepoint waits."""
     actor: str = ""
-    """Who wants it, for the record, where nothing of theirs waits for it; then each process that names the target goes
+    """The user who asks, for the record, if no process of the user waits; then each process that names the target goes
     on with it (`SavepointEntry.actor`)."""
 
     @property
@@ -76,7 +76,7 @@ class SavepointRequest:
         return InterventionKind.STOP if self.stop else InterventionKind.SAVEPOINT
 
     def __post_init__(self) -> None:
-        """Check what can be checked without the store.
+        """Check the request as far as possible without the store.
 
         Raises:
             UnsupportedStorageError: the target's scheme is none of ours.

@@ -17,12 +17,12 @@ from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
 from ..acts import settle
 from ..answers import FilesProgress
-from ..documents import layout, texts
-from ..documents.attempt import DocumentRef
+from ..documents import layout
+from ..documents.attempt import DocumentRef, window_text
 from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, SavepointOrigin
 from ..documents.head import Head
 from ..errors import DocumentError, InvalidConfigError, NoSavepointError, RefusedError
-from ..rules import restored_state, savepoint_entries
+from ..rules import history, restored_state
 from ..rules.imports import NOTHING, Superseded, given_up, imported
 from ..rules.restored_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_sources, check_claimed_by_stages
 from ..store import completed_epochs, verification
@@ -43,7 +43,7 @@ class Importing(UseCase):
     """Starts one job from savepoints."""
 
     def plan(self, folder: ObjectStore) -> StartPlan:
-        """Say what a start from a savepoint would do, without doing it; expired checkpoints are settled (D2).
+        """Describe the effects of a start from a savepoint, without doing it; expired checkpoints are settled (D2).
 
         Raises:
             NoSavepointError: there is none, or only a part of one.
@@ -256,7 +256,7 @@ class Importing(UseCase):
             left_out=copied.left_out,
             read=copied.header.read,
             owing=copied.owing,
-            window=texts.window_text(copied.header.slice),
+            window=window_text(copied.header.slice),
         )
 
     def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:
@@ -329,7 +329,7 @@ class Importing(UseCase):
 
 
 def _check_fits(found: Savepoint, runs: JobShape, options: ImportOptions, **where: str) -> None:
-    """Check what the next trigger checks (semantics R3, R4), but for the backlog of a lagging stage."""
+    """Make the checks of the next trigger (semantics R3, R4), but for the backlog of a lagging stage."""
     if not options.allow_non_restored_state and not runs.allow_non_restored_state:
         allowing = f"{ALLOWING}. For this start alone: allow_non_restored_state beside restore_from"
         check_claimed_by_hooks(found.hooks, runs.hooks, **where)
@@ -404,11 +404,11 @@ def delete_claimed(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> No
         failures = _delete_files(folder, record)
     except RefusedError as error:
         # Another job or savepoint is in the folder now: the job has its copy, and stays the savepoint's owner.
-        log.warning("the savepoint is not deleted, although the job owns it: %s", error)
+        log.warning("The savepoint is not deleted, although the job owns it: %s", error)
         return
     if failures:
         # The job still owns the savepoint, and the next start that names it continues the deletion (semantics W7).
-        log.warning("the savepoint %s could not be deleted: %s", folder.uri, failures[0])
+        log.warning("The savepoint %s could not be deleted: %s", folder.uri, failures[0])
         return
 
     def decide(head: Head, _now_ms: int) -> Decision[None]:
@@ -416,28 +416,20 @@ def delete_claimed(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> No
             replace(each, claimed=False) if same_place(each.origin.uri, folder.uri) else each for each in head.imports
         )
         # If this job has taken the savepoint itself, its own record of it goes, too.
-        left = savepoint_entries.forgotten(head, folder.uri)
+        left = history.without_savepoint(head, folder.uri)
         return Decision(None, changed(head, replace(left, imports=imports)))
 
     heads.update(decide)
 
 
 def _check_copied(files: JobFiles, held: tuple[CompletedEntry, ...], folder: ObjectStore) -> None:
-    """Check that the job has a whole checkpoint, as anyone who may write the record could claim that there is a copy.
-
-    Raises:
-        RefusedError: no retained checkpoint is whole; nothing was deleted.
-    """
+    """Check that the job has a whole checkpoint, since a record may claim a copy that is none."""
     if not any(verification.verify(files, each).whole for each in reversed(held)):
         raise RefusedError("no retained checkpoint of the job is whole", code="savepoint_refused", savepoint=folder.uri)
 
 
 def _delete_files(folder: ObjectStore, record: ImportRecord) -> list[DeleteFailure]:
-    """Delete the savepoint that was claimed.
-
-    Raises:
-        RefusedError: another savepoint is in the folder now; nothing was deleted.
-    """
+    """Delete the savepoint that was claimed."""
     try:
         found = integrity.load(folder)
     except NoSavepointError:

@@ -21,11 +21,11 @@ from ..acts import settle
 from ..documents import layout
 from ..documents.attempt import RestorePointer
 from ..documents.entries import SavepointEntry, Stopped
-from ..documents.head import Head
-from ..documents.texts import one_line, run_of_head
+from ..documents.head import Head, run_of_head
 from ..errors import DamagedError, InvalidConfigError, NoCheckpointError, RefusedError
+from ..masking import one_line
 from ..reasons import Reason, Status
-from ..rules import savepoint_entries, transitions
+from ..rules import history, transitions
 from ..rules.transitions import done_by
 from ..store.head_store import Decision, UseCase, changed
 from . import savepoint_format
@@ -244,7 +244,7 @@ class Savepoints(UseCase):
                 window=settled.window_of(start.epoch) if start.source else None,
                 actor=one_line(request.actor),
             )
-            after = savepoint_entries.opened(settled, opened)
+            after = history.with_savepoint(settled, opened)
             return Decision(opened, done_by(request.actor, request.kind, settled, after, now_ms, opened.id))
 
         try:
@@ -265,7 +265,7 @@ class Savepoints(UseCase):
 
     def _start(self, head: Head, request: SavepointRequest) -> _Start:
         """Choose the checkpoint that a savepoint is made from, or the epoch that it waits for."""
-        if savepoint_entries.is_full(head):
+        if history.savepoints_full(head):
             raise RefusedError(
                 f"no savepoint is taken ({Reason.TOO_MANY_CHECKPOINT_REQUESTS}): so many are under way that the job "
                 "remembers no other one. Wait until some have ended",
@@ -403,7 +403,7 @@ class Savepoints(UseCase):
             current = _pending(head, entry.id)
             if current is None or (current.stops and head.undelivered_completions()):
                 return Decision(None)
-            made = savepoint_entries.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
+            made = history.savepoint_made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
             # One swap, so that no epoch can begin once the savepoint exists (semantics P2).
             return Decision(None, transitions.shut_down(made, now_ms) if current.stops else made)
 
@@ -419,7 +419,7 @@ class Savepoints(UseCase):
         def decide(head: Head, now_ms: int) -> Decision[bool]:
             settled = settle.settle(self._files, head, now_ms)
             waited = settled.stops_after(epoch)
-            after = savepoint_entries.refused(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
+            after = history.refuse_savepoints(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
             return Decision(waited and not after.stops_after(epoch), changed(head, after))
 
         return self._heads.update(decide)[1]
@@ -429,7 +429,7 @@ class Savepoints(UseCase):
             current = _pending(head, entry.id)
             if current is None:
                 return Decision(None)
-            failed = savepoint_entries.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms)
+            failed = history.savepoint_failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms)
             return Decision(None, transitions.go_on_undrained(failed, now_ms))
 
         return self._ended(entry, folder, self._heads.update(decide)[0])

@@ -22,7 +22,7 @@ def is_in_job(folder: str, storage: str, job: str) -> bool:
 
 
 def check_target(target: str, storage: str, job: str, **where: str | None) -> None:
-    """Refuse what lies in the job's own folder, and the storage's root, where every folder is taken for a job.
+    """Refuse a target in the job's own folder, and the storage's root, where every folder is taken for a job.
 
     Args:
         target: URI below which the savepoint would get its own folder.

@@ -74,7 +74,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _check_expansions(pattern: str) -> None:
-    """Refuse what a shell would replace before it looks for files, outside of classes."""
+    """Refuse signs that a shell would replace before it looks for files, outside of classes."""
     bare = re.sub(_CLASS, "\0", pattern)
     if _HOME.match(bare):
         raise _refused(

@@ -43,7 +43,7 @@ class DataInterval:
         check_choice("overlap", self.overlap, ("trim", "refuse"))
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
-        """Give the unread part of the run's interval, with the gap before it if `gap` says so."""
+        """Give the unread part of the run's interval, with the gap before it if `gap` asks for it."""
         if run.data_interval_start is None or run.data_interval_end is None:
             return Refusal(
                 f"the run {run.run_id} ({run.run_type}) has no data interval: trigger it with a logical date on a "

@@ -23,14 +23,14 @@ from ..documents.attempt import MAX_SLICE_BYTES, EpochDocument, Slice
 from ..documents.head import Head
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json, plain_json, to_json
-from ..documents.texts import one_line
 from ..errors import CallbackError, InvalidStateError
+from ..masking import one_line
+from ..rules import restored_state
 from ..rules.restored_state import ALLOWING, RestoreChoice, check_claimed_by_sources
 from ..source import Reading, Refusal, RunFacts, Shelf, Source
 from ..store import verification
 from ..store.job_files import JobFiles
 from ..store.source_lists import SideLists
-from . import already_read
 from .interval import DataInterval
 
 
@@ -120,7 +120,7 @@ def advanced(
 
 
 def _joined(refused: list[InputRefused], sources: int) -> InputRefused | None:
-    """Give the refusal that the author has to solve first; `all_read` only if every source says so."""
+    """Give the refusal that the author has to solve first; `all_read` only if it holds for every source."""
     if not refused:
         return None
     first = next((each for each in refused if not each.all_read), refused[0])
@@ -186,14 +186,14 @@ class Placement:
         """
         if not request.sources:
             # Checked first, so that a run without input leaves nothing in the store.
-            read_before = already_read.judge(head, choice, request.epoch, request.slice)
+            read_before = restored_state.judge_window(head, choice, request.epoch, request.slice)
             if read_before is not None and not head.drains(request.epoch):
                 return read_before
             if read_before is not None:
                 # A draining run only emits waiting rows; the input of its interval has been read (semantics P2).
                 request = replace(request, slice=replace(request.slice, start=request.slice.end))
             if request.config.on_gap == REFUSE:
-                after_gap = already_read.refuse_gap(head.job, choice, request.slice, request.owner)
+                after_gap = restored_state.refuse_gap(head.job, choice, request.slice, request.owner)
                 if after_gap is not None:
                     return after_gap
         self._check_sources(head, request, choice)
@@ -201,7 +201,7 @@ class Placement:
         if isinstance(placed, InputRefused):
             return _already_read(head, request.epoch, placed)
         # The input that the epoch's first trigger has fixed counts, which may differ from this request's.
-        return already_read.judge(head, choice, request.epoch, placed[0]) or placed
+        return restored_state.judge_window(head, choice, request.epoch, placed[0]) or placed
 
     def _check_sources(self, head: Head, request: TriggerRequest, choice: RestoreChoice) -> None:
         came_from = head.import_of(choice.pointer.checkpoint) if choice.pointer else None
@@ -223,7 +223,7 @@ class Placement:
         positions = positions_at(choice, request.sources, shelf)
         if isinstance(positions, InputRefused):
             return positions
-        positions = claimed(positions, request.sources, already_read.read_by(choice))
+        positions = claimed(positions, request.sources, restored_state.read_by(choice))
         log: tuple[str, ...] = ()
         placed: Slice | InputRefused | None = None
         beside = _Beside(
@@ -260,7 +260,7 @@ class Placement:
         again, etag = "", None
         stored = self._stored_slice(request.epoch)
         if stored is not None:
-            self._say_if_restored(head, request.epoch)
+            self._warn_if_restored(head, request.epoch)
             fixed, etag = stored
             placed = place(fixed, request.sources, positions, head.latest_id(), shelf)
             if isinstance(placed, InputRefused) or not _gives_way(head, request.epoch, placed, beside):
@@ -289,13 +289,7 @@ class Placement:
         return self._fix_slice(head, request, stored[1] if stored else None)
 
     def _fix_slice(self, head: Head, request: TriggerRequest, instead_of: str | None = None) -> Slice:
-        """Store the epoch's slice at its first trigger and give what is stored (semantics T8).
-
-        Args:
-            head: the version decided on.
-            request: with the slice.
-            instead_of: tag of the stored one that gives way.
-        """
+        """Store the epoch's slice at its first trigger and give what is stored (semantics T8)."""
         key = layout.epoch_slice(request.epoch)
         wanted = EpochDocument(self._files.job, request.epoch, request.slice)
         if instead_of is None:
@@ -303,7 +297,7 @@ class Placement:
         else:
             answer = self._files.replace(key, wanted, expected_etag=instead_of)
         if isinstance(answer, ConditionFailed):
-            self._say_if_restored(head, request.epoch)
+            self._warn_if_restored(head, request.epoch)
             return self._files.read(EpochDocument, key)[0].slice
         return request.slice
 
@@ -314,7 +308,7 @@ class Placement:
             return None
         return document.slice, blob.etag
 
-    def _say_if_restored(self, head: Head, epoch: str) -> None:
+    def _warn_if_restored(self, head: Head, epoch: str) -> None:
         """Warn if the store has a slice of an epoch unknown to the head, which may be an older, restored one (W9)."""
         if next(head.ended_of_epoch(epoch), None) is None:
             verification.describe_newer_completion(self._files, head, epoch)
@@ -338,16 +332,7 @@ def _gives_way(head: Head, epoch: str, stored: Slice, beside: _Beside) -> bool:
 
 
 def _check_size(placed: Slice, beside: _Beside) -> None:
-    """Check that an epoch's input fits into the document of each of its attempts, before it is fixed.
-
-    Args:
-        placed: the input, with the positions after it.
-        beside: sizes of the rest of the document.
-
-    Raises:
-        CallbackError: the input is too large; the text names the source with the largest part, and the sizes.
-        InvalidStateError: the input is too large, and `slice_detail` is its largest part.
-    """
+    """Check that an epoch's input fits into the document of each of its attempts, before it is fixed."""
     parts, positions = placed.sources or {}, placed.positions or {}
     sizes = {name: _bytes([parts[name], positions.get(name)]) for name in parts}
     detail = _bytes(placed.detail)

@@ -327,7 +327,7 @@ def _acknowledged(files: JobFiles, entry: PendingEntry) -> int:
         return len(marked(files, document.executions, "acks"))
     except CairnError as error:
         log.warning(
-            "the stages that had acknowledged in checkpoint %d of job %s cannot be counted: %s",
+            "The stages that had acknowledged in checkpoint %d of job %s cannot be counted: %s",
             entry.id,
             files.job,
             error,

@@ -70,7 +70,7 @@ class AttemptDocuments:
             return None
 
     def lent_by(self, ended: EndedEntry | None) -> PendingDocument | None:
-        """Read what an attempt that has ended lends to the next; None where it lends nothing.
+        """Read the document by which an ended attempt lends executions to the next; None where it lends none.
 
         What was left behind may be being deleted, so it lends nothing although it may be there still.
         """

@@ -52,7 +52,7 @@ def of_stage(files: JobFiles, stage: str, home: int) -> Iterator[Record]:
         except GoneError:
             continue  # a cleaner deleted it, because no checkpoint names the replaced files any more
         except DocumentError as problem:
-            log.warning("a compaction of %s is not adopted, because its record is broken: %s", stage, problem)
+            log.warning("A compaction of %s is not adopted, because its record is broken: %s", stage, problem)
             continue
         yield Record(found.key, document, blob.etag)
 
@@ -142,10 +142,10 @@ def fits(document: CompactionDocument, handles: Collection[StateHandle]) -> bool
     newer deltas.
     """
     replaced = set(document.replaces)
-    newest = max((handle.run for handle in replaced), default=0)
+    newest = max((handle.delta for handle in replaced), default=0)
     there = set(handles)
     rest = there - replaced
-    return not document.given_up and replaced <= there and all(handle.run > newest for handle in rest)
+    return not document.given_up and replaced <= there and all(handle.delta > newest for handle in rest)
 
 
 def adoptable(files: JobFiles, key: str, stage: str, restored: Collection[str]) -> frozenset[str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
+from ...storage.clock import Runtime, system_runtime
 from ...storage.errors import CairnError, ErrorKind, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.names import RESERVED
 from ...storage.port import ConditionFailed, ObjectStore
@@ -25,9 +26,8 @@ from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head, check_invariants
 from ..errors import DamagedError, InvalidStateError, RetryLaterError
-from ..rules import savepoint_entries
+from ..rules import history
 from ..rules.history import bounded
-from ..runtime import Runtime, system_runtime
 from . import acks, attempt_documents, completed_epochs
 from .attempt_documents import AttemptDocuments
 from .job_files import JobFiles, encode
@@ -136,7 +136,7 @@ class HeadStore:
             result = look(head, now_ms)
             if doubt(result) and self.load().revision != head.revision:
                 raise RetryLaterError(
-                    "the head changed meanwhile",
+                    "the head changed while it was read",
                     code="too_much_contention",
                     job=self._files.job,
                     revision=head.revision,
@@ -315,7 +315,7 @@ def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int
         OutcomeUnknownError: a list of completed epochs may or may not have been written.
     """
     # Savepoints are settled in the same swap as the end of their epoch, in whichever way it ends (semantics P2).
-    new = bounded(old, savepoint_entries.settle(new, now_ms))
+    new = bounded(old, history.settle_savepoints(new, now_ms))
     new = acks.counted(files, old, new)
     new = completed_epochs.keep(old, new)
     check_invariants(old, new)

@@ -27,8 +27,7 @@ from ..documents.metadata import (
     encode_line,
 )
 from ..errors import DocumentError
-from .file_check import known
-from .job_files import JobFiles, reference
+from .job_files import JobFiles, known, reference
 from .jsonl import read as read_lines
 
 

@@ -23,8 +23,7 @@ from ..documents.metadata import CAIRNS_OWN, HandleLine, HookLine, InFlightLine,
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..rules.restored_state import RestoredStage
 from . import metadata_file
-from .file_check import FileCheck
-from .job_files import JobFiles
+from .job_files import FileCheck, JobFiles
 
 _CAIRNS_OWN = frozenset(f"value.{name}" for name in CAIRNS_OWN)
 
@@ -218,8 +217,8 @@ def describe_newer_completion(files: JobFiles, head: Head, epoch: str) -> None:
 def log_rerun(epoch: str, checkpoint: int) -> None:
     """Warn that an epoch runs again, because this head does not know the checkpoint that completed it."""
     log.warning(
-        "%s completed in checkpoint %d, which this head.json never handed out: it is older than that checkpoint, as "
-        "after a restore from a backup. That does not count, and the epoch runs again",
+        "The run %s completed in checkpoint %d, which this head.json never handed out: it is older than that "
+        "checkpoint, as after a restore from a backup. That does not count, and the epoch runs again",
         layout.run_id_of(epoch),
         checkpoint,
     )

@@ -33,14 +33,14 @@ from ..store.head_store import heads_of
 Entry = PendingEntry | CompletedEntry | EndedEntry
 
 _MARKERS = ("acks", "declines", "handover")
-"""Of a stage that has acknowledged, has declined, has begun: none of them changes the head."""
+"""Markers of a stage that has acknowledged, declined or begun: none of them changes the head."""
 
 DURATIONS = 20
 """Completed checkpoints whose durations a job's row has, the newest."""
 
 
 class Shown(StrEnum):
-    """What has become of a checkpoint, as a person reads it: Flink's words, and apart from them what a pause ended."""
+    """State of a checkpoint for people: Flink's words, and one more for an attempt that a pause ended."""
 
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETED = "COMPLETED"
@@ -106,7 +106,7 @@ class JobRow:
     savepoint_at_ms: int | None = None
     """When the newest savepoint that the job remembers was complete."""
     durations_ms: tuple[int, ...] = ()
-    """Of the last completed checkpoints, oldest first; `DURATIONS` at most."""
+    """Durations of the last completed checkpoints, oldest first; `DURATIONS` at most."""
 
     @property
     def usual_ms(self) -> int | None:
@@ -114,7 +114,7 @@ class JobRow:
         return sorted(self.durations_ms)[len(self.durations_ms) // 2] if self.durations_ms else None
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values; every field is there, None where nothing is known."""
+        """Give the view as plain JSON values; every field is there, None where nothing is known."""
         return {**asdict(self), "usual_ms": self.usual_ms}
 
 
@@ -139,18 +139,18 @@ class CheckpointRow:
     """Subtasks that acknowledged; None unless it has completed and the history remembers it, as the next two."""
     size_bytes: int
     new_bytes: int | None
-    """Of the files that its own executions wrote (incremental size)."""
+    """Bytes of the files that its own executions wrote (incremental size)."""
     slowest: Slowest | None
     triggered_at_ms: int
     ended_at_ms: int | None
     restored_from: int | None
     retained: bool
-    """Whether it can be restored."""
+    """Whether the checkpoint can be restored."""
     savepoint: str | None = None
-    """Of a checkpoint that a savepoint was copied to (semantics R6): where its folder was."""
+    """Folder of the savepoint that was copied as this checkpoint (semantics R6)."""
     savepoint_job: str | None = None
     savepoint_checkpoint: int | None = None
-    """What it was taken of."""
+    """The checkpoint of which the savepoint was taken."""
     left_out: tuple[str, ...] = ()
     """Stages that it completed without (semantics B3, F6)."""
     others: tuple[str, ...] = ()
@@ -158,11 +158,11 @@ class CheckpointRow:
     restarted: tuple[str, ...] = ()
     """Stages that had begun in it and run again in the attempt after it (semantics F1)."""
     rewound_to: int | None = None
-    """Of a checkpoint that completed and no longer counts: the one that the job was rewound to."""
+    """Checkpoint to which the job was rewound, so that this one no longer counts."""
     restarts: int = 0
     """Restarts of its epoch in a row that the restart strategy had counted when it began (semantics F4)."""
     restarts_left: int | None = None
-    """Of a pending one: how many more failed tries would be answered by a restart; None: any number."""
+    """Restarts that a pending checkpoint's epoch has left; None: any number."""
     for_good: bool = False
     """Whether a try had failed finally: only a user starts another (semantics F4)."""
     left_behind: bool = False
@@ -170,7 +170,7 @@ class CheckpointRow:
     savepoints: tuple[int, ...] = ()
     """Ids of the savepoints that were taken of it, as far as the job remembers them (semantics P1)."""
     late: tuple[LateAck, ...] = ()
-    """Of a failed one: stages that began in it and acknowledged after it had failed, with their metrics."""
+    """Stages that began in a failed checkpoint and acknowledged after it had failed, with their metrics."""
     input: WindowText | None = None
     """The window of time that the run reads; None: it reads none, or it is not known."""
     paused: bool = False
@@ -185,7 +185,7 @@ class CheckpointRow:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed; one that a pause has ended did not."""
+        """Whether the checkpoint failed; one that a pause has ended did not."""
         return self.status is Status.FAILED and not self.paused
 
     @property
@@ -194,7 +194,7 @@ class CheckpointRow:
         return None if self.ended_at_ms is None else self.ended_at_ms - self.triggered_at_ms
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values; every field is there, None where nothing is known."""
+        """Give the view as plain JSON values; every field is there, None where nothing is known."""
         return {**asdict(self), "duration_ms": self.duration_ms}
 
 
@@ -221,7 +221,7 @@ class Listing:
     """The savepoint with which the job is being stopped (semantics P2)."""
 
     def as_json(self, *, limit: int) -> dict[str, Json]:
-        """Give it as plain JSON values.
+        """Give the view as plain JSON values.
 
         Args:
             limit: how many checkpoints to give, and how many requests that wait.
@@ -278,7 +278,7 @@ def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
 
 
 def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
-    """Give what differs whenever there is something new to see of a job's checkpoints, at less cost than looking.
+    """Give a value that changes with each news of a job's checkpoints, at less cost than looking.
 
     That is the head's revision, and which stages began, acknowledged or declined in a pending one.
 

@@ -13,13 +13,12 @@ from ...storage.errors import DocumentError, GoneError
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckMetrics
-from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice
+from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice, run_text
 from ..documents.entries import CompletedEntry, EndedEntry, Slowest
 from ..documents.head import MAX_RECORDED, Head
 from ..documents.metadata import CHECKS, EXAMPLES, HandedOn, HandleLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.read_windows import Overlap, WindowText
 from ..documents.strict_json import Json
-from ..documents.texts import run_text
 from ..reasons import Reason, Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
@@ -47,7 +46,7 @@ class StageRow:
     begun: bool = False
     """Whether a try of its task has claimed it; not known, so False, of what a completed checkpoint left out."""
     carried: bool = False
-    """Whether it was taken over from an earlier attempt, and not run in this one (semantics F2)."""
+    """Whether the execution was taken over from an earlier attempt, and not run in this one (semantics F2)."""
     owes: tuple[str, ...] = ()
     """Run ids of the epochs that it has still to read, oldest first. Where the checkpoint has completed without this
     stage, the rest is as the one before left it (semantics B3, F6); where the stage has acknowledged, it has still to
@@ -55,7 +54,7 @@ class StageRow:
     skipped: bool = False
     """Whether its task was skipped: another one has acknowledged, and its state is as the checkpoint before left it."""
     late: bool = False
-    """Whether it acknowledged after the checkpoint had failed; its metrics say when, what it wrote is gone."""
+    """Whether the stage acknowledged after the checkpoint had failed; its metrics say when, its files are gone."""
     declined: str | None = None
     """Reason why the stage declined."""
     problem: str | None = None
@@ -66,7 +65,7 @@ class StageRow:
     files: int = 0
     size_bytes: int = 0
     new_bytes: int = 0
-    """Those of its files that this execution wrote; the rest is referred to (incremental size)."""
+    """Bytes of the files that this execution wrote; the rest is referred to (incremental size)."""
     outputs: tuple[OutputRow, ...] = ()
     handed_on: HandedOn | None = None
     """Exchanges of the stage in a completed checkpoint; before that they are in `outputs`."""
@@ -98,7 +97,7 @@ class StageRow:
         return max(self.metrics.end_to_end_ms, self.metrics.start_delay_ms + self.metrics.sync_ms)
 
     def without_examples(self) -> StageRow:
-        """Give it without the rows that break a check; the check's name and how many they are stay."""
+        """Give the stage without the rows that break a check; the check's name and their number stay."""
 
         def shorter(text: str) -> str:
             before, found, _ = text.partition(EXAMPLES)
@@ -169,7 +168,7 @@ class CheckpointDetails:
         if self.row.status is not Status.FAILED:
             return frozenset()
         causes = (self.row.detail, *self.row.others)
-        # Where no restart follows, the text says so first: "NoRestart allows no restart: routes: ValueError".
+        # Where no restart follows, the text begins with that: "NoRestart allows no restart: routes: ValueError".
         said = tuple(part for cause in causes for part in (cause, cause.partition(": ")[2]))
         names = (stage.stage for stage in self.stages if not stage.acknowledged)
         return frozenset(name for name in names if any(part.startswith(f"{name}: ") for part in said))
@@ -198,7 +197,7 @@ class CheckpointDetails:
         return "begun" if stage.begun else "not begun"
 
     def without_examples(self) -> CheckpointDetails:
-        """Give it without the rows that break checks of data, for a person who may not see what a state holds."""
+        """Give the view without the rows that break checks of data, for a person who may not see the state."""
         return replace(self, stages=tuple(stage.without_examples() for stage in self.stages))
 
     def run_text(self, run_id: str) -> str:
@@ -215,7 +214,7 @@ class CheckpointDetails:
         return next_step(self.row, self.job, storage, self.followed_by, self.read_by, lost=self.lost)
 
     def as_json(self, *, storage: str, stages: int | None = None) -> dict[str, Json]:
-        """Give it as plain JSON values; every field is there, None where nothing is known.
+        """Give the view as plain JSON values; every field is there, None where nothing is known.
 
         Args:
             storage: the job's, for the command to type.

@@ -16,24 +16,24 @@ class DrawnStage:
     """One stage, or all stages of a mapped task."""
 
     uid: str
-    """Of a mapped task: what its stages are called together; each adds `-` and its index."""
+    """The stage's uid, or the name that a mapped task's stages share: each adds `-` and its index."""
     task_id: str | None
     """None where no task is known: the author gave the stages by hand."""
     instances: int
-    """Of a mapped task; 0 where it is not mapped."""
+    """Number of a mapped task's stages; 0 where it is not mapped."""
     reads: tuple[str, ...]
-    """Of whom it reads, by uid."""
+    """Stages from which this one reads, by uid."""
     pipelined: tuple[str, ...]
-    """Those of `reads` with which it runs again (semantics F1)."""
+    """Stages in `reads` with which this one runs again (semantics F1)."""
 
 
 def specs_of(stages: Iterable[DrawnStage]) -> tuple[StageSpec, ...]:
-    """Give what is drawn as the protocol has it, a mapped task as one stage."""
+    """Give the stages to draw as the protocol has them, a mapped task as one stage."""
     return tuple(StageSpec(each.uid, each.reads, pipelined=each.pipelined) for each in stages)
 
 
 def box_of(stages: Iterable[DrawnStage], stage: str) -> tuple[DrawnStage, int | None] | None:
-    """Find what is drawn for a stage of a checkpoint; None where it is no part of what is drawn.
+    """Find the drawn stage for a stage of a checkpoint; None where it is no part of what is drawn.
 
     Args:
         stages: what is drawn.

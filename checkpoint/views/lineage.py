@@ -57,11 +57,11 @@ class Flow:
     published: tuple[StateRow, ...] = ()
     """Tables that readers see, without their files: also those that the epoch did not touch."""
     rows: Mapping[StateRow, int] = field(default_factory=dict)
-    """Of what was written: how many rows the files have, where that is known (semantics A1)."""
+    """Number of rows in the written files, where that is known (semantics A1)."""
 
 
 def of_stage(files: JobFiles, handover: Handover) -> Flow:
-    """Give what a stage read and wrote in one execution."""
+    """Give the data that a stage read and wrote in one execution."""
     own = layout.execution_folder(handover.checkpoint, handover.stage, handover.attempt, handover.token)
     written = _written(files, handover, own)
     upstream = [_named(files, stage, execution) for stage, execution in sorted(handover.upstream.items())]
@@ -73,7 +73,7 @@ def of_stage(files: JobFiles, handover: Handover) -> Flow:
 
 
 def of_checkpoint(coordinator: Coordinator, checkpoint: int) -> tuple[Slice, Flow] | None:
-    """Give what a completed checkpoint's epoch reads, and the tables that it published; None if it is not retained."""
+    """Give the input of a completed checkpoint's epoch, and its published tables; None if it is not retained."""
     entry = coordinator.head().completed_by_id(checkpoint)
     if entry is None:
         return None
@@ -125,12 +125,12 @@ def _is_new(output: Output, handle: StateHandle) -> bool:
 
 
 def sources_of(read: Slice) -> tuple[SourceSlice, ...]:
-    """Give what an epoch reads of each of its sources."""
+    """Give the input of an epoch from each of its sources."""
     return tuple(_source(name, part) for name, part in sorted((read.sources or {}).items()))
 
 
 def _source(name: str, part: object) -> SourceSlice:
-    """Say it of a `FileSource`; the parts of an author's own sources are not known."""
+    """Give the input from a `FileSource`; the parts of an author's own sources are not known."""
     if not isinstance(part, Mapping) or not _is_folder(uri := part.get("uri")):
         return SourceSlice(name)
     if isinstance(part.get("list"), Mapping):  # so many files that they are listed elsewhere
@@ -175,7 +175,7 @@ def _named(files: JobFiles, stage: str, execution: Execution) -> list[StateRow]:
 
 
 def _written(files: JobFiles, handover: Handover, below: str) -> dict[StateRow, int | None]:
-    """Give what an execution wrote, with its files below a folder, and how many rows these have, where known."""
+    """Give the outputs of an execution with files below a folder, and the number of their rows, where known."""
     ack = _acknowledged(files, handover.stage, handover.execution)
     if ack is None:
         return {}

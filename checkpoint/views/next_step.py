@@ -38,7 +38,7 @@ def next_step(
     *,
     lost: bool = False,
 ) -> str:
-    """Say what to do about a checkpoint, with commands between back quotes.
+    """Give the next step for a checkpoint, with commands between back quotes.
 
     Args:
         row: the checkpoint.
@@ -95,12 +95,12 @@ def failure_text(row: CheckpointRow) -> str:
 
 
 def meaning_of(reason: str) -> str:
-    """Say what a reason means; the reason itself if it is not known."""
+    """Give the meaning of a reason; the reason itself if it is not known."""
     return REMEDIES[Reason(reason)].meaning if reason in Reason.__members__ else reason
 
 
 def remedy_of(row: CheckpointRow, job: str, storage: str) -> str:
-    """Say what mends why a checkpoint failed; empty where its reason is not known, as for next_step."""
+    """Give the remedy for a checkpoint's failure; empty where its reason is not known, as for next_step."""
     if row.left_behind:
         return LEFT_BEHIND
     if row.reason is None or row.reason not in Reason.__members__:

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 
 from ..coordinator import Coordinator
 from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, SavepointEntry
-from ..documents.head import Head
 from ..documents.read_windows import ReadWindow
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..reasons import Status
-from ..sources.already_read import backfill_of
+from ..rules.restored_state import backfill_of
 from . import wording
 from .checkpoint_list import CheckpointRow, Listing, listing, savepoint_json
 from .details import CheckpointDetails, StageRow, details
@@ -95,7 +94,7 @@ class Overview:
         return self.stats.restores[-1] if self.stats.restores else None
 
     def as_json(self, *, storage: str, now_ms: int) -> dict[str, Json]:
-        """Give it as plain JSON values.
+        """Give the view as plain JSON values.
 
         Args:
             storage: the job's, for the commands to type.
@@ -130,7 +129,7 @@ def overview(coordinator: Coordinator) -> Overview:
         stats(head),
         found,
         tuple(each for entry in newest for each in _pending(coordinator, entry)),
-        _latest_savepoint(head),
+        max(head.savepoints, key=lambda entry: entry.id, default=None),
         next(_details(coordinator, last.id), None) if last is not None and last.failed else None,
         newest_completed.read.gaps if (newest_completed := head.latest_completed()) else (),
     )
@@ -164,10 +163,6 @@ def _details(coordinator: Coordinator, checkpoint: int) -> Iterator[CheckpointDe
 def _last(found: Listing) -> CheckpointRow | None:
     """Return the newest checkpoint that still counts."""
     return next((each for each in found.checkpoints if each.rewound_to is None), None)
-
-
-def _latest_savepoint(head: Head) -> SavepointEntry | None:
-    return max(head.savepoints, key=lambda entry: entry.id, default=None)
 
 
 def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:

@@ -14,7 +14,7 @@ from ..documents.strict_json import Json
 from .checkpoint_list import window_json
 
 GONE = "gone"
-"""Of a server that has not renewed its lease in time: it died, or does not reach the store."""
+"""State of a server that has not renewed its lease in time: it died, or does not reach the store."""
 
 _MACHINE = 8
 """Characters of a machine's hash: enough to tell a few apart."""
@@ -42,12 +42,12 @@ class ServerRow:
     """The DAG run's window; None where it reads none, or the job's head cannot be read."""
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values."""
+        """Give the row as plain JSON values."""
         return {**asdict(self), "input": window_json(self.input)}
 
     @property
     def where(self) -> str:
-        """Where it listens, for people to read; empty where that is not known yet."""
+        """Address of the server, for people; empty where that is not known yet."""
         if self.port is None:
             return ""
         at = self.host if self.machine is None else f"loopback of {self.machine[:_MACHINE]}"

@@ -16,8 +16,7 @@ from ..documents.schemas import plain_schema
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..store import metadata_file
-from ..store.file_check import FileCheck
-from ..store.job_files import JobFiles
+from ..store.job_files import FileCheck, JobFiles
 
 NESTED = 60
 """Characters of a nested type that are given."""
@@ -47,7 +46,7 @@ class StateRow:
     """Key columns of a keyed state."""
     key_groups: int | None = None
     mode: str | None = None
-    """Of a list state: how it is given out."""
+    """Redistribution of a list state."""
     files: int = 0
     size_bytes: int = 0
     partition_by: tuple[str, ...] = ()
@@ -67,12 +66,12 @@ class CheckpointStates:
     """In the order of the stages."""
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values; every field is there, None where nothing is known."""
+        """Give the view as plain JSON values; every field is there, None where nothing is known."""
         return {"checkpoint": self.checkpoint, "states": [asdict(each) for each in self.states]}
 
 
 def states(coordinator: Coordinator, checkpoint: int | None = None) -> CheckpointStates:
-    """Give what a retained checkpoint holds.
+    """Give the outputs of a retained checkpoint.
 
     Args:
         coordinator: of the job.
@@ -186,7 +185,7 @@ class FilePage:
     rows: tuple[FileRow, ...]
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as plain JSON values."""
+        """Give the view as plain JSON values."""
         rows: list[Json] = [asdict(each) for each in self.rows]
         return {"checkpoint": self.checkpoint, "first": self.first, "files_in_all": self.files, "files": rows}
 

@@ -82,15 +82,15 @@ class JobStats:
     failures_in_a_row: int
     """Counted failures since the newest success (semantics D5)."""
     restarts: tuple[Restarts, ...]
-    """Of the epochs that are pending and have been restarted, or may be only so often."""
+    """Restarts of the pending epochs that have been restarted, or may be only so often."""
     history: int
     """Ended checkpoints that the distributions and the failovers are taken from; the head keeps the last 100."""
     duration_ms: Distribution | None
     """From the trigger to the completion. None, as the next three: nothing in the history has completed."""
     size_bytes: Distribution | None
-    """Of all files that the checkpoint names."""
+    """Bytes of all files that the checkpoint names."""
     new_bytes: Distribution | None
-    """Of the files that the checkpoint's own executions wrote (incremental size)."""
+    """Bytes of the files that the checkpoint's own executions wrote (incremental size)."""
     acks: Distribution | None
     """Stages that acknowledged."""
     failures: dict[str, int]
@@ -197,7 +197,7 @@ class OutputRow:
 
     @property
     def of_rows(self) -> bool:
-        """Whether it has rows: a list, a value and raw files have none."""
+        """Whether the output has rows: a list, a value and raw files have none."""
         return self.kind in OF_ROWS
 
 
@@ -209,13 +209,13 @@ class SubtaskRow:
     files: int = 0
     size_bytes: int = 0
     new_bytes: int = 0
-    """Of the files that this execution wrote; the rest is referred to."""
+    """Bytes of the files that this execution wrote; the rest is referred to."""
     rows: int | None = None
     """In its files; None where that is not known of one of them, or no output of the stage has rows."""
 
     @property
     def weight(self) -> tuple[int, int, int]:
-        """What came first in a list by size: new bytes, then all bytes, then the lower index."""
+        """The order of a list by size: new bytes, then all bytes, then the lower index."""
         return (self.new_bytes, self.size_bytes, -self.index)
 
 
@@ -238,7 +238,7 @@ class Tally:
         self._keep = keep
         self._open = SubtaskRow(0, rows=self._no_rows)
         self.new_bytes = 0
-        """Of all files so far that the execution wrote itself."""
+        """Bytes of all files so far that the execution wrote itself."""
         self._heap: list[tuple[tuple[int, int, int], SubtaskRow]] = []
 
     def add(self, subtask: int, handle: StateHandle) -> None:

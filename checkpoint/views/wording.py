@@ -48,7 +48,7 @@ def how_stopped(stopped: str) -> str:
 
 
 def restart(count: int, left: int | None) -> str:
-    """Say what a restart strategy has counted of an epoch (semantics F4).
+    """Give the restarts of an epoch that a strategy has counted (semantics F4).
 
     Args:
         count: restarts in a row so far.

@@ -303,7 +303,7 @@ def _clean(verbs: Verbs) -> None:
 
 
 def _compact(verbs: Verbs) -> None:
-    verb = job_command(verbs, "compact", "merge base and runs of states that grow, by Spark, outside of an epoch")
+    verb = job_command(verbs, "compact", "merge base and deltas of states that grow, by Spark, outside of an epoch")
     verb.add_argument("stage", metavar="STAGE", nargs="?", help="the stage's uid; without it, all")
     verb.add_argument(
         "name",

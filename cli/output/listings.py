@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...checkpoint import Coordinator
+from ...checkpoint.documents.attempt import run_text
 from ...checkpoint.documents.entries import JobOwner, SavepointEntry
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.documents.texts import run_text
 from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status, cause_first
 from ...checkpoint.views import wording
@@ -39,7 +39,7 @@ def job_lines(found: Sequence[JobRow]) -> list[str]:
     rows = [_job_cells(row, columns) for row in found]
     if text.table_width(_JOB_HEADINGS, rows) > columns:
         rows = [_job_cells(row, _RUN) for row in found]
-    kept = text.columns_that_fit(_JOB_HEADINGS, rows, columns, ("succeeded", "owner", "at", "DAG run"))
+    kept = text.fitting_columns(_JOB_HEADINGS, rows, columns, ("succeeded", "owner", "at", "DAG run"))
     written = text.table(
         [_JOB_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=("completed",)
     )
@@ -128,10 +128,10 @@ def _last_run(found: Listing, stopping: SavepointEntry) -> str:
 
 def _table(shown: Sequence[CheckpointRow], columns: int) -> list[str]:
     rows = [_cells(row, columns) for row in shown]
-    kept = text.columns_that_fit(_HEADINGS, rows, columns, ())
+    kept = text.fitting_columns(_HEADINGS, rows, columns, ())
     if text.table_width(_HEADINGS, rows) > columns:
         rows = [_cells(row, _RUN) for row in shown]
-        kept = text.columns_that_fit(_HEADINGS, rows, columns, _SPARE)
+        kept = text.fitting_columns(_HEADINGS, rows, columns, _SPARE)
     return text.table([_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=_NUMBERS)
 
 

@@ -88,7 +88,7 @@ def _compare(parquet: Any, coordinator: Coordinator, old: StoredState, new: Stor
             after=", ".join(new.output.key) or "none",
         )
     both = {handle.path for _, handle in old.files} & {handle.path for _, handle in new.files}
-    if any(handle.run for _, handle in (*old.files, *new.files)):
+    if any(handle.delta for _, handle in (*old.files, *new.files)):
         both = set()  # a delta beside a file decides which of its rows count
 
     def rows(state: StoredState) -> Iterator[Row]:
@@ -214,6 +214,7 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
     checkpoint, found, there = coordinator.observe(look)
     shown, more = readable(there[: options.head]), len(there) > options.head
     output, names = found.output, [*columns_of(found.output)]
+    deltas = len({handle.delta for _, handle in found.files if handle.delta})
     document = {
         "job": coordinator.job,
         "checkpoint": checkpoint,
@@ -223,7 +224,8 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         "files": [coordinator.files.spark_url(handle.path) for _, handle in found.files],
         "key": list(output.key),
         "key_groups": output.key_groups,
-        "runs": len({handle.run for _, handle in found.files if handle.run}),
+        "deltas": deltas,
+        "runs": deltas,  # the key until version 0.2
         "merge": output.merge,
         "columns": names,
         "rows": shown,
@@ -235,10 +237,11 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
 def _head_lines(document: dict[str, Any]) -> Iterator[str]:
     keyed = f", by {', '.join(document['key'])}" if document["key"] else ""
     groups = f" in {document['key_groups']} key groups" if document["key_groups"] else ""
-    runs = f", {document['runs']} run{'s' if document['runs'] > 1 else ''}" if document["runs"] else ""
-    yield f"state {document['name']} of {document['stage']} in checkpoint {document['checkpoint']}{keyed}{groups}{runs}"
-    if document["runs"]:
-        yield "read it with airflow_cairn.spark.state, which merges the runs with the base"
+    deltas = f", {document['deltas']} delta{'s' if document['deltas'] > 1 else ''}" if document["deltas"] else ""
+    where = f"{document['stage']} in checkpoint {document['checkpoint']}"
+    yield f"state {document['name']} of {where}{keyed}{groups}{deltas}"
+    if document["deltas"]:
+        yield "read it with airflow_cairn.spark.state, which merges the deltas with the base"
     else:
         yield f"files: {document['url']}"
     yield ""
@@ -269,11 +272,11 @@ def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:
 
 _SAID = {
     "compacted": "compacted; an epoch that begins from now on adopts the new base",
-    "small": "left, because its runs are small beside its base; name the state to compact it all the same",
+    "small": "left, because its deltas are small beside its base; name the state to compact it all the same",
     "over budget": "left, because it has more bytes than --max-bytes leaves",
     "waits": "left, because a new base waits until an epoch adopts it",
     "under way": "left, because another compactor is at work on it",
-    "lost": "not compacted: an epoch replaced its files meanwhile, or another compactor gave it up; try again",
+    "lost": "not compacted: an epoch has replaced its files, or another compactor gave it up; try again",
 }
 
 
@@ -308,8 +311,12 @@ def compact(
         on_begin=lambda each: say(f"merging {_parts(each)}"),
     )
     if options.json:
-        return [], {"job": job, "states": [asdict(each) for each in found]}
+        return [], {"job": job, "states": [_document_of(each) for each in found]}
     return _compaction_lines(job, found), {}
+
+
+def _document_of(found: Compaction) -> dict[str, Any]:
+    return {**asdict(found), "runs": found.deltas, "run_bytes": found.delta_bytes}  # the keys until version 0.2
 
 
 def _compaction_lines(job: str, found: Iterable[Compaction]) -> Iterator[str]:
@@ -319,10 +326,11 @@ def _compaction_lines(job: str, found: Iterable[Compaction]) -> Iterator[str]:
         written = f", new base {size(each.written_bytes)}" if each.outcome == "compacted" else ""
         yield f"{_parts(each, written)}: {_SAID[each.outcome]}"
     if none:
-        yield f"no state of {job} has runs, so there is nothing to compact"
+        yield f"no state of {job} has deltas, so there is nothing to compact"
 
 
 def _parts(each: Compaction, written: str = "") -> str:
     return (
-        f"{each.state} of {each.stage} (base {size(each.base_bytes)}, {each.runs} runs {size(each.run_bytes)}{written})"
+        f"{each.state} of {each.stage} (base {size(each.base_bytes)}, {each.deltas} deltas {size(each.delta_bytes)}"
+        f"{written})"
     )

@@ -51,7 +51,7 @@ def table_width(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return sum(2 + max(len(row[number]) for row in (headings, *rows)) for number in range(len(headings))) - 2
 
 
-def columns_that_fit(
+def fitting_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int, spare: Sequence[str]
 ) -> list[int]:
     """Choose which columns of a table to show.
@@ -193,7 +193,7 @@ class ProgressLine:
             print(file=sys.stderr)
 
     def show(self, progress: FilesProgress) -> None:
-        """Draw it again."""
+        """Draw the screen again."""
         if not sys.stderr.isatty():
             return
         share = progress.bytes_done / progress.size_bytes if progress.size_bytes else 1.0

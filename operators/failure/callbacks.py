@@ -21,7 +21,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]  # re-imported 
 
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.texts import run_of_slice
+from ...checkpoint.documents.attempt import run_of_slice
 from ...checkpoint.errors import CheckpointError
 from ...checkpoint.reasons import cause_first
 from ...checkpoint.remedies import LEFT_BEHIND, REMEDIES
@@ -29,7 +29,7 @@ from ...hooks.clear_body import TaskRef
 from ...spark.execution.failure_kinds import causes, is_of_store, one_line
 from ...storage.names import parse_storage_uri
 from ...tasks.clearing import note_of
-from ...tasks.entry_points import tell_listeners_if_possible
+from ...tasks.entry_points import notify_listeners_best_effort
 from ...tasks.job_settings import JobSettings, is_rendered_later, scope_of
 from ...tasks.reports import notes
 from ..graph.run_tasks import where_of
@@ -61,15 +61,15 @@ def restore_latest_checkpoint(context: Context) -> None:
     try:
         ti = context["ti"]
         # Callbacks run in the dag processor, whose log covers all DAGs of a file: name the task.
-        log.info("%s.%s: %s", ti.dag_id, ti.task_id, _report(context))
+        log.info("Task %s.%s: %s", ti.dag_id, ti.task_id, _report(context))
     except Exception:
         if "ti" in context and is_final(context):
             log.exception(
-                "the checkpoint was not restored by this callback, and no other try follows: mend the cause, which "
+                "The checkpoint was not restored by this callback, and no other try follows: mend the cause, which "
                 "follows, then clear the task"
             )
         else:
-            log.exception("the checkpoint was not restored by this callback; the stage's next try will do it")
+            log.exception("The checkpoint was not restored by this callback; the stage's next try will do it")
 
 
 def _report(context: Context) -> str:
@@ -83,7 +83,7 @@ def _report(context: Context) -> str:
         return _failed_over(context, stage, coordinator, settings.storage)
     finally:
         scope = scope_of(stage.operator.task_group)
-        tell_listeners_if_possible(coordinator, scope.listeners if scope else ())
+        notify_listeners_best_effort(coordinator, scope.listeners if scope else ())
 
 
 def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, storage: StorageUri) -> str:
@@ -108,7 +108,7 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
         return f"stage {uid} · try {ti.try_number}: {answer.why}"
     pending = answer.pending
     for damage in answer.damages:
-        log.warning("not restored, because it is damaged: %s", damage)
+        log.warning("Not restored, because it is damaged: %s", damage)
     start = f"checkpoint {pending.restore.checkpoint}" if pending.restore else "nothing: no checkpoint has completed"
     if answer.restarted:
         _run_others_again(context, stage, answer, coordinator)
@@ -129,8 +129,7 @@ def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, co
     named = ", ".join(each.stage for each in answer.restarted)
     if is_final(context):
         # Nothing would read their new output yet. If a user clears this task, its next try clears the others.
-        then = "must run again too, once this task does: clear it, and they are cleared with it"
-        log.info("%s %s (%s)", named, then, task.task_id)
+        log.info("Clear task %s, which clears these stages too: they must run again with it: %s", task.task_id, named)
         return
     where = where_of(task, ti.dag_id, ti.run_id)
     note = note_of(pending.checkpoint, pending.attempt, f"`{stage.uid}` failed")

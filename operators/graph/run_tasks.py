@@ -46,13 +46,13 @@ def trigger_of(task: StageOperator) -> TaskRef | None:
     Args:
         task: the stage's task. In a group its trigger is the group's; outside, the one with the same storage and job.
     """
-    found = _operator_that_triggers(task)
+    found = _trigger_operator(task)
     return trigger_task(found) if found is not None else None
 
 
 def config_of(task: StageOperator) -> CheckpointConfig | None:
     """Return the config of a stage's job, as the DAG file has it now; None unless the DAG has exactly one trigger."""
-    found = _operator_that_triggers(task) if task.has_dag() else None
+    found = _trigger_operator(task) if task.has_dag() else None
     return found.config if found is not None else None
 
 
@@ -62,16 +62,16 @@ def source_folders(task: StageOperator) -> dict[str, StorageUri]:
     Args:
         task: the stage's task.
     """
-    triggers = _operators_that_trigger(task) if task.has_dag() else []
+    triggers = _trigger_operators(task) if task.has_dag() else []
     return folders_of(source for trigger in triggers for source in trigger.sources)
 
 
-def _operator_that_triggers(task: StageOperator) -> TriggerOperator | None:
-    found = _operators_that_trigger(task)
+def _trigger_operator(task: StageOperator) -> TriggerOperator | None:
+    found = _trigger_operators(task)
     return found[0] if len(found) == 1 else None
 
 
-def _operators_that_trigger(task: StageOperator) -> list[TriggerOperator]:
+def _trigger_operators(task: StageOperator) -> list[TriggerOperator]:
     scope = scope_of(task.task_group)
     own = _stages_of_job(task)[0].operator
     return [

@@ -129,7 +129,7 @@ def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
     """Yield each instance's own arguments, in the order of Airflow's indexes: the last argument varies fastest."""
     value: Any = (task.op_kwargs_expand_input if _is_function(task) else task.expand_input).value
     if isinstance(value, Mapping):
-        if not all(_is_known(each) for each in value.values()):
+        if not all(isinstance(each, Mapping | Sequence) and not isinstance(each, XComArg) for each in value.values()):
             raise _known_too_late(task)
         columns = [list(each.items()) if isinstance(each, Mapping) else list(each) for each in value.values()]
         yield from (dict(zip(value, row, strict=True)) for row in product(*columns))
@@ -142,10 +142,6 @@ def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
 def _is_function(task: MappedOperator) -> TypeGuard[DecoratedMappedOperator]:
     """Return whether a task is a mapped `@task.spark_epoch`: that maps the function's arguments, not the operator's."""
     return isinstance(task, DecoratedMappedOperator)
-
-
-def _is_known(value: Any) -> bool:
-    return isinstance(value, Mapping | Sequence) and not isinstance(value, XComArg)
 
 
 def _known_too_late(task: MappedOperator) -> InvalidConfigError:

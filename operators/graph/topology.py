@@ -1,4 +1,4 @@
-"""Which stage reads from which, and how: read from the DAG's edges (semantics B1, F1).
+"""The edges between stages, and their exchanges: read from the DAG's edges (semantics B1, F1).
 
 An edge between two stages may lead over plain tasks, which are not stages: an `EmptyOperator`, a branch, a check. It
 is pipelined if every hop of one path is. The topology is computed on each call, because edges may be drawn after the

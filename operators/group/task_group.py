@@ -375,12 +375,7 @@ class CheckpointedTaskGroup(TaskGroup):
 
 
 def _own_arguments(kind: type[BaseOperator], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments for one of the group's own tasks that keep `default_args` from deciding how an epoch ends.
-
-    Args:
-        kind: the task's class.
-        defaults: the values of `default_args`.
-    """
+    """Return arguments for one of the group's own tasks that keep `default_args` from deciding how an epoch ends."""
     signatures = [signature(vars(each)["__init__"]) for each in reversed(kind.__mro__) if "__init__" in vars(each)]
     ours = {name: each.default for found in signatures for name, each in found.parameters.items()}
     own = {

@@ -13,9 +13,9 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from ...checkpoint import system_runtime
 from ...checkpoint.answers import FilesProgress
 from ...checkpoint.documents import layout
+from ...checkpoint.documents.attempt import run_text
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.layout import check_job
-from ...checkpoint.documents.texts import run_text
 from ...checkpoint.errors import CheckpointFailedError, InvalidConfigError, NoSavepointError
 from ...checkpoint.reasons import Reason, Status, cause_first
 from ...checkpoint.savepoints import disposal
@@ -180,7 +180,7 @@ class SavepointOperator(BaseOperator):
         if entry.status is Status.FAILED:
             raise failed(entry, settings.job)
         log.info(
-            "savepoint %d of job %s: %s, %d files, %d bytes, up to epoch %s",
+            "Savepoint %d of job %s: %s, %d files, %d bytes, up to epoch %s",
             entry.id,
             settings.job,
             entry.uri,
@@ -189,7 +189,7 @@ class SavepointOperator(BaseOperator):
             run_text(layout.run_id_of(entry.epoch), entry.window),
         )
         if entry.owing:
-            log.info("it holds what these stages have still to read: %s", ", ".join(entry.owing))
+            log.info("The savepoint holds what these stages have still to read: %s", ", ".join(entry.owing))
         return {
             "savepoint": entry.uri,
             "id": entry.id,
@@ -204,7 +204,7 @@ class SavepointOperator(BaseOperator):
         return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store(waits=True)
 
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
-        log.info("the savepoint %s waits for %s", entry.uri, coordinator.awaited_by(entry))
+        log.info("The savepoint %s waits for %s", entry.uri, coordinator.awaited_by(entry))
         if not self.deferrable:
             raise AirflowRescheduleException(datetime.now(UTC) + timedelta(seconds=self.poll_interval))
         assert self.storage is not None
@@ -361,16 +361,16 @@ class DisposeSavepointOperator(BaseOperator):
             else:
                 disposed, kept = self._one(store, self.savepoint, context), {}
         for uri, why in kept.items():
-            log.warning("kept: %s: %s", uri, why)
+            log.warning("Kept %s: %s", uri, why)
         left = [f"{each.uri}: {failure.key}: {failure.reason}" for each in disposed for failure in each.failures]
         if left:
             raise CheckpointFailedError(
                 f"not everything could be deleted; the next try goes on with it: {left[0]}", code="savepoint_failed"
             )
         for each in disposed:
-            log.info("deleted: %s, %d files, %d bytes", each.uri, each.files, each.size_bytes)
+            log.info("Deleted: %s, %d files, %d bytes", each.uri, each.files, each.size_bytes)
             for why in each.against:
-                log.warning("although %s", why)
+                log.warning("Disposed although %s", why)
         return {"disposed": [each.uri for each in disposed], "kept": kept}
 
     def _one(self, store: ObjectStore, uri: str, context: Context) -> list[disposal.Disposal]:
@@ -384,7 +384,7 @@ class DisposeSavepointOperator(BaseOperator):
         except NoSavepointError:
             if context["ti"].try_number <= 1:
                 raise
-            log.info("there is no savepoint any more: %s", uri)
+            log.info("There is no savepoint any more: %s", uri)
             return []
 
     def _opened(self, uri: str) -> ObjectStore:

@@ -12,12 +12,12 @@ from ...checkpoint.documents.layout import epoch_name, run_id_of
 from ...checkpoint.errors import InvalidConfigError, RetryLaterError
 from ...checkpoint.extensions.contracts import CheckpointListener, check_listeners
 from ...checkpoint.reasons import Status
-from ...checkpoint.runtime import system_runtime
 from ...checkpoint.savepoints.savepoint_request import SavepointRequest, drain_run
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
+from ...storage.clock import system_runtime
 from ...storage.errors import CairnError
-from ...tasks.entry_points import tell_listeners_if_possible
+from ...tasks.entry_points import notify_listeners_best_effort
 from ...tasks.job_settings import naming, rendered_settings
 from .operators import SavepointOperator, failed
 
@@ -105,24 +105,24 @@ class StopWithSavepointOperator(SavepointOperator):
         with settings.naming_connection():
             stopped = settings.coordinator(waits=True).head().stopped is Stopped.SHUTDOWN
         if not stopped:
-            log.info("the job was resumed since: its DAG is left as it is")
+            log.info("The job was resumed since: its DAG is left as it is")
         elif self.airflow_api_conn_id is None:
-            log.info("the job has stopped; pause its DAG manually")
+            log.info("The job has stopped; pause its DAG manually")
         else:
             self._pause(self.airflow_api_conn_id, found["savepoint"])
         return {**found, "stopped": stopped}
 
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
-        log.info("the job %s is being stopped: no other run begins than the one that is waited for", self.job)
+        log.info("The job %s is being stopped: no other run begins than the one that is waited for", self.job)
         if not entry.waits:
             # A task that has the listeners may notify them here; the sensor of the run does too.
-            tell_listeners_if_possible(coordinator, self.listeners)
+            notify_listeners_best_effort(coordinator, self.listeners)
             recheck_interval = LISTENERS_S
         elif self.drain and self.airflow_api_conn_id is not None:
             run_id = run_id_of(entry.epoch)
             with AirflowApiHook(self.airflow_api_conn_id) as api:
                 if api.start_run(self._dag_id, run_id, system_runtime().now_ms()):
-                    log.info("the job's last run has been made: %s of %s", run_id, self._dag_id)
+                    log.info("The job's last run has been made: %s of %s", run_id, self._dag_id)
                 elif api.is_over(self._dag_id, run_id):
                     self._give_up(entry, coordinator, run_id)
             recheck_interval = LAST_RUN_S
@@ -145,7 +145,7 @@ class StopWithSavepointOperator(SavepointOperator):
                 code="dag_not_paused",
                 **{**error.fields, "dag": self._dag_id, "savepoint": savepoint},
             ) from error
-        log.info("the job has stopped, and the DAG %s is paused", self._dag_id)
+        log.info("The job has stopped, and the DAG %s is paused", self._dag_id)
 
     @property
     def _dag_id(self) -> str:

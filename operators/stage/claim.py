@@ -23,7 +23,7 @@ from ...checkpoint.answers import (
     UpstreamsNotReady,
 )
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.texts import run_of_head
+from ...checkpoint.documents.head import run_of_head
 from ...checkpoint.errors import CheckpointFailedError, NotTriggeredError, RetryLaterError
 from ...tasks.clearing import Where, rerun_note
 from ...tasks.dag_runs import start_unless_paused, state_of_run
@@ -64,7 +64,7 @@ class StageClaim:
     uid: str
     """The stage's uid; for a mapped task that of the instance."""
     drivers: StageDrivers
-    """Says what became of a driver that an earlier try submitted."""
+    """Tells the fate of a driver that an earlier try submitted."""
 
     def take(self) -> Submit | Reconnect | None:
         """Claim the execution.
@@ -87,7 +87,7 @@ class StageClaim:
                 return answer
             case StageAcknowledged():
                 log.info(
-                    "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
+                    "Checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
                     answer.checkpoint,
                     self._run_name(),
                     self.uid,
@@ -170,11 +170,7 @@ class StageClaim:
             clear_restarted_stages(others, self.uid, where, conn_id, note, self._unclaimed_now)
 
     def _let_trigger_begin(self, error: NotTriggeredError) -> NoReturn:
-        """Let the task that triggers start the epoch anew: no try of this stage can take it up (T8, R5).
-
-        Raises:
-            AirflowRescheduleException, AirflowFailException, AirflowApiError: see `let_trigger_run`.
-        """
+        """Let the task that triggers start the epoch anew: no try of this stage can take it up (T8, R5)."""
         ti = self.context["ti"]
         if error.code == "rewound" and not is_asked_for(ti, self.operator.retries):
             # A user has rewound the job and decides which runs begin anew. A retry would find the same.
@@ -188,7 +184,7 @@ class StageClaim:
         # Either the try before acknowledged and its task died then, or the stage was added to the DAG during the run
         # and the epoch completed without it. Skipping the task would skip the tasks after it.
         log.info(
-            "checkpoint %d has completed epoch %s: stage %s has nothing to submit",
+            "Checkpoint %d has completed epoch %s: stage %s has nothing to submit",
             answer.checkpoint,
             self._run_name(),
             self.uid,

@@ -55,11 +55,7 @@ class DurableSubmit(SparkSubmitOperator):
         self._token = token
 
     def _get_hook(self) -> SparkSubmitHook:
-        """Return the provider's hook.
-
-        Raises:
-            AirflowException: the hook needs a package that is not installed.
-        """
+        """Return the provider's hook."""
         try:
             return super()._get_hook()
         except NameError as error:
@@ -80,7 +76,7 @@ class DurableSubmit(SparkSubmitOperator):
                 store.set(LAST_DRIVER, {"token": self._token, "driver": driver})
             except Exception:
                 # No later try could find this driver.
-                log.warning("driver %s is ended at once, because Airflow did not store that it was submitted", driver)
+                log.warning("Driver %s is ended at once, because Airflow did not store that it was submitted", driver)
                 self.on_kill()
                 raise
         return driver
@@ -154,7 +150,7 @@ class StageDrivers:
                 driver=driver,
             ) from error
         if lives:
-            log.info("driver %s lives (%s); this try waits for it and submits nothing", driver, status)
+            log.info("Driver %s lives (%s); this try waits for it and submits nothing", driver, status)
             return None
         return f"its driver {driver} is gone ({status}) and has not acknowledged; if it was killed, {NO_MEMORY}"
 
@@ -209,13 +205,13 @@ class StageDrivers:
             hook.on_kill()
         except Exception as error:
             log.exception(
-                "driver %s of an earlier attempt could not be ended (%s). What it acknowledges is discarded, but it "
+                "Driver %s of an earlier attempt could not be ended (%s). What it acknowledges is discarded, but it "
                 "uses the cluster until it ends: kill it manually",
                 driver,
                 error,  # noqa: TRY401 - the page folds the trace away
             )
             return
-        log.info("driver %s of an earlier attempt was %s, and the cluster is asked to end it", driver, status)
+        log.info("Driver %s of an earlier attempt was %s, and the cluster is asked to end it", driver, status)
 
     def _last(self) -> tuple[str, str] | None:
         """Return the execution whose driver was submitted last, and the driver."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.answers import Submit
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.attempt import Slice
-from ...checkpoint.documents.texts import run_of_slice
+from ...checkpoint.documents.attempt import Slice, run_of_slice
 from ...spark.handover.conf import handover_conf
 from ...storage.names import StorageUri
 from ...tasks.job_settings import JobSettings
@@ -60,15 +59,15 @@ def log_restore_source(head: Head, handover: Handover) -> None:
     """Log which checkpoint an execution restores, what it reads first, and which checkpoints are damaged."""
     record = next((each for each in head.restores if each.into == handover.checkpoint), None)
     for damage in record.damages if record else ():
-        log.warning("not restored, because it is damaged: %s", damage)
+        log.warning("Not restored, because it is damaged: %s", damage)
     if handover.restore is None:
-        log.info("no checkpoint has completed yet: starting empty")
+        log.info("No checkpoint has completed yet: the stage starts empty")
     else:
-        log.info("restoring from checkpoint %d", handover.restore.checkpoint)
+        log.info("Restoring from checkpoint %d", handover.restore.checkpoint)
     for owed in handover.backlog:
-        log.info("first it reads its backlog: epoch %s", _run_of(owed.epoch, owed.slice))
+        log.info("The stage first reads its backlog: epoch %s", _run_of(owed.epoch, owed.slice))
     for replayed in handover.replay:
-        log.warning("its input is read again: epoch %s", _run_of(replayed.epoch, replayed.slice))
+        log.warning("The stage reads its input again: epoch %s", _run_of(replayed.epoch, replayed.slice))
 
 
 def _run_of(epoch: str, read: Slice | None) -> str:

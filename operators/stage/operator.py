@@ -12,8 +12,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from ...checkpoint.answers import Reconnect, Submit
+from ...checkpoint.config import check_parallelism
 from ...checkpoint.errors import CheckpointError, InvalidConfigError
-from ...checkpoint.stage_graph import check_parallelism
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.spark_connect import ConnectClient, connect_server
@@ -160,7 +160,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             )
         self.not_secret = (*(scope.not_secret if scope else ()), *checked_not_secret(not_secret, self.task_id))
         self._check_author_settings(rendered=False)
-        self._say_what_is_missing()
+        self._warn_of_missing_files()
         self.session = scope.session if scope is not None and conn_id is None else None
         if self.session is not None:
             from .over_connect import check_options
@@ -168,7 +168,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             check_options(self)
         elif scope is not None and scope.session is not None:
             log.warning(
-                "%s names the Spark connection %s: it goes there, and does not share the session of %s",
+                "Task %s names the Spark connection %s: it goes there, and does not share the session of %s",
                 self.task_id,
                 conn_id,
                 scope.group_id,
@@ -224,7 +224,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         self._run = run
         with settings.naming_connection():
             self._run_execution(context, drivers, settings, answer, run)
-        log.info("%s: acknowledged", run.title)
+        log.info("Checkpoint %s: acknowledged", run.title)
         complete_if_last(coordinator, claim.epoch, uid)
         stop_if_paused(coordinator, ti)
         return {
@@ -252,7 +252,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             else:
                 log_restore_source(coordinator.head(), answer.handover)
                 drivers.end_those_before(answer.handover.token)
-                log.info("%s: submitting", run.title)
+                log.info("Checkpoint %s: submitting", run.title)
                 self._submit(context, drivers, settings, answer, run)
             run.check_acknowledged()
         except CheckpointError as error:
@@ -263,7 +263,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 raise self._ended(run, why_ended(context["ti"])) from error
             if isinstance(error, StageFailedError):
                 why = error.message.removeprefix(failed_prefix(uid))
-                log.error("%s: failed: %s", run.title, why)  # noqa: TRY400 - Airflow logs the trace, below the cause
+                log.error("Checkpoint %s: failed: %s", run.title, why)  # noqa: TRY400 - Airflow logs the trace, below the cause
             if isinstance(error, StageNotRetryableError):
                 # semantics F4: Airflow does not retry this exception, and the callback reports the failure as final.
                 raise AirflowFailException(str(error)) from error
@@ -274,7 +274,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
 
     def _ended(self, run: StageRun, why: str) -> StageFailedError:
         """Return the error for a try that Airflow ended, and log the reason."""
-        log.error("%s: ended: %s", run.title, why)
+        log.error("Checkpoint %s: ended: %s", run.title, why)
         return run.refused(why, incurable=False)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
@@ -313,7 +313,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         if self._hook is None:
             return
         if self._run is not None and self._run.taken_over():
-            log.info("%s: another try of this task waits for its driver, which goes on", self._run.title)
+            log.info("Checkpoint %s: another try of this task waits for its driver, which goes on", self._run.title)
             return
         super().on_kill()
 
@@ -382,7 +382,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             if address and self._ti is not None:
                 self._ti.xcom_push(SparkLink().xcom_key, address)
         except Exception as error:  # noqa: BLE001 - runs while reading driver lines: a failed link must not end it
-            log.warning("no link to Spark while the application runs: %s", error)
+            log.warning("No link to Spark while the application runs: %s", error)
 
     def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
         """Wait for a driver that an earlier try of this task submitted (semantics F5)."""
@@ -392,7 +392,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             driver = drivers.driver_of(token)
             self._hook = super()._get_hook()
             point_at(self._hook, driver)
-            log.info("%s: waiting for driver %s, which an earlier try submitted", run.title, driver)
+            log.info("Checkpoint %s: waiting for driver %s, which an earlier try submitted", run.title, driver)
             self.poll_until_complete(driver, context)
         except Exception as error:
             self._check_failed(drivers, run, error)
@@ -444,9 +444,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             placed = place_beside(folder, option, value) if folder is not None else value
             if placed != value:
                 setattr(self, option if hasattr(self, option) else f"_{option}", placed)
-        self._say_what_is_missing()
+        self._warn_of_missing_files()
 
-    def _say_what_is_missing(self) -> None:
+    def _warn_of_missing_files(self) -> None:
         """Warn about files that this machine does not have, when the DAG is parsed and before a stage runs.
 
         Not an error: a relative path may mean a folder that only workers have.
@@ -455,7 +455,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         for option, value in self._files().items():
             found = not_found(folder, option, value) if folder is not None else None
             if found is not None:
-                log.warning("%s: %s %s %s", self.task_id, option, *found)
+                log.warning("Task %s: %s %s %s", self.task_id, option, *found)
 
     def _check_application_is_here(self, run: StageRun) -> None:
         missing = self._missing_application(str(self.application))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.acknowledgement import DeclineDocument
-from ...checkpoint.documents.attempt import Handover
-from ...checkpoint.documents.texts import run_of_head, run_of_slice
+from ...checkpoint.documents.attempt import Handover, run_of_slice
+from ...checkpoint.documents.head import run_of_head
 from ...checkpoint.errors import CheckpointError, FencedError
 from ...checkpoint.store import acks
 from ...hooks.versions import RetryDecision, RetryPolicy
@@ -43,10 +43,10 @@ class StageRun:
 
     @property
     def title(self) -> str:
-        """The execution's name in log lines."""
+        """The execution's name in log lines, after the word Checkpoint."""
         it = self.handover
         run = run_of_slice(it.epoch, it.slice)
-        return f"checkpoint {it.checkpoint} · epoch {run} · attempt {it.attempt} · stage {it.stage}"
+        return f"{it.checkpoint} · epoch {run} · attempt {it.attempt} · stage {it.stage}"
 
     def taken_over(self) -> bool:
         """Return whether another try waits for this execution's driver; False if that is not known."""
@@ -207,7 +207,7 @@ def _of_signal(number: int) -> str:
     return f". Signal {number}: {said}" if said else ""
 
 
-# Fails a task at once if no retry would help: the error's class says so (semantics F4).
+# Fails a task at once if no retry would help: the error's class knows it (semantics F4).
 
 
 NO_CURE = "a retry does not help: change what the error names, then clear the task"

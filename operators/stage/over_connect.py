@@ -132,7 +132,7 @@ def run_on_shared(
             )
         if lost is None:
             what = "is replaced" if problem.incurable else "is tried again"
-            log.warning("the Spark server %s %s: %s", nonce, what, problem.message)
+            log.warning("The Spark server %s %s: %s", nonce, what, problem.message)
         gone = nonce if lost is not None or problem.incurable else ""
 
 

@@ -50,7 +50,7 @@ def wait_in_line(answer: Queued) -> NoReturn:
     Raises:
         AirflowRescheduleException: always.
     """
-    log.info("the next attempt after checkpoint %d waits: %s", answer.checkpoint, answer.detail)
+    log.info("The next attempt after checkpoint %d waits: %s", answer.checkpoint, answer.detail)
     raise AirflowRescheduleException(datetime.now(UTC) + LOOK_AGAIN_AFTER)
 
 
@@ -62,7 +62,7 @@ def reschedule_if_overtaken(coordinator: Coordinator, handover: Handover, error:
     """
     if coordinator.was_overtaken(handover):
         log.info(
-            "checkpoint %d was overtaken by another run, and this stage begins anew: %s", handover.checkpoint, error
+            "Checkpoint %d was overtaken by another run, and this stage begins anew: %s", handover.checkpoint, error
         )
         raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER) from error
 
@@ -89,7 +89,9 @@ def let_trigger_run(why: str, stage: str, where: Where, conn_id: str | None) -> 
         AirflowFailException: only a user can make it run; the message says what to clear.
     """
     _trigger_again(where, conn_id, why, f"Cairn: `{stage}` waits for the checkpoint that this task triggers")
-    log.info("%s. The task that triggers opens the next attempt; this task runs again after it", why)
+    log.info(
+        "This stage cannot begin: %s. The task that triggers opens the next attempt; this task runs again after it", why
+    )
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)
 
 
@@ -191,11 +193,11 @@ def clear_restarted_stages(
     named = ", ".join(stages)
     removed = where.removed(stages)
     if removed:
-        log.warning("%s must run again too: %s", named, where.ways_on_without(removed))
+        log.warning("Stages must run again too, %s: %s", named, where.ways_on_without(removed))
         return
     if conn_id is None:
         log.warning(
-            "%s must run again too, and Cairn clears no task of this DAG (airflow_api_conn_id=None): %s",
+            "Stages must run again too, %s, and Cairn clears no task of this DAG (airflow_api_conn_id=None): %s",
             named,
             where.remedy([*stages, stage]),
         )
@@ -206,7 +208,7 @@ def clear_restarted_stages(
     except Exception as error:
         remedy = where.remedy([*stages, stage])
         # The page folds the trace away, so the log line includes the error.
-        log.exception("%s must run again too, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
+        log.exception("Stages must run again too, %s, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
         return
     log.info("%s", cleared)
 
@@ -264,6 +266,6 @@ def let_upstreams_run(
         # They ended well and have not acknowledged: somebody has marked them, or deleted what they had acknowledged.
         with AirflowApiHook(conn_id) as api:
             api.clear(where.dag_id, where.run_id, where.with_plain(left), note)
-        log.warning("%s ended well without an acknowledgement in the store: cleared, to run again", ", ".join(left))
-    log.info("%s; %s. This task runs again after them", why, cleared)
+        log.warning("Cleared, because they ended well without an acknowledgement in the store: %s", ", ".join(left))
+    log.info("This stage cannot begin: %s. %s. This task runs again after them", why, cleared)
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)

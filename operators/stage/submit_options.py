@@ -249,11 +249,15 @@ def _placed(folder: Path, option: str, path: str) -> str:
     here, there = _is_there(Path.cwd(), path), _is_there(folder, path)
     if there:
         if here and not folder.samefile(Path.cwd()):
-            log.warning("%s is in %s too: the one beside the DAG file is taken, %s", path, Path.cwd(), folder / path)
+            log.warning(
+                "File %s is in %s too: the one beside the DAG file is taken, %s", path, Path.cwd(), folder / path
+            )
         return str(folder / path)
     if here:
         log.info(
-            "%s is not beside the DAG file: the one in %s is taken, where this worker was started", path, Path.cwd()
+            "File %s is not beside the DAG file: the one in %s is taken, where this worker was started",
+            path,
+            Path.cwd(),
         )
     return path
 

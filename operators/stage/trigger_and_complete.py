@@ -186,7 +186,7 @@ class _Turn:
         if not error.retry_cures:
             raise AirflowFailException(str(error)) from error
         if self.context.get("task_reschedule_count", 0) < (self.operator.retries or 0):
-            log.warning("%s; trying again", error)
+            log.warning("No checkpoint was triggered, and this task tries again: %s", error)
             raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
 
     def _give_back(self, *, failed: bool = False) -> None:
@@ -195,7 +195,7 @@ class _Turn:
         try:
             self.coordinator.trigger_right.give_back(self._me(), failed=failed)
         except CairnError as error:
-            log.warning("this task keeps the right to trigger until another stage sees that it has ended: %s", error)
+            log.warning("This task keeps the right to trigger until another stage sees that it has ended: %s", error)
 
     def _me(self) -> TriggeringTask:
         ti = self.context["ti"]
@@ -224,11 +224,11 @@ def _wait_for(held: HeldBy, looks: int, context: Context) -> None:
     task = TaskRef(held.task.task_id, held.task.map_index)
     if held.state is HolderState.RUNS:
         if not looks:
-            log.info("%s triggers the checkpoint; waiting for it", task)
+            log.info("Task %s triggers the checkpoint; waiting for it", task)
         system_sleep(min(LOOK_S * 1.5**looks, MAX_LOOK_S))
         return
     if held.state is HolderState.COMES_BACK:
-        log.info("%s could not trigger the checkpoint and comes back; so does this task", task)
+        log.info("Task %s could not trigger the checkpoint and comes back; so does this task", task)
         # The holder's retry may be an hour away, and each return starts a process.
         later = COME_BACK_AFTER * 2 ** min(context.get("task_reschedule_count", 0), MAX_DOUBLINGS)
         raise AirflowRescheduleException(timezone.utcnow() + later)
@@ -247,7 +247,7 @@ def complete_if_last(coordinator: Coordinator, epoch: str, stage: str) -> None:
     try:
         completed = coordinator.complete_if_last(epoch, stage)
     except CairnError as error:
-        log.warning("the checkpoint is left to the task that waits for it: %s", error)
+        log.warning("The checkpoint is left to the task that waits for it: %s", error)
         return
     if completed is not None:
-        log.info("checkpoint %d: every stage has acknowledged, the checkpoint is complete", completed.checkpoint)
+        log.info("Checkpoint %d: every stage has acknowledged, the checkpoint is complete", completed.checkpoint)

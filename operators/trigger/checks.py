@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, runtime_checkable
 
 from ...checkpoint import CheckpointConfig
+from ...checkpoint.config import check_stages
 from ...checkpoint.documents.attempt import MAX_SLICE_BYTES, StageSpec
 from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook
 from ...checkpoint.source import Source
-from ...checkpoint.stage_graph import check_stages
 from ...storage.names import shorten
 from ...tasks.job_settings import is_rendered_later, is_same_job, naming
 from ..graph.declaration import TriggerOperator

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 
 from ...checkpoint import CheckpointConfig, RequestKind, TriggerRequest
 from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered
+from ...checkpoint.config import check_stages
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
 from ...checkpoint.documents.entries import Stopped
@@ -23,7 +24,6 @@ from ...checkpoint.remedies import REMEDIES
 from ...checkpoint.rules.admission import reason_of, turn_of
 from ...checkpoint.savepoints.savepoint_request import JobShape
 from ...checkpoint.source import Source, check_sources
-from ...checkpoint.stage_graph import check_stages
 from ...checkpoint.validation import check_seconds, check_span, check_spelling
 from ...checkpoint.views.drawn_stages import DrawnStage, drawn
 from ...hooks.versions import RetryPolicy, policy_option
@@ -32,7 +32,7 @@ from ...storage.errors import CairnError
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
 from ...tasks.dag_runs import deployment, start_unless_paused, state_of_run
-from ...tasks.entry_points import listeners_of, master_hooks_of, tell_listeners_if_possible
+from ...tasks.entry_points import listeners_of, master_hooks_of, notify_listeners_best_effort
 from ...tasks.job_settings import (
     JobSettings,
     check_savepoint_target,
@@ -305,7 +305,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         why = why_failed(event, "a place")
         if why is not None:
             raise RefusedError(why, code="trigger_declined", job=self.job, kind=event.get("kind"))
-        log.info("%s", event.get("detail"))
+        log.info("Asking again: %s", event.get("detail"))
 
     @property
     def inherits_from_empty_operator(self) -> bool:
@@ -345,7 +345,7 @@ class TriggerCheckpointOperator(TriggerOperator):
                 # Check before this DAG's listeners hear of another's checkpoints, or a savepoint is copied into its
                 # job.
                 coordinator.ownership.check(owner)
-            tell_listeners_if_possible(coordinator, self.listeners)
+            notify_listeners_best_effort(coordinator, self.listeners)
             with settings.naming_connection():
                 names = tuple(source.name for source in self.sources)
                 runs = JobShape(request.stages, request.hooks, self.config.allow_non_restored_state, names)
@@ -384,15 +384,11 @@ class TriggerCheckpointOperator(TriggerOperator):
         result = self._triggered(answer, settings, ti.run_id)
         with settings.naming_connection():
             if coordinator.ask_hooks(answer.pending, hooks):
-                log.info("the master hooks have answered: %s", ", ".join(request.hooks))
+                log.info("The master hooks have answered: %s", ", ".join(request.hooks))
         return result
 
     def _ask(self, coordinator: Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol) -> TriggerAnswer:
-        """Ask for the checkpoint; ask once more if a pause of the DAG had stopped the job and is over (S1).
-
-        Raises:
-            AirflowRescheduleException: the DAG is paused; Airflow starts none of its tasks until the pause is over.
-        """
+        """Ask for the checkpoint; ask once more if a pause of the DAG had stopped the job and is over (S1)."""
 
         def ask() -> TriggerAnswer:
             return coordinator.trigger(request, state_of=lambda owner: state_of_run(ti, owner))
@@ -403,7 +399,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         if coordinator.head().stopped is not Stopped.PAUSED:
             return answer
         if not start_unless_paused(coordinator, ti):
-            log.info("%s", cause_first(answer.detail, answer.reason))
+            log.info("This task waits: %s", cause_first(answer.detail, answer.reason))
             raise AirflowRescheduleException(timezone.utcnow())
         return ask()
 
@@ -413,7 +409,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         if answer.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
             more = f". {REMEDIES[answer.reason].action_for(settings.job, settings.storage)}"
         why = cause_first(answer.detail, answer.reason)
-        log.info("%s; looking again by %s%s", why, retry_at.isoformat(), more)
+        log.info("No checkpoint is triggered yet: %s; looking again by %s%s", why, retry_at.isoformat(), more)
         if not self.deferrable:
             raise AirflowRescheduleException(retry_at)
         turn = turn_of(request)
@@ -443,12 +439,12 @@ class TriggerCheckpointOperator(TriggerOperator):
     def _triggered(self, answer: Triggered, settings: JobSettings, run_id: str) -> dict[str, Any]:
         pending = answer.pending
         for line in answer.log:
-            log.info("%s", line)
-        title = f"checkpoint {pending.checkpoint} · epoch {run_id} · attempt {pending.attempt}"
+            log.info("Source %s", line)
+        title = f"{pending.checkpoint} · epoch {run_id} · attempt {pending.attempt}"
         for damage in answer.damages:
-            log.warning("not restored, because it is damaged: %s", damage)
+            log.warning("Not restored, because it is damaged: %s", damage)
         log.info(
-            "%s: %s, waits for %s; input: %s",
+            "Checkpoint %s: %s, waits for %s; input: %s",
             title,
             "triggered" if answer.created else "was triggered before",
             ", ".join(stage.uid for stage in pending.stages),
@@ -456,7 +452,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         )
         restored_from = pending.restore.checkpoint if pending.restore else None
         start = f"starts from checkpoint {restored_from}" if restored_from else "starts empty: no checkpoint yet"
-        log.info("%s: %s", title, start)
+        log.info("Checkpoint %s: %s", title, start)
         return {
             "job": settings.job,
             "storage": str(settings.storage),

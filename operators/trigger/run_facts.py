@@ -13,8 +13,8 @@ from ...checkpoint.config import REFUSE
 from ...checkpoint.documents.attempt import Slice
 from ...checkpoint.documents.layout import epoch_name, run_id_of
 from ...checkpoint.errors import InvalidConfigError, RefusedError
+from ...checkpoint.rules.restored_state import NO_INTERVAL
 from ...checkpoint.source import AssetEvent, RunFacts
-from ...checkpoint.sources.already_read import NO_INTERVAL
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.names import shorten
 from ...storage.port import ObjectStore

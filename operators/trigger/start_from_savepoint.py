@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.head import Head, run_of_head
 from ...checkpoint.documents.layout import epoch_name
-from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
 from ...checkpoint.savepoints.savepoint_request import ImportOptions, JobShape, Started
@@ -42,7 +41,7 @@ class RunOptions:
     claim: bool = False
     """The job owns the savepoint, and deletes it once it has a copy (semantics R6)."""
     read_again: bool = False
-    """Of a conf only: the run reads its window although the job has read some of it (semantics T8)."""
+    """Whether the run's conf has the run read its window although the job has read some of it (semantics T8)."""
 
 
 def check_options(options: RunOptions, storage: object, job: object, **where: str | None) -> RunOptions:
@@ -146,17 +145,17 @@ def start_if_asked(
         return replace(settings, storage=parse_storage_uri(uri)).hook().open_store(waits=True)
 
     folder = open_named(options.restore_from, opened)
-    log.info("starting %s from the savepoint %s", settings.job, folder.uri)
+    log.info("Starting %s from the savepoint %s", settings.job, folder.uri)
     before = coordinator.head()
     found = coordinator.start_from(folder, how, runs=runs, open_folder=opened)
     if found.allowed:
-        log.info("the job has started from it before; it may leave behind now what no stage claims")
+        log.info("The job has started from it before; it may leave behind now what no stage claims")
     if not found.created:
-        log.info("the job had started from it before, or was not new: it stands at checkpoint %d", found.checkpoint)
+        log.info("The job had started from it before, or was not new: it stands at checkpoint %d", found.checkpoint)
         return found
-    log.info("%d files, %d bytes were copied as checkpoint %d", found.files, found.size_bytes, found.checkpoint)
+    log.info("Copied as checkpoint %d: %d files, %d bytes", found.checkpoint, found.files, found.size_bytes)
     for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs):
-        log.warning("the savepoint does not hold the DAG run %s: it has to run again", run_of_head(before, epoch))
+        log.warning("The savepoint does not hold the DAG run %s: it has to run again", run_of_head(before, epoch))
     return found
 
 

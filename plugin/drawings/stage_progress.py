@@ -34,7 +34,7 @@ class TaskTry:
     """None: the try has not started, so it has no log."""
     ended_at_ms: int | None
     newest: bool = True
-    """Whether it is the task's present try."""
+    """Whether this is the task's present try."""
 
 
 @dataclass(frozen=True, slots=True)

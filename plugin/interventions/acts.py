@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
-from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.head import Head, run_of_head
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import NoCheckpointError, RefusedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.rules.rewinds import Rewound
@@ -41,7 +40,7 @@ class Wanted:
 
 
 def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
-    """Return what an intervention would do now, without doing any of it.
+    """Return the effects that an intervention would have now, without doing any of it.
 
     Args:
         coordinator: the job's coordinator.

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import Stopped
-from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.head import Head, run_of_head
 from ...checkpoint.documents.layout import run_id_of
-from ...checkpoint.documents.texts import run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ...checkpoint.views import wording
 from ...hooks.airflow_api import AirflowApiHook

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.documents.entries import InterventionKind, SavepointEntry
-from ...checkpoint.documents.head import Head
-from ...checkpoint.documents.texts import run_of_head
+from ...checkpoint.documents.head import Head, run_of_head
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepointError, RefusedError
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.savepoint_format import open_entry
@@ -39,8 +38,8 @@ def plan_taking(coordinator: Coordinator, kind: InterventionKind, target: str | 
     stops = kind is InterventionKind.STOP
     head = _taken_in(coordinator, target, stops=stops, drains=False)
     title = "Stop the job with a savepoint" if stops else "Take a savepoint"
-    meanwhile = f"The job stays {wording.how_stopped(head.stopped)}." if head.stopped else "The job goes on meanwhile."
-    return Plan(kind, None, title, (*_holds(head), _copied(target), *(_of_stop() if stops else (meanwhile,))))
+    state = f"The job stays {wording.how_stopped(head.stopped)}." if head.stopped else "The job goes on."
+    return Plan(kind, None, title, (*_holds(head), _copied(target), *(_of_stop() if stops else (state,))))
 
 
 def plan_drain(coordinator: Coordinator, means: Means) -> Plan:

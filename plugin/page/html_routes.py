@@ -20,7 +20,7 @@ from ...checkpoint.rows.shown import KEYS, READ_BYTES
 from ...checkpoint.views.checkpoint_list import CheckpointRow, JobState, Shown
 from ...checkpoint.views.details import CheckpointDetails
 from ...checkpoint.views.drawn_stages import box_of, specs_of
-from ...checkpoint.views.overview import Overview, alarms
+from ...checkpoint.views.overview import alarms
 from ...checkpoint.views.servers import ServerRow
 from ...storage.errors import CairnError, ErrorKind, printable
 from ..drawings.charts import StageGraph, axis, durations, graph_of, marks_of, new_bytes, sparkline, timeline
@@ -234,7 +234,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             "found": found,
             "progress": progress,
             "bars": bars_of(progress),
-            "attempts": _attempts(known, found.row),
+            "attempts": [each for each in reversed(known.listing.checkpoints) if each.run_id == found.row.run_id],
             "most": STAGES,
             "graph": _graph(job, found, progress),
             "newest": None if latest is None else latest.id,
@@ -311,11 +311,6 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return html(request, "configuration.html", job=job, tab="configuration", owner=owner)
 
     return made
-
-
-def _attempts(known: Overview, row: CheckpointRow) -> list[CheckpointRow]:
-    """Return the attempts of a checkpoint's epoch, as far as the job remembers them, oldest first."""
-    return [each for each in reversed(known.listing.checkpoints) if each.run_id == row.run_id]
 
 
 def _by_stage(job: DeclaredJob, found: CheckpointDetails, tries: Sequence[TaskTry]) -> dict[str, list[TaskTry]]:

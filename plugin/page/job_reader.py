@@ -18,7 +18,7 @@ from ...checkpoint.health.examine import ExaminedJob, examine_job
 from ...checkpoint.rows.apart import first_rows
 from ...checkpoint.rows.reading import RowsKind
 from ...checkpoint.rows.shown import FirstRows
-from ...checkpoint.rules.ownership import check_owner
+from ...checkpoint.rules.admission import check_owner
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
 from ...checkpoint.views.checkpoint_list import JobRow
@@ -181,15 +181,7 @@ class JobReader:
         *,
         apart: bool = False,
     ) -> V:
-        """Look at a job, unless the last look is still valid.
-
-        Args:
-            job: the job.
-            what: the look's name.
-            look: reads the job.
-            pulse: returns a value that changes whenever the look's result would.
-            apart: use a coordinator only for this look, so that no other look waits for it.
-        """
+        """Look at a job, unless the last look is still valid."""
         key = (job.storage, job.aws_conn_id, job.job)
 
         def read(before: _Seen[V] | None) -> _Seen[V]:

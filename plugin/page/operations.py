@@ -57,7 +57,7 @@ class Operation:
 
     @property
     def waits_for_last_run(self) -> bool:
-        """Whether it waits for the job's last run, which Airflow may not have made yet."""
+        """Whether the savepoint waits for the job's last run, which Airflow may not have made yet."""
         return self.entry.drains and self.entry.waits
 
     @property
@@ -66,7 +66,7 @@ class Operation:
         return not self.entry.ended and self.waits_for is None
 
     def as_json(self) -> dict[str, Json]:
-        """Return it as plain JSON values."""
+        """Return the operation as plain JSON values."""
         entry, failed = self.entry, self.entry.status is Status.FAILED
         return {
             "operation": self.id,
@@ -94,7 +94,7 @@ class RunOperation:
     """The newest attempt of its epoch, as far as the job remembers it."""
 
     def as_json(self) -> dict[str, Json]:
-        """Return it as plain JSON values."""
+        """Return the operation as plain JSON values."""
         completed = self.row is not None and self.row.status is Status.COMPLETED
         over = completed or self.state in ("success", "failed")
         reason, detail = (self.row.reason, self.row.detail) if self.row is not None else (None, None)

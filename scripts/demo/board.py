@@ -80,7 +80,7 @@ class Board:
     def killed(self, what: str) -> None:
         """Show that a stage was killed, or all that run with the `SERVER` that they share."""
         self._killed_s = self.clock()
-        self.story.append(f"SIGKILL to {'The Spark server' if what == SERVER else what} in {self.title}")
+        self.story.append(f"SIGKILL to {'the Spark server' if what == SERVER else what} in {self.title}")
         for stage, bar in self._bars.items():
             if bar.state is State.RUNS and what in (stage, SERVER):
                 bar.state, bar.ended_s = State.KILLED, self._killed_s

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.spark.stored.deltas import DELETED, NUMBER
 from airflow_cairn.spark.stored.key_groups import COLUMN
 from airflow_cairn.spark.stored.outputs import of_checkpoint
-from airflow_cairn.spark.stored.runs import DELETED, NUMBER
 
 Row = tuple[Any, ...]
 
@@ -22,10 +22,10 @@ Row = tuple[Any, ...]
 def state_rows(coordinator: Coordinator, stage: str, name: str) -> dict[Row, dict[str, Any]]:
     """Give the rows of a keyed state in the newest completed checkpoint, by their key; none where there is none.
 
-    The runs are merged here in plain Python, another way than by Spark, so that a mistake there shows.
+    The deltas are merged here in plain Python, another way than by Spark, so that a mistake there shows.
 
     Raises:
-        ValueError: a key is twice in one run, or the state is merged in a way that the flights do not need.
+        ValueError: a key is twice in one delta, or the state is merged in a way that the flights do not need.
     """
     latest = coordinator.head().latest_completed()
     rows: dict[Row, dict[str, Any]] = {}
@@ -34,14 +34,14 @@ def state_rows(coordinator: Coordinator, stage: str, name: str) -> dict[Row, dic
     files = coordinator.files
     for contents in of_checkpoint(files, latest.metadata, lambda uid: uid == stage):
         stored = contents.outputs[f"state.{name}"]
-        for number in sorted({file.handle.run for file in stored.files}):
+        for number in sorted({file.handle.delta for file in stored.files}):
             seen: set[Row] = set()
-            for file in (each for each in stored.files if each.handle.run == number):
+            for file in (each for each in stored.files if each.handle.delta == number):
                 data = files.store.get(files.full(file.handle.path)).data
                 for row in pq.read_table(pa.BufferReader(data)).to_pylist():
                     key = tuple(row[column] for column in stored.output.key)
                     if key in seen:
-                        raise ValueError(f"the key {key} stands twice in the run {number} of {stage}.{name}")
+                        raise ValueError(f"the key {key} stands twice in the delta {number} of {stage}.{name}")
                     seen.add(key)
                     _merge(rows, key, row, stored.output.merge)
     return rows

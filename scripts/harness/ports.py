@@ -9,7 +9,7 @@ import socket
 LOOPBACK = "127.0.0.1"
 
 _RANGE = range(15_000, 32_000)
-"""Below what Linux and macOS give to whoever asks for any port, so that no connection takes a port given away here."""
+"""Below what Linux and macOS give for "any port", so that no connection takes a port given away here."""
 
 _given: set[int] = set()
 _any = random.SystemRandom()
@@ -18,7 +18,7 @@ _any = random.SystemRandom()
 def free_port() -> int:
     """Give a loopback port that nobody listens on, and that this process has not given away before.
 
-    Another process may still take it before it is used: whoever starts a server must notice when the server dies.
+    Another process may still take it before it is used: its starter must notice when the server dies.
     """
     while True:
         port = _any.choice(_RANGE)

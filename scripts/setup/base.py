@@ -92,7 +92,7 @@ _depth = 0
 def only_one() -> Iterator[None]:
     """Hold the set-up lock: two targets started together do not build the same thing twice.
 
-    One step may need another (the jars need Java), so whoever holds it may take it again.
+    One step may need another (the jars need Java), so the process that holds it may take it again.
     """
     global _depth  # noqa: PLW0603 - guarded by _here
     with _here:

@@ -284,7 +284,7 @@ class EventTime:
     def _log(self) -> None:
         watermark = self._mark.ask()
         log.info(
-            "stage %s: the watermark is %s; what holds it back: %s",
+            "Stage %s: the watermark is %s; what holds it back: %s",
             self._at.handover.stage,
             "not there yet" if watermark is None else moments.shown(watermark),
             ", ".join(self._mark.held_back_by()) or "nothing",

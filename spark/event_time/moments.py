@@ -6,7 +6,6 @@ is taken as UTC, so that nothing depends on the session's zone (semantics K6).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -80,7 +79,7 @@ def column_of(what: str, df: DataFrame, column: str | Column) -> tuple[Column, D
         raise InvalidStateError(
             f"{what} needs a Spark DataFrame and got a {type(df).__name__}. Make one with spark.createDataFrame"
         )
-    time = F.col(_named(column, df.columns)) if isinstance(column, str) else column
+    time = F.col(quoted(column) if column in df.columns else column) if isinstance(column, str) else column
     try:
         kind = df.select(time).schema[0].dataType
     except AnalysisException as error:
@@ -144,8 +143,3 @@ def beyond(what: str, moment: str, **where: object) -> InvalidStateError:
         moment=moment,
         **where,
     )
-
-
-def _named(column: str, columns: Sequence[str]) -> str:
-    """Quote a column of exactly that name; otherwise return the path into a struct, such as `window.end`."""
-    return quoted(column) if column in columns else column

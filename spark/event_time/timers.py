@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidStateError
-from ..stored import key_groups, runs
+from ..stored import deltas, key_groups
 from ..stored.outputs import same_type
 from . import moments
 
@@ -85,11 +85,11 @@ class Timers:
         with_time = self.time in getattr(df, "columns", ())
         columns = self._columns if with_time else list(self.key)
         gone = self._taken(df, columns)
-        keys = runs.only_keys(gone, columns)
+        keys = deltas.only_keys(gone, columns)
         with self._lock:
             if self._left is None:
                 return
-            self._left = self._left.join(keys, runs.same_key(columns), "left_anti")
+            self._left = self._left.join(keys, deltas.same_key(columns), "left_anti")
             self._changed = True
 
     def due(self) -> DataFrame | None:

@@ -131,7 +131,7 @@ class StageWatermark:
         self._check_not_asked()
 
     def source(self, source: str, at: int | None, idle_after: int | None = None) -> None:
-        """Record what the stage has read from a source in this epoch.
+        """Record the input that the stage has read from a source in this epoch.
 
         Args:
             source: the source's name.
@@ -216,11 +216,7 @@ class StageWatermark:
         return sorted(name.replace(".", " ", 1) for name in behind)
 
     def _check_not_asked(self) -> None:
-        """Check that an input may still change the watermark.
-
-        Raises:
-            InvalidStateError: the watermark was read before.
-        """
+        """Check that an input may still change the watermark."""
         if self._asked:
             raise InvalidStateError(
                 "the watermark was asked for before this input was read, so windows or timers may have been judged "

@@ -15,7 +15,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.server_record import KEY, ServersDocument
-from ...checkpoint.runtime import system_runtime
+from ...storage.clock import system_runtime
 from ...storage.errors import CairnError
 from ...storage.older_pythons import StrEnum
 

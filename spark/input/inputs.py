@@ -146,7 +146,7 @@ def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> Stag
     found = acknowledged(files, stage, execution)
     if found is None:
         raise InvalidStateError(
-            f"the upstream stage {stage!r} has not acknowledged in this epoch, or its attempt was replaced meanwhile. "
+            f"the upstream stage {stage!r} has not acknowledged in this epoch, or its attempt was replaced. "
             "Stages run after their upstreams; clear this task once the upstream has succeeded",
             stage=stage,
             checkpoint=execution.home,

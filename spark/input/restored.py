@@ -20,13 +20,12 @@ from ...checkpoint.documents.attempt import BacklogEpoch, Execution, RestorePoin
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store import compactions
-from ...checkpoint.store.file_check import FileCheck
-from ...checkpoint.store.job_files import JobFiles
+from ...checkpoint.store.job_files import FileCheck, JobFiles
 from ...storage.errors import DocumentError
 from ..kinds import small_state
+from ..stored.deltas import Touched
 from ..stored.local_state import LocalState
 from ..stored.outputs import File, StageContents, Stored, of_checkpoint, same_type, schema_of
-from ..stored.runs import Touched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -132,7 +131,7 @@ def with_adopted_base(files: JobFiles, stage: str, outputs: dict[str, Stored]) -
     grown = {
         output_id: [file.handle for file in stored.files]
         for output_id, stored in outputs.items()
-        if any(file.handle.run for file in stored.files)
+        if any(file.handle.delta for file in stored.files)
     }
     result = dict(outputs)
     for home in sorted({compactions.home_of(handles) for handles in grown.values()}):
@@ -145,11 +144,11 @@ def with_adopted_base(files: JobFiles, stage: str, outputs: dict[str, Stored]) -
 def _with_base(files: JobFiles, stored: Stored, document: CompactionDocument) -> Stored:
     base = [File(ack.index, handle) for ack in document.base or () for handle in ack.handles]
     for handle, problem in FileCheck(files).damaged([file.handle for file in base]):
-        log.warning("the compaction of %s is not adopted, because of %s: %s", stored.output.id, handle.path, problem)
+        log.warning("The compaction of %s is not adopted, because of %s: %s", stored.output.id, handle.path, problem)
         return stored
     replaced = set(document.replaces)
     left = [file for file in stored.files if file.handle not in replaced]
-    log.info("%s has a new base, by a compaction of %d files", stored.output.id, len(replaced))
+    log.info("State %s has a new base, by a compaction of %d files", stored.output.id, len(replaced))
     return Stored(document.output, [*base, *left])
 
 

@@ -17,7 +17,7 @@ from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.strict_json import Json, plain_json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.rules.restored_state import assign
-from ...checkpoint.store import file_check
+from ...checkpoint.store import job_files
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.checksums import algorithm_of, checksum_of
 from ...storage.errors import DocumentError
@@ -132,7 +132,7 @@ def read(files: JobFiles, stored: Stored, local: LocalState | None = None) -> An
         data, etag = blob.data, blob.etag
     else:
         data, etag = (here / FILE).read_bytes(), handle.checksum
-    known = file_check.known(handle)
+    known = job_files.known(handle)
     found = etag if known is None else checksum_of(data, algorithm_of(known))
     if found != (known or handle.checksum):
         raise DocumentError("the file has been altered", key=where, expected=known or handle.checksum, found=found)

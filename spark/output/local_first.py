@@ -56,7 +56,7 @@ def write(
         files: the job's files.
         local: the folder.
         output: the state; its folder in the store is this driver's.
-        name: the name of its copies: `Output.id`, or for a delta `run_of` it.
+        name: the name of its copies: `Output.id`, or for a delta `delta_of` it.
         write_to: makes Spark write the DataFrame to a URL.
         described: describes an uploaded file.
 
@@ -150,7 +150,7 @@ def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None
             draft.data.mkdir()
             (draft.data / name).write_bytes(data)
         except OSError as error:
-            log.warning("no local copy of %s was kept: %s", handle.output, error)
+            log.warning("No local copy of %s was kept: %s", handle.output, error)
             return
         draft.keep([handle])
 

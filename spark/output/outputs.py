@@ -166,8 +166,9 @@ class Outputs:
         except Exception as problem:  # Spark's errors have no common class
             self._fence.raise_if_stopped()
             # The epoch does not need the merge, and one old unreadable file must not stop it.
-            text = "Small files of %s were not merged, and stay as they are: %s"
-            log.warning(text, planned.output.id, problem, exc_info=True)
+            log.warning(
+                "Small files of %s were not merged, and stay as they are: %s", planned.output.id, problem, exc_info=True
+            )
             self._writer.delete_output(planned.output.folder)
             return None
 

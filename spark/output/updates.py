@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ..stored import key_groups, merges, runs
+from ..stored import deltas, key_groups, merges
 from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges
 from ..stored.merges import listed, needs_the_base
@@ -168,10 +168,10 @@ def _check_merge(before: Stored, merge: Mapping[str, str]) -> None:
             merge=listed(merge),
             stored_merge=listed(output.merge),
         )
-    if not output.merge and any(file.handle.run for file in before.files):
+    if not output.merge and any(file.handle.delta for file in before.files):
         raise InvalidStateError(
-            f"{output.id} has runs of epoch.update, of which the newest row counts, so partials cannot be merged with "
-            f"it. Write it whole first, by epoch.snapshot({output.name!r}, …, key=…)"
+            f"{output.id} has deltas of epoch.update, of which the newest row counts, so partials cannot be merged "
+            f"with it. Write it whole first, by epoch.snapshot({output.name!r}, …, key=…)"
         )
 
 
@@ -233,53 +233,39 @@ def write(
         touch_base(local, before)
     partials = update.merge is not None
     there = [] if before is None else [file.handle for file in before.files]
-    if before is None or merges.is_small(there) or runs.is_due(there, partials=partials):
+    if before is None or merges.is_small(there) or deltas.is_due(there, partials=partials):
         return _whole(update, files, writer, written, local, lasting)
-    together = runs.to_merge(there, partials=partials)
-    if together and _needs_its_base(update, before):
+    together = deltas.to_merge(there, partials=partials)
+    if together and update.merge is not None and needs_the_base(schema_of(before.output), update.merge):
         return _whole(update, files, writer, written, local, lasting)
     # A state written by `snapshot` gets its merge with the first partials.
     after = replace(before, output=replace(before.output, merge=dict(update.merge or {})))
-    parts = replace(after, files=[file for file in before.files if file.handle.run in together])
-    planned = _planned_run(update, parts, runs.next_number(there), files, writer, local)
-    run = _written_once(update, planned, writer, written)
-    left = (file for file in before.files if file.handle.run not in together)
-    return replace(after, files=[*left, *run.files])
+    parts = replace(after, files=[file for file in before.files if file.handle.delta in together])
+    planned = _planned_delta(update, parts, deltas.next_number(there), files, writer, local)
+    delta = _written_once(update, planned, writer, written)
+    left = (file for file in before.files if file.handle.delta not in together)
+    return replace(after, files=[*left, *delta.files])
 
 
-def _needs_its_base(update: Update, before: Stored) -> bool:
-    """Tell whether deltas are merged only with their base, since sums of partials alone may not fit their columns."""
-    return update.merge is not None and needs_the_base(schema_of(before.output), update.merge)
-
-
-def _planned_run(
+def _planned_delta(
     update: Update, parts: Stored, number: int, files: JobFiles, writer: Writer, local: LocalState | None
 ) -> Planned:
-    """Plan the delta of an epoch.
-
-    Args:
-        update: the epoch's changes.
-        parts: the state, with the files of the deltas to merge with the changes; often none.
-        number: the delta's number.
-        files: the job's files.
-        writer: this driver's.
-        local: copies of the deltas.
-    """
+    """Plan the delta of an epoch."""
     output, key = parts.output, update.key
     if update.merge is not None:
         assert update.changed is not None, "partials are rows"
         if not parts.files:
-            return writer.plan_run(output, update.changed, number)
+            return writer.plan_delta(output, update.changed, number)
         rows = rows_of_files(update.spark, files, parts, local).unionByName(update.changed)
-        return writer.plan_run(output, rows, number, _merging(output), merged=True)
-    changed = runs.rows_of(update.changed, update.deletes)
+        return writer.plan_delta(output, rows, number, _merging(output), merged=True)
+    changed = deltas.rows_of(update.changed, update.deletes)
     if not parts.files:
-        numbered = runs.numbered(changed, number)
-        return writer.plan_run(output, numbered, number, lambda placed: merges.checked(placed, key))
+        numbered = deltas.numbered(changed, number)
+        return writer.plan_delta(output, numbered, number, lambda placed: merges.checked(placed, key))
     # All rows of the deltas, ended ones too: the base may have an older row of their key.
-    stored = rows_of_files(update.spark, files, parts, local, runs.own_columns())
+    stored = rows_of_files(update.spark, files, parts, local, deltas.own_columns())
     rows = stored.unionByName(changed, allowMissingColumns=True)
-    return writer.plan_run(output, rows, number, lambda placed: merges.as_one_run(placed, key, number), merged=True)
+    return writer.plan_delta(output, rows, number, lambda placed: merges.as_one_delta(placed, key, number), merged=True)
 
 
 def _whole(
@@ -300,7 +286,7 @@ def _whole(
         output_id = f"state.{update.name}"
         output, stored = Output("state", update.name, "", schema_json(output_id, changed), key), None
     if update.merge is None:
-        rows = merges.rows_of(stored, runs.rows_of(changed, update.deletes))
+        rows = merges.rows_of(stored, deltas.rows_of(changed, update.deletes))
         # After the merge: an ended row still hides the older row of its key.
         planned = writer.plan_base(output, rows, lambda placed: lasting(merges.applied(placed, key)), is_small=is_small)
         return _written_once(update, planned, writer, written)
@@ -324,11 +310,7 @@ def _read(update: Update, files: JobFiles, before: Stored, local: LocalState | N
 
 
 def _written_once(update: Update, planned: Planned, writer: Writer, written: Callable[[Planned], Stored]) -> Stored:
-    """Write an update.
-
-    Raises:
-        InvalidStateError: the update has a key twice; its files are deleted.
-    """
+    """Write an update."""
     try:
         return written(planned)
     except Exception as error:
@@ -342,8 +324,8 @@ def _twice(update: Update) -> InvalidStateError:
     """Make the error for an update with a duplicate key; looks for one such key."""
     from pyspark.sql import functions as F
 
-    rows = runs.rows_of(update.changed, update.deletes)
-    keys = runs.only_keys(rows, update.key)
+    rows = deltas.rows_of(update.changed, update.deletes)
+    keys = deltas.only_keys(rows, update.key)
     twice = as_text(keys.groupBy(*keys.columns).count().where(F.col("count") > 1)).first()
     # None if the rows differ each time that Spark computes them.
     *values, times = ("unknown",) if twice is None else map(text_of, twice)

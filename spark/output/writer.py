@@ -29,7 +29,7 @@ from ...storage.port import ConditionFailed, ObjectStat
 from ..appending import manifests, partitions
 from ..appending.manifests import Before, Listing, Replaced
 from ..stored import key_groups
-from ..stored.local_state import LocalState, run_of
+from ..stored.local_state import LocalState, delta_of
 from ..stored.outputs import File, Stored, rows_of_files
 from . import committer, local_first, row_count
 from .row_count import part_of
@@ -69,7 +69,7 @@ class Planned:
     url: str
     df: DataFrame
     in_force: committer.InForce
-    run: int = 0
+    delta: int = 0
     """For a delta: its number (semantics K1)."""
 
     def write_to(self, url: str) -> None:
@@ -217,7 +217,7 @@ class Writer:
             df = key_groups.in_order(made(placed), output.key)
             return Planned(replace(output, folder=folder, key_groups=self.key_groups), url, df, in_force)
 
-    def plan_run(
+    def plan_delta(
         self,
         output: Output,
         rows: DataFrame,
@@ -294,8 +294,8 @@ class Writer:
             if waited_for:
                 self.times.sync_ms += max(0, written - began)
             self.times.async_ms += max(0, settled - (written if waited_for else began))
-        if planned.run:
-            files = [replace(file, handle=replace(file.handle, run=planned.run)) for file in files]
+        if planned.delta:
+            files = [replace(file, handle=replace(file.handle, delta=planned.delta)) for file in files]
         return Stored(output, files)
 
     def list_table(
@@ -337,7 +337,7 @@ class Writer:
         try:
             self.delete([*(found.key for found in self._files.listing(folder)), folder])
         except CairnError as problem:
-            log.warning("%s was not deleted: %s", folder, problem)
+            log.warning("Not deleted: %s: %s", folder, problem)
 
     def delete_all(self) -> None:
         """Delete everything that this driver has written, pending uploads too (semantics A5, W7)."""
@@ -368,7 +368,7 @@ class Writer:
         """Write a state beside the server and upload it; None if there is no such place."""
         if self._local is None or planned.output.kind != "state":
             return None
-        name = run_of(planned.output.id) if planned.run else planned.output.id
+        name = delta_of(planned.output.id) if planned.delta else planned.output.id
         return local_first.write(self._files, self._local, planned.output, name, planned.write_to, self._handle)
 
     def _settle(self, output: Output, *, magic: bool) -> list[File]:

@@ -114,12 +114,7 @@ class ConnectChannel:
         )
 
     def _check_host(self) -> None:
-        """Check that the host answers and is the token's server: grpc would try again and again.
-
-        Raises:
-            CheckpointError: the certificate is not the job's server's.
-            UnreachableError: the host does not answer.
-        """
+        """Check that the host answers and is the token's server: grpc would try again and again."""
         server = self._server
         if server.authority is not None:
             heard = hear(server.host, server.port, server.authority)
@@ -169,14 +164,14 @@ def check_version(server_version: str, client_version: str, endpoint: str) -> st
     Raises:
         InvalidConfigError: the versions do not work together.
     """
-    theirs, ours = server_version.split("."), client_version.split(".")
-    if theirs[0] != ours[0]:
+    server, client = server_version.split("."), client_version.split(".")
+    if server[0] != client[0]:
         raise InvalidConfigError(
             f"the Spark Connect server is Spark {server_version}, and this worker has PySpark {client_version}. Use a "
-            f"server of Spark {ours[0]}, or submit this stage with spark-submit",
+            f"server of Spark {client[0]}, or submit this stage with spark-submit",
             server=endpoint,
         )
-    if theirs[:2] == ours[:2]:
+    if server[:2] == client[:2]:
         return None
     return (
         f"the Spark Connect server {endpoint} is Spark {server_version} and this worker has PySpark {client_version}: "

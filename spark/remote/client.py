@@ -243,7 +243,7 @@ def _release_in_time(submission: Submission) -> None:
     """Release the session after a signal to end, even if the application does not end."""
     ended = 128 + END_SIGNAL.told.get()
     Event().wait(CLEAN_UP_S)
-    log.warning("the application did not end within %d s: its session is released without it", CLEAN_UP_S)
+    log.warning("The application did not end within %d s: its session is released without it", CLEAN_UP_S)
     try:
         release_session(submission)
     finally:

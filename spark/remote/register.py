@@ -10,8 +10,8 @@ from ...checkpoint.documents.server_record import KEY, ServerEntry, ServersDocum
 from ...checkpoint.errors import RetryLaterError
 from ...checkpoint.rules import server
 from ...checkpoint.rules.server import ClaimAnswer
-from ...checkpoint.runtime import Runtime
 from ...checkpoint.store.job_files import JobFiles
+from ...storage.clock import Runtime
 from ...storage.errors import GoneError, OutcomeUnknownError
 from ...storage.port import Written
 
@@ -35,7 +35,7 @@ class ServerRegister:
         self._known: tuple[ServersDocument, str | None] | None = None
 
     def claim(self, use: str | None, machine: str, nonce: str, gone: str = "") -> ClaimAnswer:
-        """Decide what a stage that needs a server does next; see `rules.server.claim`.
+        """Decide the next step of a stage that needs a server; see `rules.server.claim`.
 
         Args:
             use: the epoch of the server; None: the job's.

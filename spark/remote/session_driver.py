@@ -25,7 +25,7 @@ from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.server_record import ServerEntry
 from ...checkpoint.errors import DamagedError
 from ...checkpoint.rules.server import RENEW_MS, Activity, why_end
-from ...checkpoint.runtime import system_runtime
+from ...storage.clock import system_runtime
 from ...storage.errors import CairnError, GoneError
 from ...storage.names import parse_storage_uri
 from ..handover import conf
@@ -106,14 +106,14 @@ class ServerLife:
             if self._why is None:
                 self._why = why_end(entry, head, activity, self._task.limits)
                 if self._why is not None:
-                    log.warning("this server takes no more stages: %s", self._why)
+                    log.warning("This server takes no more stages: %s", self._why)
                     self._register.retire(self._task.nonce)
                     # A stage may have read the record before the retirement: the next look sees its session.
                     return True
         except GoneError:
             self._why = "its job is not there any more"
         except CairnError as error:
-            log.warning("the store did not answer: %s", error)
+            log.warning("The store did not answer: %s", error)
             if now_ms - self._renewed_ms >= SILENCE_MS:
                 self._why = "the store has not answered for ten minutes"
         return self._why is None or activity.open_sessions > 0
@@ -155,7 +155,7 @@ def main(told_task: str) -> int:
     up = Event()
     try:
         if ServerRegister(Coordinator(store, task.job, runtime).files, runtime).renew(task.nonce) is None:
-            log.warning("this server has been replaced before it started")
+            log.warning("This server has been replaced before it started")
             return 0
         keeping = (ServerRegister(coordinator.files, runtime), task.nonce, up)
         Thread(target=_keep_lease, args=keeping, name="cairn keeps the lease", daemon=True).start()
@@ -177,7 +177,7 @@ def _keep_lease(register: ServerRegister, nonce: str, up: Event) -> None:
         try:
             register.renew(nonce)
         except CairnError as error:
-            log.warning("the lease was not renewed: %s", error)
+            log.warning("The lease was not renewed: %s", error)
 
 
 def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister, told: Event, up: Event) -> None:
@@ -206,26 +206,26 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
         activity = ServerActivity(sessions, drop_left)
         why = make_local_state(task, context.master, context._jsc.hadoopConfiguration().get)
         if why is not None:
-            log.warning("no copies of state are kept here: %s", why)
+            log.warning("No copies of state are kept here: %s", why)
         with reachable(task, sessions.port, secrets) as port:
             host = task.host if task.folder is not None else _own_host(context)
             entry = register.come_up(task.nonce, port, host)
             up.set()
             if entry is None:
-                log.warning("this server has been replaced while it started")
+                log.warning("This server has been replaced while it started")
                 return
-            log.warning("server %s of job %s is up at port %d of %s", task.nonce, task.job, port, host or "here")
+            log.warning("Server %s of job %s is up at port %d of %s", task.nonce, task.job, port, host or "here")
             stale = StaleSessions(coordinator, sessions)
             life = ServerLife(task, coordinator, register, activity.look, stale.close, system_runtime().now_ms)
             while life.goes_on() and not told.wait(LOOK_S):
                 pass
-            log.warning("this server ends: %s", life.why or "it was told to")
+            log.warning("This server ends: %s", life.why or "it was told to")
     finally:
         spark.stop()
 
 
 def forget_shared(spark: SparkSession) -> None:
-    """Drop what sessions have left in the server's shared data: cached data and global temporary views.
+    """Drop the leftovers of sessions in the server's shared data: cached data and global temporary views.
 
     Spark keeps both until the server ends, and with a cached DataFrame the whole session that made it (SPARK-50569).
     """
@@ -240,7 +240,7 @@ def forget_shared(spark: SparkSession) -> None:
                 spark.catalog.dropGlobalTempView(table.name)
     except (PySparkException, Py4JError) as error:
         # The server goes on, and tries again at the end of the next session.
-        log.warning("what sessions have left was not dropped: %s", error)
+        log.warning("What sessions have left was not dropped: %s", error)
 
 
 def _own_host(context: Any) -> str:
@@ -328,6 +328,6 @@ def _delete_those_of_dead_servers(home: Path) -> None:
             continue
         folder = locked(each.parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if folder is not None:
-            log.warning("%s is deleted: its server was killed", each)
+            log.warning("Deleted %s: its server was killed", each)
             shutil.rmtree(each, ignore_errors=True)
             os.close(folder)

@@ -25,7 +25,7 @@ from threading import Lock
 
 from ...checkpoint.documents.acknowledgement import StateHandle
 from ...checkpoint.rules.restored_state import FILES
-from ...checkpoint.store import file_check
+from ...checkpoint.store import job_files
 from ...storage.checksums import SHA256, algorithm_of
 from ...storage.clock import new_token
 from ...storage.errors import StorageError
@@ -36,16 +36,16 @@ log = logging.getLogger("airflow_cairn")
 
 COPIES = 2
 """Copies of each state: the restored one and the written one."""
-RUN_COPIES = 128
+DELTA_COPIES = 128
 """Deltas of each state (semantics K1): at most 70 live ones, and leftovers of failed tries and of merges."""
-_HELD_RUNS = 256
+_HELD_DELTAS = 256
 """Most copies of deltas that one process holds open; further ones are read from the store. Bases do not count: a stage
 has few, and each saves far more than a delta."""
 _AT_ONCE = 8
 """Files compared at once."""
 _DRAFT, _DROPPED, _TOO_LARGE = "draft-", "dropped-", "too-large-"
 _DATA = "data"
-_RUN = "run"
+_DELTA = "run"
 """Prefix of a delta's slot; no slot of a state begins so, since those are hexadecimal numbers."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -74,7 +74,7 @@ class Copy:
         """Describe the copy of an output; None if it has no files, or one whose SHA-256 is unknown."""
         facts, files = [], []
         for handle in sorted(handles, key=lambda handle: handle.path):
-            sha256 = file_check.known(handle) or ""
+            sha256 = job_files.known(handle) or ""
             if algorithm_of(sha256) != SHA256:
                 return None
             facts.append([handle.output, handle.path, handle.size_bytes, handle.checksum, sha256])
@@ -101,13 +101,13 @@ def name_in_copy(output_id: str, path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def run_of(output_id: str) -> str:
+def delta_of(output_id: str) -> str:
     """Return the name for copies of a state's deltas, which push out no copy of its base."""
-    return f"{_RUN}.{output_id.partition('.')[2]}"
+    return f"{_DELTA}.{output_id.partition('.')[2]}"
 
 
-def _is_run(output_id: str) -> bool:
-    return output_id.startswith(f"{_RUN}.")
+def _is_delta(output_id: str) -> bool:
+    return output_id.startswith(f"{_DELTA}.")
 
 
 class LocalState:
@@ -141,10 +141,10 @@ class LocalState:
             parse_storage_uri(f"file://{folder}")  # Spark would read some names as patterns
             found = os.stat(folder, follow_symlinks=False)
         except (OSError, StorageError) as error:
-            log.info("state is read from the store: the server has no copies here (%s)", error)
+            log.info("State is read from the store: the server has no copies here (%s)", error)
             return None
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            log.warning("state is read from the store: %s is not a folder of this user alone", folder)
+            log.warning("State is read from the store: %s is not a folder of this user alone", folder)
             return None
         return cls(Path(folder), limit_bytes, owner)
 
@@ -154,7 +154,7 @@ class LocalState:
         The folder stays until this process ends.
 
         Args:
-            output_id: `Output.id`, or `run_of` it.
+            output_id: `Output.id`, or `delta_of` it.
             handles: the output's files in the restored checkpoint's metadata; for a delta, only the delta's.
         """
         copy = Copy.of(handles)
@@ -163,8 +163,12 @@ class LocalState:
         name = self._name(output_id, copy)
         with self._lock:
             if name not in self._found:
-                if _is_run(output_id) and sum(each.startswith(_RUN) for each in self._found) >= _HELD_RUNS:
-                    log.info("%s is read from the store: %d runs are open, which is the most", output_id, _HELD_RUNS)
+                if _is_delta(output_id) and sum(each.startswith(_DELTA) for each in self._found) >= _HELD_DELTAS:
+                    log.info(
+                        "Output %s is read from the store: %d deltas are open, which is the most",
+                        output_id,
+                        _HELD_DELTAS,
+                    )
                 elif self._hold(name, copy, output_id):
                     self._found[name] = self.folder / name
             return self._found.get(name)
@@ -184,7 +188,7 @@ class LocalState:
         except FileNotFoundError:
             pass  # the state has no copy here
         except OSError as error:
-            log.info("the copy of %s may be deleted early: %s", output_id, error)
+            log.info("The copy of %s may be deleted early: %s", output_id, error)
 
     def draft(self, output_id: str) -> Draft | None:
         """Start to write a copy; None if a copy of this state would not fit."""
@@ -192,11 +196,13 @@ class LocalState:
             if (self.folder / f"{_TOO_LARGE}{self._slot(output_id)}").exists():
                 return None
             if shutil.disk_usage(self.folder).free < self.limit_bytes:
-                log.info("%s is written to the store alone: the disk of %s is almost full", output_id, self.folder)
+                log.info(
+                    "Output %s is written to the store alone: the disk of %s is almost full", output_id, self.folder
+                )
                 return None
             return Draft(self, output_id)
         except OSError as error:
-            log.warning("%s is written to the store alone: %s", output_id, error)
+            log.warning("Output %s is written to the store alone: %s", output_id, error)
             return None
 
     def note_too_large(self, output_id: str) -> None:
@@ -230,14 +236,14 @@ class LocalState:
         for _, name, size_bytes in sorted(copies, reverse=True):
             slot = name.partition("-")[0]
             of_slot[slot] += 1
-            too_many = of_slot[slot] > (RUN_COPIES if slot.startswith(_RUN) else COPIES)
+            too_many = of_slot[slot] > (DELTA_COPIES if slot.startswith(_DELTA) else COPIES)
             if not too_many:
                 total += size_bytes
             if too_many or total > self.limit_bytes:
                 self._drop(name)
 
     def _slot(self, output_id: str) -> str:
-        kind = _RUN if _is_run(output_id) else ""
+        kind = _DELTA if _is_delta(output_id) else ""
         return kind + hashlib.sha256(f"{self._owner}\n{output_id}".encode()).hexdigest()[:32]
 
     def _name(self, output_id: str, copy: Copy) -> str:
@@ -254,14 +260,16 @@ class LocalState:
             if wrong is None:
                 os.utime(folder)
                 # A state may have many deltas: a line for each would hide the other lines.
-                level = logging.DEBUG if _is_run(output_id) else logging.INFO
-                log.log(level, "%s is read from its copy beside the server: %d bytes", output_id, copy.size_bytes)
+                level = logging.DEBUG if _is_delta(output_id) else logging.INFO
+                log.log(
+                    level, "Output %s is read from its copy beside the server: %d bytes", output_id, copy.size_bytes
+                )
                 return True
         except OSError as error:
             wrong = str(error)
         if folder is not None:
             os.close(folder)
-        log.warning("the local copy of %s is damaged, and the store is read: %s", output_id, wrong)
+        log.warning("The local copy of %s is damaged, and the store is read: %s", output_id, wrong)
         self._drop(name)
         return False
 
@@ -276,7 +284,7 @@ class LocalState:
             (self.folder / name).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
         except OSError as error:
-            log.warning("%s was not deleted: %s", self.folder / name, error)
+            log.warning("Not deleted: %s: %s", self.folder / name, error)
         finally:
             if folder is not None:
                 os.close(folder)
@@ -311,18 +319,22 @@ class Draft:
         Args:
             why: the reason, for the log.
         """
-        log.warning("%s is written to the store alone from now on: %s", self.output_id, why)
+        log.warning("Output %s is written to the store alone from now on: %s", self.output_id, why)
         try:
             self._state.note_too_large(self.output_id)
         except OSError as error:
-            log.warning("that was not noted: %s", error)
+            log.warning(
+                "Other processes will try to keep copies of %s too: this could not be recorded: %s",
+                self.output_id,
+                error,
+            )
 
     def keep(self, handles: Sequence[StateHandle]) -> None:
         """Keep the draft as the copy of these files; on failure, log the reason, and the store is read."""
         try:
             self._state.keep(self.data, self.output_id, handles)
         except OSError as error:
-            log.warning("no local copy of %s was kept: %s", self.output_id, error)
+            log.warning("No local copy of %s was kept: %s", self.output_id, error)
 
     def __enter__(self) -> Draft:
         return self

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from ...checkpoint.documents.acknowledgement import StateHandle
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
 from . import key_groups
+from .deltas import DELETED, NUMBER, numbered
 from .key_groups import KEY, OWN, quoted, renamed, without_order
-from .runs import DELETED, NUMBER, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,7 +50,7 @@ EXACT = "decimal(38,0)"
 
 
 def element_merge(how: str) -> str | None:
-    """Return the merge of the elements that `each(…)` names; None if `how` is no such merge."""
+    """Return the merge of the elements that `each(…)` names; None for another merge."""
     found = _EACH.match(how)
     return found[1] if found is not None and found[1] in ELEMENT_TYPES else None
 
@@ -346,7 +346,7 @@ def checked(placed: DataFrame, key: Sequence[str]) -> DataFrame:
     return counted.withColumn(DELETED, _else_fail(F.col(DELETED))).drop(_GIVEN)
 
 
-def as_one_run(placed: DataFrame, key: Sequence[str], number: int) -> DataFrame:
+def as_one_delta(placed: DataFrame, key: Sequence[str], number: int) -> DataFrame:
     """Merge deltas and an update into one delta: the newest row of each key, which may mark it as deleted.
 
     Args:

@@ -20,8 +20,8 @@ from ...checkpoint.sources import file_names
 from ...checkpoint.store import acks, metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
-from . import key_groups, merges, runs
-from .local_state import LocalState, run_of
+from . import deltas, key_groups, merges
+from .local_state import LocalState, delta_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,7 +112,7 @@ def frame(
     stored: Stored,
     groups: range | None = None,
     local: LocalState | None = None,
-    touched: runs.Touched | None = None,
+    touched: deltas.Touched | None = None,
 ) -> DataFrame:
     """Return the DataFrame that reads an output: exactly its files, in the order of their subtasks and names.
 
@@ -137,7 +137,7 @@ def frame(
         # As Spark reads files: all columns may be null, whatever was written.
         return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
-    added = [file for file in ordered if file.handle.run]
+    added = [file for file in ordered if file.handle.delta]
     part = _Part(spark, schema, groups, touched)
     if added and stored.output.merge:
         try:
@@ -151,15 +151,15 @@ def frame(
     if not added:
         return part.read(found)
     if not stored.output.key:
-        raise DocumentError("the output has runs and no key", output=stored.output.id, folder=stored.output.folder)
+        raise DocumentError("the output has deltas and no key", output=stored.output.id, folder=stored.output.folder)
     if missing := [column for column in stored.output.key if column not in schema.names]:
         raise DocumentError("the output lacks a column of its key", output=stored.output.id, column=missing[0])
-    own = runs.own_columns()
-    return runs.newest_wins(
+    own = deltas.own_columns()
+    return deltas.newest_wins(
         part.read(found, own),
-        part.read([url for file, url in zip(ordered, found, strict=True) if file.handle.run], own),
+        part.read([url for file, url in zip(ordered, found, strict=True) if file.handle.delta], own),
         schema.names,
-        runs.Key.of(stored.output.key, schema),
+        deltas.Key.of(stored.output.key, schema),
         size_bytes=sum(file.handle.size_bytes for file in added),
     )
 
@@ -187,7 +187,7 @@ class _Part:
     spark: SparkSession
     schema: StructType
     groups: range | None
-    touched: runs.Touched | None
+    touched: deltas.Touched | None
 
     def read(self, urls: Sequence[str], more: Sequence[StructField] = ()) -> DataFrame:
         """Read files, with additional columns if given."""
@@ -245,15 +245,15 @@ def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalSt
     if local is None:
         return [files.spark_url(file.handle.path) for file in wanted]
     output_id, copied = stored.output.id, dict[int, Path | None]()
-    for number in sorted({file.handle.run for file in wanted}):
-        name = run_of(output_id) if number else output_id
-        copied[number] = local.find(name, [file.handle for file in wanted if file.handle.run == number])
+    for number in sorted({file.handle.delta for file in wanted}):
+        name = delta_of(output_id) if number else output_id
+        copied[number] = local.find(name, [file.handle for file in wanted if file.handle.delta == number])
     numbers = [number for number in copied if number]
     if numbers:
         here = sum(copied[number] is not None for number in numbers)
-        log.info("%d of %d runs of %s are read from copies beside the server", here, len(numbers), output_id)
+        log.info("Of %s, %d of %d deltas are read from copies beside the server", output_id, here, len(numbers))
         touch_base(local, stored)
-    places = [(copied[file.handle.run], file.handle.path) for file in wanted]
+    places = [(copied[file.handle.delta], file.handle.path) for file in wanted]
     return [_url_of_copy(at, path) if at else files.spark_url(path) for at, path in places]
 
 
@@ -263,7 +263,7 @@ def _url_of_copy(folder: Path, path: str) -> str:
 
 def touch_base(local: LocalState, stored: Stored) -> None:
     """Mark the copy of a state's base as used whenever its deltas are, which are small beside it."""
-    local.touch(stored.output.id, [file.handle for file in stored.files if not file.handle.run])
+    local.touch(stored.output.id, [file.handle for file in stored.files if not file.handle.delta])
 
 
 def same_type(one: DataType, other: DataType) -> bool:

@@ -305,7 +305,7 @@ class LocalStore(ObjectStore):
         return failures
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Wait until files written by Spark, and every folder from theirs up to the root, are on the disk.
+        """Wait until files written by Spark, and every folder from their own up to the root, are on the disk.
 
         Raises:
             GoneError: a file does not exist.
@@ -371,7 +371,7 @@ class LocalStore(ObjectStore):
         )
 
     def _standing(self, root: int, folders: Sequence[str], name: str, key: str) -> ConditionFailed | None:
-        """Find what prevents a create: `ConditionFailed` for an object, None if nothing does."""
+        """Find the object or reason that prevents a create: `ConditionFailed` for an object, None if nothing does."""
         try:
             with opened(open_folder(root, folders)) as parent:
                 if is_folder(name, parent):

@@ -71,7 +71,7 @@ def pause_s(waited_s: float) -> float:
 def describe(error: StorageError, whose: str, since: float, until: float) -> str:
     """Describe the store's answer, the start and the end of the wait, and the credentials' owner."""
     return (
-        f"waiting for the store since {_shown(since)}, until {_shown(until)} at most, with the credentials of {whose}. "
+        f"Waiting for the store since {_shown(since)}, until {_shown(until)} at most, with the credentials of {whose}. "
         f"It said: {error}"
     )
 
@@ -121,7 +121,7 @@ class Wait:
     def over(self) -> None:
         """Log that the store has answered."""
         if self._since is not None and self._waiting is not None:
-            log.info("the store answers again, after %.0f s", self._clock() - self._since)
+            log.info("The store answers again, after %.0f s", self._clock() - self._since)
 
 
 _T = TypeVar("_T")

@@ -72,12 +72,7 @@ def see_connection(conn_id: str) -> None:
 
 @contextmanager
 def _fetching(conn_id: str) -> Iterator[None]:
-    """Tell an undefined connection from one that could not be fetched; Cairn's own errors pass through.
-
-    Raises:
-        AirflowNotFoundException: the connection is not defined in this process.
-        UnreachableError: the connection could not be fetched.
-    """
+    """Tell an undefined connection from one that could not be fetched; Cairn's own errors pass through."""
     try:
         yield
     except AirflowNotFoundException:
@@ -90,11 +85,7 @@ def _fetching(conn_id: str) -> Iterator[None]:
 
 
 def _ask_each_backend(conn_id: str) -> None:
-    """Find a secrets backend that fails: Airflow skips it, and then reports that the connection is not defined.
-
-    Raises:
-        UnreachableError: a backend failed.
-    """
+    """Find a secrets backend that fails: Airflow skips it, and then reports that the connection is not defined."""
     from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded
 
     for backend in ensure_secrets_backend_loaded():

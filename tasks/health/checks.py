@@ -244,10 +244,10 @@ def check_cluster_python(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]
     ours = _minor(facts.python)
     failure = facts.failed.get("python", "")
     mismatch = _MISMATCH.search(failure)
-    theirs = {_minor(each) for each in facts.executor_python} | ({mismatch[1]} if mismatch else set())
+    on_executors = {_minor(each) for each in facts.executor_python} | ({mismatch[1]} if mismatch else set())
     who = "this worker's" if facts.over_connect else "the driver's"
     where = _OF_SERVER if facts.over_connect else _OF_DRIVERS
-    if others := sorted(theirs - {ours}):
+    if others := sorted(on_executors - {ours}):
         yield error(
             "python-versions",
             conn_id,
@@ -393,7 +393,7 @@ def check_settings(number: Callable[[str, str], int]) -> Iterator[Finding]:
             "heartbeat-long",
             name,
             f"a dead worker is noticed after {timeout_s} s",
-            "until then nothing fails over, and the checkpoint may meanwhile run into its timeout",
+            "until then nothing fails over, and the checkpoint may run into its timeout",
             "export AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT=300",
         )
     kill_s = number("core", "killed_task_cleanup_time")

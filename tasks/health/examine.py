@@ -105,7 +105,7 @@ def _examine_cluster(done: Examination, conn_id: str | None, spark_conf: Mapping
         else:
             done.findings.append(checks.no_answer(conn_id, facts))
         return
-    log.info("the cluster of %s: %s", conn_id, facts.line())
+    log.info("The cluster of %s: %s", conn_id, facts.line())
     done.run("cluster", lambda: checks.check_cluster_spark(conn_id, facts))
     done.run("cluster's Python", lambda: checks.check_cluster_python(conn_id, facts))
     if "java" in facts.failed:

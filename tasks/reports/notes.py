@@ -112,7 +112,7 @@ def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, ta
         with AirflowApiHook(conn_id, waits_s=(), timeout_s=TIMEOUT_S) as api:
             put(api, dag_id, run_id, job, said, tasks)
     except Exception as error:  # noqa: BLE001 - any error of the backend: the epoch matters more than its note
-        log.warning("no note on the run: %s", error)
+        log.warning("No note on the run: %s", error)
 
 
 def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> bool:
@@ -125,10 +125,10 @@ def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, task
         try:
             api.rewrite_note(dag_id, run_id, task, lambda note: merged(note, job, said))
         except AirflowNotFoundException:
-            log.info("no note on the run: the connection %s to Airflow's API is not defined", api.airflow_api_conn_id)
+            log.info("No note on the run: the connection %s to Airflow's API is not defined", api.airflow_api_conn_id)
             return False
         except Exception as error:  # noqa: BLE001 - as in `write`
-            log.warning("no note on %s %s: %s", "the run" if task is None else f"the task {task} of", run_id, error)
+            log.warning("No note on %s %s: %s", "the run" if task is None else f"the task {task} of", run_id, error)
             return False
     return True
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from bench.measuring.spark_cost import Spent, ratio
 from bench.measuring.state_figures import Kind, Round, amortised, at_200_million, bytes_share, cycle, ratios
 from bench.state import main
@@ -23,7 +23,7 @@ ROUNDS = [one(1, 5), one(4, 20, "merge"), one(2, 6), one(12, 500, "base"), one(3
 COUNTS: dict[Kind, int] = {"run": 8, "merge": 1, "base": 1}
 
 
-def test_an_epoch_that_merges_or_writes_a_new_base_counts_as_often_as_it_comes() -> None:
+def test_merges_and_new_bases_count_as_often_as_they_come() -> None:
     seconds = [each.mine.seconds for each in ROUNDS]
     assert amortised(ROUNDS, seconds, COUNTS) == pytest.approx((8 * 2 + 1 * 4 + 12) / 10)
     assert amortised(ROUNDS, seconds, {"run": 9, "base": 1}) == pytest.approx((9 * 2 + 12) / 10)
@@ -57,7 +57,7 @@ def test_ratios_are_of_turns_and_medians() -> None:
 )
 def test_kinds_of_epochs_come_as_a_job_decides(share: float, partials: bool, counts: dict[Kind, int]) -> None:
     """Of a state of 1000 MiB; partials that are soon in a new base are not merged before."""
-    size = 1000 * runs.SMALL_BYTES
+    size = 1000 * deltas.SMALL_BYTES
     assert cycle(size, int(share * size), share, partials=partials) == counts
 
 

@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.cli import main as cli
 from airflow_cairn.spark import table
 from airflow_cairn.spark.epoch import as_current
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
 from scripts.harness.postgres_server import PostgresServer
 from scripts.postgres_jar import postgres_jar
@@ -111,7 +111,7 @@ class Lake:
             asked = ("flights", "routes", "totals", "--storage", f"file://{self.folder}/cairn", "--json")
             assert cli.main(["state", *asked]) == 0
         document = json.loads(printed.getvalue())
-        assert document["runs"] == 0
+        assert document["deltas"] == 0
         return list(document["files"])
 
     def names(self, text: str) -> dict[str, Any]:
@@ -223,8 +223,8 @@ def test_the_application_that_reads_from_kafka_goes_on_where_it_ended(
 def test_the_commands_that_compact_run(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each on a job of the names that it gives, whose state has runs"""
-    for what, value in ((merges, {"WHOLE_BYTES": 0}), (runs, {"FAN_IN": 100, "MAX_EPOCHS": 100, "MAX_SHARE": 1e9})):
+    """Each on a job of the names that it gives, whose state has deltas"""
+    for what, value in ((merges, {"WHOLE_BYTES": 0}), (deltas, {"FAN_IN": 100, "MAX_EPOCHS": 100, "MAX_SHARE": 1e9})):
         for name, bound in value.items():
             monkeypatch.setattr(what, name, bound)
     lines = [line for _, line in CAIRN if verb(line) in ON_SPARK]

@@ -1,4 +1,4 @@
-"""Every write of the protocol, and everything that can go wrong at it; whoever comes next settles it (C1, D3, W2, W4).
+"""Every write of the protocol, and each fault at it; the next process settles it (C1, D3, W2, W4).
 
 The writes are taken from a recording store and not from a hand-written list.
 """
@@ -114,7 +114,7 @@ def _strike_and_settle(case: CrashCase) -> None:
     except Crashed:
         assert case.fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
     except UnavailableError:
-        # A delete whose answer is lost is not settled, only repeated by whoever cleans next.
+        # A delete whose answer is lost is not settled, only repeated by the process that cleans next.
         assert case.fault is Fault.FAILS or case.write.startswith("delete")
     except CheckpointError:
         assert case.other is not None, "only somebody else can make it fail"

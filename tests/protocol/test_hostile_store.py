@@ -467,7 +467,7 @@ def _typed(words: list[str]) -> None:
 
 
 def _with_savepoints(machine: Machine) -> list[Deed]:
-    """Whoever takes savepoints, throws them away and starts the job from one."""
+    """The process that takes savepoints, throws them away and starts the job from one."""
     return [*_savepoint_tasks(machine), *_presses(machine), *_savepoint_commands(machine)]
 
 

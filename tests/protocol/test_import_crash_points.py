@@ -1,6 +1,6 @@
 """Every write of a start from a savepoint, what can go wrong at it, and who may come between (C1, R5, R6, W2).
 
-Whoever names the savepoint next ends up where an undisturbed start would have, or where the other party has led.
+The next process ends up where an undisturbed start would have, or where the other party has led.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _meet(name: str, other: str, verb: str, at: int, write: str) -> None:
     head = world.coordinator().head()
     assert head.importing is None, write
     stands = [each for each in head.imports if head.rewind_of(each.checkpoint) is None]
-    # Whoever rewinds at the very end goes back behind it, to the checkpoint that the savepoint was taken of.
+    # The process that rewinds at the very end goes back behind it, to the checkpoint that the savepoint was taken of.
     assert len(stands) == 1 or (other == "a rewind" and head.latest_id() == 2), "the later one is where the job stands"
     led_away = any(each.origin.epoch == "x1" for each in stands)
     assert replaced <= led_away <= (other == "another savepoint"), write

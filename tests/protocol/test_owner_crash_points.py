@@ -1,6 +1,6 @@
 """Every write by which an owner stops a job, lets it go on or throws a savepoint away, and who may come between.
 
-Whatever happens at a write: whoever asks again finishes it, and if nobody does, the job stands still or goes on as P2
+Whatever happens at a write: the next to ask finishes it, and if nobody does, the job stands still or goes on as P2
 says. No epoch is lost or folded in twice, and nothing is left over (semantics P2, P3, S1, C3, D3, W2).
 """
 
@@ -145,7 +145,7 @@ STOPPING = (
 
 
 def _again(world: World) -> None:
-    """Whoever asked asks again, until it has ended."""
+    """The process that asked asks again, until it has ended."""
     for request in ("another", "upgrade"):
         if request == "another" and world.coordinator().look_for_savepoint(request) is None:
             continue

@@ -163,7 +163,7 @@ class Life:
             self.state[uid] = "success"
             self.clear(answer.restarted)
         elif isinstance(answer, EpochCompleted):
-            # Whoever looks completes what all have acknowledged (semantics D2).
+            # The process that looks completes what all have acknowledged (semantics D2).
             assert self.acked == set(self.upstream)
             self.state[uid] = "success"
         else:
@@ -239,7 +239,7 @@ class Life:
         self.damaged.add(uid)
 
     def sensor(self) -> bool:
-        """Whoever waits looks; it clears what others should have."""
+        """The process that waits looks; it clears what others should have."""
         progress = self.world.coordinator().progress(EPOCH)
         if isinstance(progress, Ready):
             self.world.coordinator().complete(progress.checkpoint)

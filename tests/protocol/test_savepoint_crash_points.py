@@ -155,7 +155,7 @@ def test_none_or_one(case: CrashCase) -> None:  # semantics P1, D3, W2, C3
     assert store.struck
     _assert_none_or_one(world)
     _go_on(world)
-    # Whoever comes next gets one, and it is whole; asked again it is the same.
+    # The next process gets one, and it is whole; asked again it is the same.
     entry = take(world, REQUEST)
     named = {file.key for file in assert_whole(world, entry).files}
     assert set(standing(world, entry)) == {*named, METADATA, savepoint_format.REQUEST}, "nothing of another lies there"

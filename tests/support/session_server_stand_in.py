@@ -18,13 +18,13 @@ from threading import Event
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.rules.server import Activity
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.spark.handover.conf import open_driver_store, s3_options
 from airflow_cairn.spark.remote import session_driver
 from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession, StaleSessions
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import IDENTITY, TOKEN, ServerTask
 from airflow_cairn.spark.remote.session_driver import ServerLife, reachable
+from airflow_cairn.storage.clock import system_runtime
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
 
 _AFTERWARDS_S = 2.5

@@ -80,14 +80,14 @@ class ExecutorDaemons:
             answers = self._ask(executors, closed) if executors else []
         except (PySparkException, Py4JError) as error:
             if self._busy:
-                log.info("executors are busy: the Python processes that sessions have left there are ended later")
+                log.info("Executors are busy: the Python processes that sessions have left there are ended later")
                 return
             self._failures += 1
-            log.warning("the Python processes that sessions have left on executors were not ended: %s", error)
+            log.warning("The Python processes that sessions have left on executors were not ended: %s", error)
             return
         ended, reached = sum(ended for _, ended in answers), len({jvm for jvm, _ in answers})
         self._note(closed, ended, reached, len(executors))
-        log.info("%d Python processes of closed sessions ended on %d of %d executors", ended, reached, len(executors))
+        log.info("Ended %d Python processes of closed sessions on %d of %d executors", ended, reached, len(executors))
 
     def _note(self, closed: frozenset[str], ended: int, reached: int, executors: int) -> None:
         # Where Python has no daemons, no executor answers. A busy executor has not been asked, and soon will be.

@@ -217,7 +217,7 @@ class StaleSessions:
             asked = {it.token: session for session, it in self._whose.items() if session not in self._settled}
             over = self._coordinator.over([self._whose[session] for session in asked.values()], head)
         except CairnError as error:
-            log.warning("which sessions are to be closed is not known: %s", error)
+            log.warning("Which sessions are to be closed is not known: %s", error)
             return
         for token, why in over.items():
             session = asked[token]
@@ -228,7 +228,7 @@ class StaleSessions:
 
     def _close(self, session: ServerSession, it: BegunExecution, why: str) -> None:
         run, stage = run_id_of(it.epoch), it.stage
-        log.warning("the session of stage %s, attempt %d of %s, is closed: %s", stage, it.attempt, run, why)
+        log.warning("The session of stage %s, attempt %d of %s, is closed: %s", stage, it.attempt, run, why)
         try:
             self._sessions.close(session)
         except Py4JError as error:

@@ -35,13 +35,13 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, S
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.rules.ownership import RunState
-from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.savepoints.disposal import HistoryRule, prune
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark.compaction import compact_in
+from airflow_cairn.storage.clock import system_runtime
 from airflow_cairn.storage.errors import CairnError
 from airflow_cairn.storage.port import ObjectStore
 from tests.chaos.protocol.driver import Driver
@@ -267,7 +267,9 @@ def compactor(child: Child) -> dict[str, Any]:
     coordinator, no_spark = child.coordinator(), object()
     if child.told.get("forgets"):
         whole = growing.compacted
-        growing.compacted = lambda files, name, handles: whole(files, name, [each for each in handles if not each.run])
+        growing.compacted = lambda files, name, handles: whole(
+            files, name, [each for each in handles if not each.delta]
+        )
     found = list(compact_in(coordinator.files.store, coordinator.job, lambda: no_spark, runtime=coordinator._runtime))  # type: ignore[arg-type,return-value]  # nothing asks it
     merged = [f"{each.stage}.{each.state}" for each in found if each.outcome == "compacted"]
     return {"answer": "Compacted", "merged": merged, "text": ", ".join(sorted({each.outcome for each in found}))}

@@ -54,7 +54,7 @@ class Rounds:
                 self._help(run, figures, violated)
             entry = self._place.finish_savepoint()
             if entry is not None and not entry.ended:
-                violated("stuck", f"The savepoint waits for nobody: {entry}")
+                violated("stuck", f"the savepoint waits for nobody: {entry}")
         except WaitTimeoutError as error:
             violated("stuck", str(error)[:6000])
             self._place.heal()

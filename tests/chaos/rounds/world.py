@@ -21,13 +21,13 @@ import psutil
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.documents.server_record import KEY, ServerEntry, ServersDocument, ServerState
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.savepoints.disposal import HistoryRule, prune
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.compaction import compact_in
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.storage import GoneError, S3Options, open_store
+from airflow_cairn.storage.clock import system_runtime
 from scripts.harness.airflow_api import FINISHED
 from scripts.harness.airflow_home import AirflowHome, Component
 from scripts.harness.s3_server import S3Server
@@ -415,7 +415,7 @@ def _processes_of(nonce: str) -> list[psutil.Process]:
 
 
 def _answer_all(listener: socket.socket) -> None:
-    """Greet whoever connects, as a program that waits for no greeting would."""
+    """Greet each client that connects, as a program that waits for no greeting would."""
     held = []
     with suppress(OSError):  # the listener was closed
         while True:

@@ -136,7 +136,7 @@ PHRASES: tuple[tuple[str, Act, str], ...] = (
 """Each with the situation whose texts have it."""
 
 ELSEWHERE = (
-    # By whoever types the command, looks at the finding of `cairn doctor` or reads the page; no run has failed.
+    # By the person who types the command, looks at the finding of `cairn doctor` or reads the page; no run has failed.
     r"clear the runs …",
     r"airflow dags clear DAG_ID",
     r"^unpause$|[Uu]npause (?:the DAG|its DAG|it)\b",

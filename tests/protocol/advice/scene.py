@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from airflow.sdk import DAG
 
-from airflow_cairn.checkpoint import CheckpointConfig, runtime
+from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.views.checkpoint_list import newest_of
@@ -22,7 +23,7 @@ from airflow_cairn.cli.main import main
 from airflow_cairn.hooks import storage
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
-from airflow_cairn.storage import ObjectStore, open_store
+from airflow_cairn.storage import ObjectStore, clock, open_store
 from airflow_cairn.storage.s3.faults import Refused, explain
 from tests.protocol.advice.airflow import GIVEN_UP, Airflow, Run
 from tests.protocol.advice.phrases import Act, Step
@@ -76,7 +77,8 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.patch.setenv("CAIRN_STORAGE", self.job.storage)
-        self.patch.setattr(runtime, "time", SimpleNamespace(time_ns=lambda: self.clock() * 1_000_000))
+        now = {**vars(time), "time_ns": lambda: self.clock() * 1_000_000}
+        self.patch.setattr(clock, "time", SimpleNamespace(**now))
         self.patch.setattr(storage, "open_store", lambda *at, **how: Refusing(open_store(at[0]), self))
         self.airflow = Airflow(self.job, self._write, Facts)
         self.airflow.driver = self._drive

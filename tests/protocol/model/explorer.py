@@ -164,7 +164,7 @@ def alone(world: World, program: Program, rules: Rules) -> World:
 
 
 def audit_end(world: World, rules: Rules) -> None:
-    """Suppose that everyone has crashed: cleaning, and whoever comes next, must bring it to a good end (C1, C3, D4)."""
+    """Suppose that everyone has crashed: cleaning, and the next process, must settle it (C1, C3, D4)."""
     world = alone(world, cleaner(rules, "janitor"), rules)
     audit_clean(world, rules)
     for epoch in sorted({e.epoch for e in (*world.head.pending, *world.head.history)}):

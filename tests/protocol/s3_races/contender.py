@@ -17,8 +17,8 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage.clock import Runtime, system_runtime
 
 LATER_MS = 86_400_000
 """By how much an expirer's clock is ahead: a day, more than any timeout here."""

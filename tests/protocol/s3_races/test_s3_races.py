@@ -18,8 +18,8 @@ from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage.clock import system_runtime
 from scripts.harness.s3_server import S3Server
 from tests.protocol.s3_races.party import Said, party
 from tests.support.world.world import JOB, TIMEOUT, World

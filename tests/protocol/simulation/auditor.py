@@ -198,7 +198,7 @@ class Auditor:
                 self._completed(done, documents[done.id])
         for ended in new.history:
             if ended.id in before and ended.status is Status.FAILED:
-                # Whoever goes on from it, or is told of it, reads what it expected.
+                # The process that goes on from it, or is told of it, reads what it expected.
                 stands = self._stands(layout.pending(ended.id, ended.token))
                 self.check(stands, "an attempt ended and left no document (F2, D4, D5)", ended.id)
 

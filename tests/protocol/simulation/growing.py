@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.rows.reading import DELETED
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.output.writer import Writer
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.stored.outputs import subtasks
 from tests.chaos.inputs import changed_keys, kept_keys
 from tests.support.world import grown_state
@@ -76,15 +76,15 @@ def done(grown: Grown) -> str:
     there, partials = grown.there, grown.output.name == COUNTED
     if not there:
         return "whole"
-    fan_in = runs.FAN_IN_PARTIALS if partials else runs.FAN_IN
-    number = runs.next_number(there)
-    left = {each.run for each in grown.handles}
+    fan_in = deltas.FAN_IN_PARTIALS if partials else deltas.FAN_IN
+    number = deltas.next_number(there)
+    left = {each.delta for each in grown.handles}
     if left == {0}:
-        size = sum(each.size_bytes for each in there if each.run)
-        if number >= runs.MAX_EPOCHS:
+        size = sum(each.size_bytes for each in there if each.delta)
+        if number >= deltas.MAX_EPOCHS:
             return "a base: epochs"
-        return "a base: bytes" if size > runs.SMALL_BYTES else "a base: in place of a merge"
-    gone = {each.run for each in there} - left
+        return "a base: bytes" if size > deltas.SMALL_BYTES else "a base: in place of a merge"
+    gone = {each.delta for each in there} - left
     if not gone:
         return "a run" if number % fan_in else "a run: the merge is left to the base"
     return "a merge" if min(gone) > number - fan_in else "a merge: of a higher tier"
@@ -106,7 +106,7 @@ DONE = (
 def happened(handles: list[StateHandle]) -> Counter[str]:
     """Tell what has become of the runs of a checkpoint's states."""
     return Counter(
-        runs=any(each.run for each in handles),
+        runs=any(each.delta for each in handles),
         merged=any("/merged." in each.path for each in handles),
         adopted=any(layout.compaction_of(each.path) is not None for each in handles),
     )
@@ -142,10 +142,10 @@ IN_PLACE = (
     (compaction._Compactor, "_write", _write),
     (compaction, "LEASE_MS", LEASE_MS),
     (compaction, "MIN_SHARE", 0),
-    (runs, "FAN_IN", 2),
-    (runs, "FAN_IN_PARTIALS", 3),
-    (runs, "MAX_EPOCHS", 5),
-    (runs, "SMALL_BYTES", 700),
+    (deltas, "FAN_IN", 2),
+    (deltas, "FAN_IN_PARTIALS", 3),
+    (deltas, "MAX_EPOCHS", 5),
+    (deltas, "SMALL_BYTES", 700),
     (merges, "WHOLE_BYTES", 300),
 )
 """What stands for what else needs Spark, many epochs or many bytes: runs are merged, and bases written, soon."""

@@ -1,4 +1,4 @@
-"""Who acts on a simulated job from outside its stages: schedules, people, notifiers, and whoever damages files."""
+"""Who acts on a simulated job from outside its stages: schedules, people, notifiers, and vandals of files."""
 
 from __future__ import annotations
 

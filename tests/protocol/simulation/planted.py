@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.extensions.listeners import Notices
 from airflow_cairn.checkpoint.extensions.master_hooks import HookAnswers
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.rules import admission, history, imports, partial_completion, transitions
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.savepoints import disposal
 from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCopying
 from airflow_cairn.checkpoint.savepoints.savepoint_format import REQUEST
@@ -157,7 +157,7 @@ def _no_reject(original: Any) -> Any:
     return lambda head, ended, token: head
 
 
-@plant("whoever comes first to a free place gets it", admission, "decide")
+@plant("the process that comes first to a free place gets it", admission, "decide")
 def _no_line(original: Any) -> Any:
     return lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
 

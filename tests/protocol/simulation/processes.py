@@ -34,7 +34,7 @@ from airflow_cairn.checkpoint.errors import (
     RefusedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
 from airflow_cairn.tasks import metrics
 from tests.protocol.simulation import growing, outside, owner

@@ -33,7 +33,7 @@ def call_here(hook: str, step: str, _timeout: timedelta, work: Callable[[], T]) 
         return work()
     except (_TooLateError, ConnectionError) as error:
         raise CallbackError(
-            f"The master hook {hook} failed in {step}", code="master_hook", hook=hook, step=step
+            f"the master hook {hook} failed in {step}", code="master_hook", hook=hook, step=step
         ) from error
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.errors import RefusedError
 from airflow_cairn.checkpoint.extensions import master_hooks
-from airflow_cairn.checkpoint.rules import history, savepoint_entries
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.store import attempt_documents, completed_epochs, head_store
 from airflow_cairn.storage.errors import CairnError
@@ -102,7 +102,7 @@ def _settle(job: Job) -> None:
         raise job.auditor.problem
     head = job.auditor.head
     if head.importing is not None:
-        job.hub.now_ms += savepoint_entries.IMPORT_TIMEOUT_MS  # nobody goes on with it
+        job.hub.now_ms += history.IMPORT_TIMEOUT_MS  # nobody goes on with it
     for epoch in [*(entry.epoch for entry in head.pending), *(place.epoch for place in head.waiting)]:
         job.settle(epoch)
     last = len(job.auditor.folded) + 1

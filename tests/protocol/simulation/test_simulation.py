@@ -17,7 +17,7 @@ from tests.protocol.simulation import growing
 from tests.protocol.simulation.hub import Fault, plan
 from tests.protocol.simulation.kinds import Kind, kind_of
 from tests.protocol.simulation.planted import NEEDS, PLANTED
-from tests.protocol.simulation.planted_runs import RUNS
+from tests.protocol.simulation.planted_deltas import RUNS
 from tests.protocol.simulation.simulate import run, shrink
 from tests.support.covering import covering
 

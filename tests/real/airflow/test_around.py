@@ -55,7 +55,7 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
     assert api.run_state(JOB, "e2") == "success", api.explain(JOB, "e2")
     assert "left_out" not in api.xcom(JOB, "e2", "epoch.wait_for_checkpoint")
     assert (owed(gates, "e2", "read"), owed(gates, "e2", "slow")) == ([], ["e1"])
-    assert "First it reads its backlog: epoch e1" in api.log(JOB, "e2", "epoch.slow")
+    assert "The stage first reads its backlog: epoch e1" in api.log(JOB, "e2", "epoch.slow")
     api.wait_for_run(BESIDE, "e")
     assert api.run_state(BESIDE, "e") == "success", api.explain(BESIDE, "e")
     assert api.xcom(BESIDE, "e", "wait") == {"job": JOB, "checkpoint": 2}

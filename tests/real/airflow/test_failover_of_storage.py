@@ -23,9 +23,9 @@ import psutil
 import pytest
 
 from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument, ServerState
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.savepoints.disposal import HistoryRule, prune
 from airflow_cairn.storage import open_store
+from airflow_cairn.storage.clock import system_runtime
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until

@@ -106,7 +106,7 @@ def test_what_runs_is_marked(airflow: AirflowHome, gates: Gates, storage: str) -
     wait_until(lambda: gone(driver), 600, "the driver of the marked task to end")
     ended(airflow, dag_id, "e1", "success")
     assert api.task(dag_id, "e1", SECOND).try_number == 2
-    assert "cleared, to run again: second" in api.log(dag_id, "e1", WAIT)
+    assert "Cleared, to run again: second" in api.log(dag_id, "e1", WAIT)
     assert job.outcomes() == [(1, 1, "JOB_FAILOVER_REGION"), (2, 2, "COMPLETED")]
     assert folded(storage, dag_id) == ["e1"]
 
@@ -145,7 +145,7 @@ def test_completed_runs_are_cleared_and_the_job_is_rewound(
     before = JobStore(storage, dag_id).coordinator.head()
     clear_run(airflow, dag_id, "e2")
     ended(airflow, dag_id, "e2", "success")
-    # Whoever comes after the group may go on: the checkpoint is there.
+    # The process that comes after the group may go on: the checkpoint is there.
     assert states(airflow, dag_id, "e2") == {
         TRIGGER: "success",
         **dict.fromkeys((FIRST, SECOND), "skipped"),

@@ -10,7 +10,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import Gates

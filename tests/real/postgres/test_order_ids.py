@@ -80,7 +80,7 @@ def test_each_epoch_has_its_range(world: World, dsn: str) -> None:  # semantics 
     world.audit("a", "b", "c")
 
 
-def test_the_process_that_triggers_is_killed_when_it_has_moved_the_sequence(world: World, dsn: str) -> None:
+def test_a_trigger_is_killed_after_it_moved_the_sequence(world: World, dsn: str) -> None:
     # semantics T7, T9: between what the hook has done and the write that says so
     hook = order_ids(dsn)
     triggered(world, "a", hook)
@@ -143,6 +143,6 @@ def test_a_job_that_starts_over_starts_at_one(world: World, dsn: str) -> None:  
 
 def test_a_database_that_is_away_fails_the_trigger(world: World, tmp_path: Path) -> None:  # semantics T7
     hook = order_ids(f"host={tmp_path} user=postgres")
-    with raises_code("master_hook", match="The master hook order-ids failed in reset: OperationalError"):
+    with raises_code("master_hook", match="the master hook order-ids failed in reset: OperationalError"):
         triggered(world, "a", hook)
     assert world.coordinator().head().pending == ()

@@ -1,4 +1,4 @@
-"""The documented sink on a real PostgreSQL: each row is committed once, whoever dies, and however often it is told."""
+"""The documented sink on a real PostgreSQL: each row is committed once, also after a death or a second notice."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.store.file_check import FileCheck
-from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.checkpoint.store.job_files import FileCheck, JobFiles
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.storage import ObjectStat, ObjectStore, S3Options

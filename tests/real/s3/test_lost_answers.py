@@ -102,9 +102,7 @@ def test_a_swap_that_was_won_unheard_is_won_with_one_put(store: ObjectStore, pro
     assert proxy.count("PUT", "head.json") == 2
 
 
-def test_a_request_that_never_arrived_is_sent_again_under_the_same_write_id(
-    store: ObjectStore, proxy: S3Proxy, waits: Waits
-):
+def test_a_lost_request_is_sent_again_under_its_write_id(store: ObjectStore, proxy: S3Proxy, waits: Waits):
     proxy.rules.append(Rule("PUT", "head.json", lose_the_request))
     first = tag(store.create("head.json", b"1"))
     proxy.rules.append(Rule("PUT", "head.json", lose_the_request))
@@ -304,7 +302,7 @@ def test_what_somebody_else_deleted_first_is_deleted(store: ObjectStore, direct:
 
 
 @pytest.mark.parametrize("verb", ["the store", "the job's files"])
-def test_a_create_behind_a_gateway_that_drops_metadata_is_never_called_lost(
+def test_a_create_is_not_lost_behind_a_gateway_without_metadata(
     store: ObjectStore, proxy: S3Proxy, s3_server: S3Server, verb: str
 ) -> None:
     resign = signer(s3_server.access_key, s3_server.secret_key, s3_server.region)

@@ -1,7 +1,7 @@
 """Trigger, ack, complete, abort and clean while the S3 server misbehaves (semantics D3, W2, W3).
 
 A fault that passes is not noticed. One that lasts is an error that says what to do, and nothing is deleted; once the
-server is well again, whoever comes next finds one outcome and loses nothing.
+server is well again, the next process finds one outcome and loses nothing.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def test_a_fault_that_lasts_says_what_to_do_and_loses_nothing(
     except CairnError as raised:
         error = raised
     proxy.rules.clear()
-    assert error is not None or among is not everything, "whoever cannot be served hears so"
+    assert error is not None or among is not everything, "the process that cannot be served hears so"
     if error is not None:
         assert error.kind in (ErrorKind.UNAVAILABLE, ErrorKind.CONFLICT)
         assert any(words in str(error) for words in WAY_OUT), str(error)

@@ -17,9 +17,9 @@ from airflow_cairn.checkpoint.config import RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.health.examine import examine_storage
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import ConditionFailed, ForbiddenError, S3Options, ensure_probed, probe
+from airflow_cairn.storage.clock import Runtime
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.support.s3_proxy import Denied, Request, Rule, S3Proxy, answer

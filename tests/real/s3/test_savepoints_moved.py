@@ -191,7 +191,7 @@ def test_a_copy_that_was_altered_is_noticed(place: Place, ways: tuple[str, str])
     assert "its content differs: expected sha256:" in damage
     for store in (place.open(f"{storage}-second"), place.open(f"{target}-second"), MemoryStore()):
         other = World(store)
-        with pytest.raises(NoSavepointError, match=r"The savepoint is not whole: .*Nothing of the job has changed"):
+        with pytest.raises(NoSavepointError, match=r"the savepoint is not whole: .*Nothing of the job has changed"):
             other.coordinator().start_from(folder)
         assert other.coordinator().head().latest_completed() is None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from tests.real.spark.pipeline import Pipeline, session_builder
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
 def large_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the states of this process count as large, so that an epoch adds a run."""
     monkeypatch.setattr(merges, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(runs, "SCANNED_BYTES", 0)
+    monkeypatch.setattr(deltas, "SCANNED_BYTES", 0)
 
 
 @pytest.fixture

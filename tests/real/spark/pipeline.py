@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.source import folders_of
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.names import parse_storage_uri
 from scripts.harness.spark.start import fast_conf
@@ -207,9 +207,9 @@ def _run_and_fail(epoch: Epoch, body: Callable[[Epoch], Any]) -> None:
 
 def bounds(patch: pytest.MonkeyPatch, epochs: int) -> None:
     """Have two runs become one, and a new base come after so many epochs; the size of a tiny base decides nothing."""
-    patch.setattr(runs, "FAN_IN", 2)
-    patch.setattr(runs, "MAX_EPOCHS", epochs)
-    patch.setattr(runs, "MAX_SHARE", 100.0)
+    patch.setattr(deltas, "FAN_IN", 2)
+    patch.setattr(deltas, "MAX_EPOCHS", epochs)
+    patch.setattr(deltas, "MAX_SHARE", 100.0)
 
 
 def rows(frame: DataFrame | None) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ import pytest
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.tables import state, table
 from airflow_cairn.storage import open_store
 from tests.real.spark.edges import POINT
@@ -92,9 +92,9 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
 def test_partials_merge_to_what_one_aggregation_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
-    monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
-    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
-    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
+    monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
+    monkeypatch.setattr(deltas, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(deltas, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
     lives = []
     for number, query in enumerate(EPOCHS):
         pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), number + 1, 8),))
@@ -248,8 +248,8 @@ def test_a_sum_that_no_longer_fits_is_an_error(spark: SparkSession, pipeline: Pi
 def test_partials_that_fit_only_with_their_base_are_merged_with_it(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2
-    monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
-    monkeypatch.setattr(runs, "MAX_SHARE", 1e9)
+    monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
+    monkeypatch.setattr(deltas, "MAX_SHARE", 1e9)
     for number, added in enumerate((-100, 100, 100)):
         pipeline.trigger(f"r{number}")
         with pipeline.epoch(f"r{number}") as epoch:
@@ -319,6 +319,6 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
     pipeline.trigger("r3")
     with pipeline.epoch("r3") as epoch:
         assert rows(epoch.state("whole")) == [("a", 2, 2)]
-        with pytest.raises(InvalidStateError, match=r"has runs of epoch\.update"):
+        with pytest.raises(InvalidStateError, match=r"has deltas of epoch\.update"):
             epoch.aggregate("rows", narrow, key="route", merge=merge)
     pipeline.complete("r3")

@@ -71,7 +71,7 @@ def test_the_block_goes_on_and_its_end_waits(spark: SparkSession, pipeline: Pipe
         assert [row[0] for row in rows(epoch.state("slow"))] == [0]
 
 
-@pytest.mark.parametrize("caught", [False, True], ids=["at the end of the block", "Although the author goes on"])
+@pytest.mark.parametrize("caught", [False, True], ids=["at the end of the block", "although the author goes on"])
 def test_one_that_fails_deletes_what_it_wrote_and_declines(
     spark: SparkSession, pipeline: Pipeline, tmp_path: Path, caught: bool
 ) -> None:  # semantics A5, D1

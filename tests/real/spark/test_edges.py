@@ -18,7 +18,7 @@ import pytest
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import Epoch, StateTtl, state, table
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.stored.outputs import as_text, text_of
 from tests.real.spark.edges import BEYOND, EDGES, VALUES
 from tests.real.spark.pipeline import Pipeline, in_zone, rows
@@ -163,7 +163,7 @@ def test_values_go_past_python_as_spark_means_them(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:  # semantics W12, K1
     """As keys that are looked up and updated, by runs of both kinds of timestamps, and shown without Spark."""
-    monkeypatch.setattr(runs, "SCANNED_BYTES", -1)
+    monkeypatch.setattr(deltas, "SCANNED_BYTES", -1)
     monkeypatch.setattr(merges, "WHOLE_BYTES", -1)
     pipeline.config = replace(pipeline.config, retained=2)
     names = {kind: KINDS[kind] for kind in EDGES}

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl, compact
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, bounds, rows
 from tests.support.errors import raises_code
@@ -142,9 +142,7 @@ def test_an_upstreams_watermark_comes_with_what_it_wrote(spark: SparkSession, at
     assert epoch("two", "09:30", "11:00") == moment("10:00")
 
 
-def test_a_timer_comes_back_once_in_the_first_epoch_whose_watermark_has_reached_it(
-    spark: SparkSession, at: At
-) -> None:  # semantics K6
+def test_a_timer_fires_once_when_the_watermark_reaches_it(spark: SparkSession, at: At) -> None:  # semantics K6
     run = Run(at())
 
     def body(until: str, *set_now: tuple[str, str]) -> Callable[[Epoch], Any]:
@@ -271,7 +269,7 @@ def test_timers_are_deleted_by_key_and_time_or_by_key(spark: SparkSession, at: A
     assert run("two", rest) == [("A", "11:00"), ("C", "10:00")]
 
 
-def test_what_a_killed_attempt_was_given_comes_again_and_at_another_parallelism(
+def test_timers_of_a_killed_attempt_fire_again_at_another_parallelism(
     spark: SparkSession, at: At
 ) -> None:  # semantics K6, R4
     """A driver that is killed acknowledges nothing: the next attempt is given the same timers, and sets its own."""
@@ -465,7 +463,7 @@ def test_a_new_base_drops_rows_that_have_ended(
     assert stored(checkpoint, "event") == [each for each in there if each[0] in "CDFG"]
     assert stored(checkpoint, "processing") == there, "the run has no time of its own"
 
-    monkeypatch.setattr(runs, "MAX_EPOCHS", 2)
+    monkeypatch.setattr(deltas, "MAX_EPOCHS", 2)
 
     def fifth(epoch: Epoch) -> None:
         epoch.update("processing", events(spark, ("H", "14:45")), key="route")

@@ -100,10 +100,10 @@ def test_so_do_those_that_a_program_of_the_sites_has_started(cluster: SparkSessi
     executors = {_executor_of(pid) for pid in left.daemons()}
     daemons = ExecutorDaemons(cluster.sparkContext)
     daemons.end({left.uuid})
-    assert re.search(r"\b[4-9] Python processes of closed sessions ended on 2 of 2 executors", said.text), "and workers"
+    assert re.search(r"Ended [4-9] Python processes of closed sessions on 2 of 2 executors", said.text), "and workers"
     wait_until(lambda: _below(executors) == [1, 1], 60, "all but the driver's own to end")
     daemons.end({left.uuid, "another"})
-    assert "0 Python processes of closed sessions ended on 2 of 2 executors" in said.text
+    assert "Ended 0 Python processes of closed sessions on 2 of 2 executors" in said.text
 
 
 def test_where_executors_are_busy_it_gives_up_in_time_and_comes_again(

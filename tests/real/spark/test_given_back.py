@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl, compact, epoch_state, table
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.stored.outputs import frame
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
@@ -109,7 +109,7 @@ def test_the_next_epoch_restores_what_was_given_back(
 ) -> None:  # semantics K1, K2, K3, K6, K8
     """As runs, merged runs and new bases, after tries that failed too; readers of a table see the same rows."""
     bounds(monkeypatch, 4)
-    monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
+    monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
     monkeypatch.setattr(merges, "WHOLE_BYTES", (1 << 20) if small else 0)
     given: list[tuple[object, object]] = []
     """What the epoch before has given back; nothing, where that has written the state whole."""
@@ -139,7 +139,7 @@ def _facts(df: DataFrame | None) -> tuple[object, object]:
     return df.schema, rows(df)
 
 
-def test_it_goes_on_from_a_savepoint_and_a_compaction_at_another_parallelism(
+def test_goes_on_from_savepoint_and_compaction_at_another_parallelism(
     spark: SparkSession, tmp_path: Path
 ) -> None:  # semantics K7, K8, R4, R6
     def at(job: str, parallelism: int) -> Pipeline:

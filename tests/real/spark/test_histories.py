@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark import Epoch, compact
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.tables import state
 from tests.real.spark.drawn_histories import (
     COMPACTED,
@@ -82,7 +82,7 @@ class Played:
         """Live through it; what each epoch restores and is given back is compared, and what is there at the end."""
         with pytest.MonkeyPatch.context() as patch:
             bounds(patch, self.history.most)
-            patch.setattr(runs, "FAN_IN_PARTIALS", 2)
+            patch.setattr(deltas, "FAN_IN_PARTIALS", 2)
             if self.history.small:
                 patch.setattr(merges, "WHOLE_BYTES", 1 << 20)
             for number, step in enumerate(self.history.steps):

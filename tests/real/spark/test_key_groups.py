@@ -178,7 +178,7 @@ def updated(pipeline: Pipeline, run_id: str, changed: DataFrame) -> list[Path]:
 
 
 @pytest.mark.spark
-def test_a_small_state_that_has_grown_is_several_files_once_it_is_compacted(
+def test_a_grown_small_state_is_several_files_after_compaction(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics R4, K3, K7
     """Its one file names one subtask: that is no reason to write all rows of a large state by one task."""
@@ -222,9 +222,7 @@ def test_a_small_state_that_has_grown_is_several_files_once_it_is_compacted(
 
 
 @pytest.mark.spark
-def test_a_session_without_adaptive_execution_gets_no_more_files_than_it_shuffles_to(
-    spark: SparkSession, at: At
-) -> None:
+def test_without_adaptive_execution_files_equal_shuffle_partitions(spark: SparkSession, at: At) -> None:
     many = spark.range(1_000).selectExpr("concat('r', id) as route")
     with adaptive(spark, enabled="false"):
         run(at(), "one", many)

@@ -51,7 +51,7 @@ def expected(number: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_driver_killed_at_any_of_its_writes_changes_nothing_that_the_next_try_gives(
+def test_a_driver_killed_at_any_write_does_not_change_the_result(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:  # semantics A2, A5, K2, K3
     bounds(monkeypatch, 3)  # so runs, merged runs and new bases take turns

@@ -19,10 +19,10 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.execution.fence import LOOK_EVERY_MS
 from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.clock import system_runtime
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.port import DeleteFailures, WriteResult
 from tests.real.spark.pipeline import Pipeline, counts, rows
@@ -101,7 +101,7 @@ def test_exit_with_success_acknowledges(spark: SparkSession, pipeline: Pipeline,
 def test_an_error_of_the_store_is_an_io_exception(pipeline: Pipeline) -> None:  # semantics D1
     pipeline.trigger("one")
     with pytest.raises(UnavailableError), pipeline.epoch("one"):
-        raise UnavailableError("The store did not answer", key="k")
+        raise UnavailableError("the store did not answer", key="k")
     assert declined(pipeline).reason is Reason.IO_EXCEPTION
     assert declined(pipeline).detail == "UnavailableError: the store did not answer [key=`k`]"
 
@@ -137,7 +137,7 @@ class _NoAnswer(LocalStore):
         return super().create(key, data)
 
 
-def test_who_does_not_know_whether_the_ack_arrived_deletes_and_declines_nothing(
+def test_an_unknown_ack_outcome_deletes_and_declines_nothing(
     spark: SparkSession, pipeline: Pipeline, tmp_path: Path
 ) -> None:  # semantics A2
     pipeline.trigger("one")

@@ -261,7 +261,7 @@ def test_a_server_whose_heap_is_full_ends_and_another_one_takes_its_place(
     assert [each.id for each in job.coordinator.head().completed] == [2], "the second attempt"
 
 
-def test_what_a_dead_client_has_begun_is_stopped_though_the_next_try_runs_elsewhere(
+def test_work_of_a_dead_client_stops_when_the_next_try_runs_elsewhere(
     job: Job, here: None, tmp_path: Path, said: Said
 ) -> None:  # semantics V2
     """Each machine has its own server: the next try, on another machine, does not reach the one of the try before."""

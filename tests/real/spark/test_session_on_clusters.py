@@ -213,7 +213,7 @@ def is_driver_below(folder: Path, process: psutil.Process) -> bool:
     return False
 
 
-def test_on_yarn_the_driver_gets_its_token_as_a_credential_and_ends_with_its_job(
+def test_on_yarn_the_token_is_a_credential_and_the_driver_ends(
     job: Job,
     application: str,
     tmp_path: Path,

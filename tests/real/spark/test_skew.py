@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.spark.stored import key_groups, runs
+from airflow_cairn.spark.stored import deltas, key_groups
 from airflow_cairn.spark.tables import state
 from tests.real.spark import row_groups
 from tests.real.spark.pipeline import Pipeline, bounds
@@ -85,8 +85,8 @@ def test_half_of_the_rows_in_one_key_group_and_64_columns(
 def test_partials_of_which_half_lie_in_one_key_group(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
-    monkeypatch.setattr(runs, "FAN_IN_PARTIALS", 2)
-    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)
+    monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
+    monkeypatch.setattr(deltas, "MAX_SHARE", 100.0)
     keys = skewed_keys(spark)
     merge = {f"c{at}": "sum" for at in range(63)}
     for number in range(4):
@@ -127,8 +127,8 @@ def test_values_of_a_mebibyte(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
     """Files are as many as the subtasks, and as large as their rows; a few keys are read without the others."""
-    monkeypatch.setattr(runs, "MAX_EPOCHS", 3)
-    monkeypatch.setattr(runs, "MAX_SHARE", 100.0)
+    monkeypatch.setattr(deltas, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(deltas, "MAX_SHARE", 100.0)
     pipeline = stage(tmp_path, spark, 2)
     whole: dict[int, str] = {}
     for number, (first, last) in enumerate([(0, 12), (9, 14), (2, 4), (0, 1)]):

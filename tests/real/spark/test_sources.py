@@ -147,7 +147,7 @@ def test_a_colon_is_refused_where_spark_cannot_read_it(spark: SparkSession, tmp_
 
 @pytest.mark.parametrize("on_change", ["report", "read"])
 @pytest.mark.parametrize("when", ["before it is read", "while it is read", "at the same size", "moved away"])
-def test_a_file_that_changes_after_the_trigger_ends_the_attempt_and_counts_once(
+def test_a_file_changed_after_the_trigger_fails_the_attempt_once(
     spark: SparkSession, tmp_path: Path, on_change: str, when: str
 ) -> None:  # semantics T11
     landing = Landing(spark, tmp_path, on_change)

@@ -119,9 +119,7 @@ def test_what_is_written_anew_replaces_it_and_what_is_dropped_ends(pipeline: Pip
     assert not [each for each in pipeline.listing() if "/state/" in each]
 
 
-def test_at_another_parallelism_lists_are_given_out_and_keyed_state_is_whole(
-    spark: SparkSession, at: Any
-) -> None:  # semantics R4
+def test_rescaling_redistributes_lists_and_keeps_keyed_state(spark: SparkSession, at: Any) -> None:  # semantics R4
     first = at(2, max_parallelism=8)
     first.trigger("one")
     with first.epoch("one") as epoch:

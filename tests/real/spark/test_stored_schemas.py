@@ -93,9 +93,7 @@ def test_what_a_files_footer_says_of_spark_is_not_read(
     assert not ran.exists()
 
 
-def test_a_column_that_could_not_be_read_back_is_refused_before_it_is_written(
-    spark: SparkSession, pipeline: Pipeline
-) -> None:
+def test_an_unreadable_column_is_refused_before_the_write(spark: SparkSession, pipeline: Pipeline) -> None:
     from pyspark.ml.linalg import VectorUDT
     from pyspark.sql.types import StructField, StructType
 

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointReque
 from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark import compact
-from airflow_cairn.spark.stored import merges, runs
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.tables import state
 from airflow_cairn.storage import open_store
 from tests.real.spark.drawn_histories import (
@@ -213,11 +213,11 @@ def test_a_small_state_is_written_whole(
     assert all(verified.whole for verified in pipeline.coordinator.verify())
 
 
-def test_after_a_run_as_large_as_the_base_the_next_epoch_writes_all_at_once(
+def test_after_a_delta_as_large_as_the_base_comes_a_new_base(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3
     """So an epoch that changes most of a state writes about as much as a snapshot, and none writes a run and a base."""
-    monkeypatch.setattr(runs, "SMALL_BYTES", 0)
+    monkeypatch.setattr(deltas, "SMALL_BYTES", 0)
     folders = []
     for number in range(4):
         changed = counts(spark, ("a", number), ("b", number), (f"new {number}", number))
@@ -349,8 +349,8 @@ def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
 def test_keys_read_what_they_touch(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:
-    monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
-    monkeypatch.setattr(runs, "_BROADCAST_VALUES", values)
+    monkeypatch.setattr(deltas, "SCANNED_BYTES", scanned_bytes)
+    monkeypatch.setattr(deltas, "_BROADCAST_VALUES", values)
     update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2), ("c", 3)))
     update(pipeline, "r2", counts(spark, ("b", 20), ("d", 4)), keys(spark, "c"))
     pipeline.trigger("r3")
@@ -378,8 +378,8 @@ def test_keys_read_what_they_touch(
 def test_keys_are_compared_as_spark_compares_them(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:  # semantics K1
-    monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
-    monkeypatch.setattr(runs, "_BROADCAST_VALUES", values)
+    monkeypatch.setattr(deltas, "SCANNED_BYTES", scanned_bytes)
+    monkeypatch.setattr(deltas, "_BROADCAST_VALUES", values)
     stored = dict.fromkeys([NULL, NAN, ZERO, SOME], DIME)
     pipeline.run("r1", lambda epoch: epoch.update("totals", frame(spark, stored), key="k"))
     pipeline.trigger("r2")
@@ -402,8 +402,8 @@ def test_all_rows_of_a_key_are_read_once(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:
     """A snapshot may have several rows of one key, and a key may be a struct."""
-    monkeypatch.setattr(runs, "SCANNED_BYTES", scanned_bytes)
-    monkeypatch.setattr(runs, "_BROADCAST_VALUES", values)
+    monkeypatch.setattr(deltas, "SCANNED_BYTES", scanned_bytes)
+    monkeypatch.setattr(deltas, "_BROADCAST_VALUES", values)
     pairs = (
         "SELECT named_struct('a', a, 'b', b) AS k, v FROM VALUES (1, NULL, 1), (1, NULL, 2), (1, 2, 3) AS t(a, b, v)"
     )

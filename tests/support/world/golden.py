@@ -118,7 +118,7 @@ _HANDLE = StateHandle(
     f"{_FOLDER}part-00000-ü.parquet",
     20_480,
     '"0123456789abcdef"',
-    run=2,
+    delta=2,
     partition="2026-01-01-0F",
     rows=0,
 )

@@ -1,4 +1,4 @@
-"""States that a stage changes by runs, as a driver and a compactor do it: updated, aggregated (semantics K1 to K3)."""
+"""States that a stage changes by deltas, as driver and compactor do: updated, aggregated (semantics K1 to K3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.rows.reading import DELETED, merged
 from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.input.restored import with_adopted_base
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
 from airflow_cairn.storage import GoneError
 from airflow_cairn.storage.port import ObjectStore
@@ -35,13 +35,13 @@ class Grown(NamedTuple):
     handles: list[StateHandle]
     """That it acknowledges."""
     there: list[StateHandle]
-    """Base and runs that were restored; none of a state that is new or small."""
+    """Base and deltas that were restored; none of a state that is new or small."""
 
 
 JOB = "flights"
 UPDATED, AGGREGATED, COUNTED = "newest", "epochs", "count"
 """The first is updated, the others are aggregated. The second is written whole in each epoch, the others by the bounds
-that a job has, and so are their runs merged."""
+that a job has, and so are their deltas merged."""
 
 
 def changes(before: list[str], new: list[str]) -> dict[str, Rows]:
@@ -79,7 +79,7 @@ def grow(
 
         stored = there.get(f"state.{name}")
         handles = [file.handle for file in stored.files] if stored else []
-        due = name == AGGREGATED or runs.is_due(handles, partials=name == COUNTED)
+        due = name == AGGREGATED or deltas.is_due(handles, partials=name == COUNTED)
         if stored is None or is_small(handles) or due:
             base = put("state", changed_at_once(name, folded(files, name, handles) if handles else [], rows))
             output = Output("state", name, base.path.removesuffix("part-0"))
@@ -98,44 +98,44 @@ def changed_at_once(name: str, there: Rows, changed: Rows) -> Rows:
 
 
 def _grown(put: Callable[[str, Rows], StateHandle], files: JobFiles, name: str, changed: Rows, there: Stored) -> Grown:
-    """Write a run, or one with what some of the runs so far have."""
+    """Write a delta, or one with what some of the deltas so far have."""
     handles, partials = [file.handle for file in there.files], name == COUNTED
-    together = runs.to_merge(handles, partials=partials)
-    parts = [each for each in handles if each.run in together]
+    together = deltas.to_merge(handles, partials=partials)
+    parts = [each for each in handles if each.delta in together]
     if not parts:
         rows = changed
     elif partials:
         rows = changed_at_once(name, folded(files, name, parts), changed)
     else:
         rows = as_one(files, parts, changed)
-    one = replace(put("merged" if parts else "run", rows), run=runs.next_number(handles))
+    one = replace(put("merged" if parts else "run", rows), delta=deltas.next_number(handles))
     return Grown(there.output, merged_away(handles, parts, one), handles)
 
 
 def as_one(files: JobFiles, parts: Sequence[StateHandle], changed: Rows) -> Rows:
-    """Give the rows of runs and an update as one run: of each key the newest, a deleted key as deleted."""
-    in_order = sorted(parts, key=lambda each: each.run)
+    """Give the rows of deltas and an update as one delta: of each key the newest, a deleted key as deleted."""
+    in_order = sorted(parts, key=lambda each: each.delta)
     rows = [*(row for each in in_order for row in _rows(files, each)), *changed]
     return list({row["k"]: row for row in rows}.values())
 
 
 def merged_away(handles: list[StateHandle], parts: list[StateHandle], one: StateHandle) -> list[StateHandle]:
-    """Give the files that are acknowledged: a run replaces those that it has in it."""
+    """Give the files that are acknowledged: a delta replaces those that it has in it."""
     return [*(each for each in handles if each not in parts), one]
 
 
 def folded(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> Rows:
-    """Give the rows of base and runs, or of some runs of partials, as those of one file."""
+    """Give the rows of base and deltas, or of some deltas of partials, as those of one file."""
     return [{"k": key, "v": value} for key, value in value_of(files, name, handles)]
 
 
 def acknowledged(base: StateHandle, _: list[StateHandle]) -> list[StateHandle]:
-    """Give the files that are acknowledged: a new base replaces base and runs."""
+    """Give the files that are acknowledged: a new base replaces base and deltas."""
     return [base]
 
 
 def value_of(files: JobFiles, name: str, handles: Sequence[StateHandle]) -> list[tuple[str, Any]]:
-    """Give keys and values of a state, as one who reads it merges base and runs."""
+    """Give keys and values of a state, as one who reads it merges base and deltas."""
 
     def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         return ({column: row[column] for column in columns} for row in _rows(files, handle))
@@ -222,4 +222,4 @@ def check(world: World, epochs: Sequence[str]) -> None:
     assert found == {
         UPDATED: sorted([("last", epochs[-1]), (epochs[-1], 1)]),
         AGGREGATED: [("all", len(epochs))],
-    }, "each epoch's run counts once, in order"
+    }, "each epoch's delta counts once, in order"

@@ -8,7 +8,7 @@ merges two runs of one state and writes a new base of another; the next one writ
 from __future__ import annotations
 
 from airflow_cairn.spark.appending import manifests
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
 from tests.support.world import grown_state
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World
@@ -16,11 +16,11 @@ from tests.support.world.world import World
 MERGED = (
     (manifests, "FAN_IN", 3),
     (manifests, "ALIKE_FILES", 2),
-    (runs, "FAN_IN", 2),
-    (runs, "MAX_EPOCHS", 3),
-    (runs, "MAX_SHARE", 100.0),
+    (deltas, "FAN_IN", 2),
+    (deltas, "MAX_EPOCHS", 3),
+    (deltas, "MAX_SHARE", 100.0),
 )
-"""Three manifests of a file each become one, and so do two files and two runs; the third run becomes a new base."""
+"""Three manifests of a file each become one, and so do two files and two deltas; the third delta becomes a new base."""
 EPOCHS = ("e0", "e1", EPOCH, "e3")
 
 

@@ -101,7 +101,7 @@ def _complete_as_the_last_stage(world: World) -> Run:
 def _clean(world: World) -> Run:
     world.run_epoch("e1")
     world.trigger(EPOCH)
-    world.submit(EPOCH, "clean")  # whoever held this is dead, and leaves a failover behind
+    world.submit(EPOCH, "clean")  # the process that held this is dead, and leaves a failover behind
     world.run_stages(EPOCH)
     checkpoint = world.pending_id(EPOCH)
     world.coordinator().complete(checkpoint)
@@ -143,7 +143,7 @@ def _take_up(world: World) -> Run:
 
 
 def _go_on(world: World) -> Run:
-    """A decline that the job puts up with: whoever waits ends the attempt and opens the next (semantics D5)."""
+    """A decline that the job puts up with: the waiting task ends the attempt and opens the next (semantics D5)."""
     world.config = replace(world.config, tolerable_failed_checkpoints=1)
     world.run_epoch("e1")
     world.trigger(EPOCH)

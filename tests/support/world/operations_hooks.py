@@ -22,7 +22,7 @@ def _trigger_and_ask(world: World) -> Run:
 
 
 def _ask_again(world: World) -> Run:
-    """Whoever triggered was killed before the answers were kept."""
+    """The process that triggered was killed before the answers were kept."""
     _hooked(world)
     world.coordinator().trigger(world.request(EPOCH))
     return lambda world, store: world.ask(EPOCH, store)

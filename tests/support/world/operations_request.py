@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import transitions
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
 from tests.support.world.operation import EPOCH, Operation, Run

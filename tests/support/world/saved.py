@@ -1,4 +1,4 @@
-"""A savepoint as a folder, made of a retained checkpoint, for whoever starts from one."""
+"""A savepoint as a folder, made of a retained checkpoint, for the process that starts from one."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
+from airflow_cairn.checkpoint.config import check_stages
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.checkpoint.rules.failures import regions_of
-from airflow_cairn.checkpoint.stage_graph import check_stages, consumers, producers
+from airflow_cairn.checkpoint.rules.failures import consumers, producers, regions_of
 from tests.support.acking import ack_of
 from tests.support.steps import steps
 from tests.support.world.world import CONFIG, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_cairn.checkpoint.documents.entries import Intervention, InterventionKind
 from airflow_cairn.checkpoint.documents.head import MAX_INTERVENTIONS
-from airflow_cairn.checkpoint.documents.texts import MAX_DETAIL
+from airflow_cairn.checkpoint.masking import MAX_DETAIL
 from airflow_cairn.checkpoint.reasons import Reason
 from tests.support.shut_down import shut_down
 from tests.support.world.world import World

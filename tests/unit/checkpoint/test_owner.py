@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import JobOwner
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.rules.ownership import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, described
+from airflow_cairn.checkpoint.rules.admission import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, describe_owner
 from tests.support.errors import raises_code
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
@@ -57,7 +57,7 @@ def test_the_first_trigger_records_the_owner(world: World) -> None:
     assert world.coordinator().head().owner == HERE
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=described)
+@pytest.mark.parametrize("other", OTHERS, ids=describe_owner)
 @pytest.mark.parametrize("epoch", ["e1", "e2"], ids=["the same run id", "another run"])
 def test_another_owner_changes_nothing(world: World, other: JobOwner, epoch: str) -> None:
     ask(world, "e1")
@@ -70,7 +70,7 @@ def test_another_owner_changes_nothing(world: World, other: JobOwner, epoch: str
             world.coordinator().ownership.check(run_of(other, epoch))
     assert (world.coordinator().head(), world.memory.all_keys()) == (before, keys)
     text = str(caught.value)
-    assert described(HERE) in text and described(other) in text
+    assert describe_owner(HERE) in text and describe_owner(other) in text
     assert f"cairn adopt flights --dag {other.dag_id}" in text
     assert (f"--deployment '{other.deployment}'" in text) == bool(other.deployment)
 
@@ -122,7 +122,7 @@ def test_a_job_of_version_0_1_gets_the_owner_that_asks_next(world: World) -> Non
     assert world.coordinator().head().owner == HERE
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=described)
+@pytest.mark.parametrize("other", OTHERS, ids=describe_owner)
 def test_adopting_lets_the_new_owner_in_and_the_old_one_out(world: World, other: JobOwner) -> None:
     ask(world, "e1")
     complete(world, "e1")

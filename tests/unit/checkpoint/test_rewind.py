@@ -361,7 +361,7 @@ def test_whoever_races_with_a_rewind_is_right_or_told_so(contest: Contest, to: i
             twin.coordinator().clean()
             assert twin.settle("e1", "e2", "e3", "e4") == []
             done = [entry.epoch for entry in twin.counting()]
-            assert sorted(done) == ["e1", "e2", "e3", "e4"], "each completed once, whoever came first"
+            assert sorted(done) == ["e1", "e2", "e3", "e4"], "each completed once, whichever process came first"
             twin.audit(*done)
 
 
@@ -382,7 +382,7 @@ def _contest(
     try:
         run(world, contested(world.store, meanwhile=rewind))
     except (CheckpointError, UnavailableError) as error:
-        # An answer that stays lost is a delete's; whoever cleans next repeats it.
+        # An answer that stays lost is a delete's; the process that cleans next repeats it.
         assert isinstance(error, CheckpointError) or "lose this answer" in str(error)
     assert struck
 

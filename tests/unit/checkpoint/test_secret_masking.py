@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.documents import texts as head_text
+from airflow_cairn.checkpoint import masking as head_text
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.masking import masked
 from airflow_cairn.spark.execution.failure_kinds import one_line

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from tests.support.world.saved import saved

@@ -78,7 +78,7 @@ def test_the_running_epoch_finishes_and_no_other_begins(world: World) -> None:  
         assert isinstance(answer, Declined)
         assert answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
         assert answer.position == 1, "it keeps its place, because the stop may fail"
-        assert answer.detail.startswith("The job is being stopped with the savepoint s3://elsewhere/savepoints/")
+        assert answer.detail.startswith("the job is being stopped with the savepoint s3://elsewhere/savepoints/")
     request = replace(world.request("e3", Owner("flights", "e3")), kind=RequestKind.MANUAL)
     assert world.coordinator().still_waits(turn_of(request)) is not None
     world.run_epoch("e2")
@@ -125,7 +125,7 @@ def test_what_failed_within_the_limit_is_not_taken_up(world: World) -> None:  # 
     assert isinstance(world.coordinator().go_on("e2"), Failed)
     answer = world.coordinator().begin("e2", "clean", world.new_claimant())
     assert isinstance(answer, Queued)
-    assert "The job is being stopped with the savepoint" in answer.detail
+    assert "the job is being stopped with the savepoint" in answer.detail
     assert world.coordinator().head().pending == ()
 
 
@@ -183,7 +183,7 @@ def test_whoever_resumes_the_job_gives_the_stop_up(world: World) -> None:  # sem
     FaultyStop(world).begun()
     world.coordinator().resume()
     entry = stop(world)
-    assert (entry.status, entry.detail) == (Status.FAILED, "The job was resumed before it had stopped")
+    assert (entry.status, entry.detail) == (Status.FAILED, "the job was resumed before it had stopped")
     assert standing(world, entry) == []
     assert world.run_epoch("e2") == 3
 
@@ -297,7 +297,7 @@ def test_a_last_epoch_needs_a_stop() -> None:
 
 
 def _stopped_or_going_on(world: World) -> None:
-    """Whoever asks again brings it to its end; if the job has stopped, the savepoint holds all that has completed."""
+    """The next to ask brings it to its end; if the job has stopped, the savepoint holds all that has completed."""
     entry = stop(world)
     head = world.coordinator().head()
     if entry.waits:

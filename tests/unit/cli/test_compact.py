@@ -11,7 +11,7 @@ import pytest
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.compaction import Compaction
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
 from airflow_cairn.storage import UnavailableError
 from tests.support import jobs
 from tests.support.world import grown_state
@@ -22,7 +22,7 @@ from tests.unit.cli.test_json import documented, paths
 @pytest.fixture
 def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
-        monkeypatch.setattr(runs, bound, 1000)
+        monkeypatch.setattr(deltas, bound, 1000)
     world.appends = True
     for epoch in ("e1", "e2"):
         world.run_epoch(epoch)
@@ -39,7 +39,7 @@ def test_it_says_what_became_of_each_state(grown: World, tmp_path: Path, capsys:
     found = json.loads(capsys.readouterr().out)
     assert set(paths(found)) == documented("cairn compact JOB")
     assert main(["compact", JOB, "clean", *words[2:]]) == 0
-    assert capsys.readouterr().out == f"no state of {JOB} has runs, so there is nothing to compact\n"
+    assert capsys.readouterr().out == f"no state of {JOB} has deltas, so there is nothing to compact\n"
     assert main(["compact", JOB, "report", "newst", *words[2:]]) == 2
     assert "the newest checkpoint has no such state" in capsys.readouterr().err
 

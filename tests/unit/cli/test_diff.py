@@ -92,7 +92,7 @@ def keep_files(world: World, epoch: str, key: tuple[str, ...], files: dict[str, 
         if "/" not in path:
             assert isinstance(world.files.create_bytes(full, data), Written)
         stat = world.files.stat(full)
-        handles.append(StateHandle("state.totals", full, stat.size_bytes, str(stat.etag), run=int(path == run)))
+        handles.append(StateHandle("state.totals", full, stat.size_bytes, str(stat.etag), delta=int(path == run)))
     output = Output("state", "totals", folder, SCHEMA, key, key_groups=128 if key else None)
     world.coordinator().acknowledge(ack_of(at, [SubtaskAck(0, tuple(handles))], outputs=(output,)))
     world.coordinator().complete(world.pending_id(epoch))

@@ -42,8 +42,8 @@ def test_a_storage_that_is_well(storage: str, tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == "nothing is wrong; 13 checks passed, 0 not made\n"
     assert main(["doctor", JOB, "--read-only", "--storage", storage]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "Not checked: rights: nothing was to be written",
-        "Not checked: conditional writes: nothing was to be written",
+        "not checked: rights: nothing was to be written",
+        "not checked: conditional writes: nothing was to be written",
         "nothing is wrong; 11 checks passed, 2 not made",
     ]
     assert {path.name for path in tmp_path.iterdir()} <= {JOB, ".cairn-tmp"}, "what it wrote is deleted again"
@@ -77,7 +77,7 @@ def test_the_json_has_the_fields_of_the_reference(ill: str, capsys: pytest.Captu
     assert {*paths(json.loads(capsys.readouterr().out))} == documented("cairn clean JOB")
 
 
-def test_a_storage_that_is_not_there_is_a_finding_and_a_job_that_is_not_there_an_error(
+def test_a_missing_storage_is_a_finding_and_a_missing_job_an_error(
     storage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", "--storage", f"file://{tmp_path}/nowhere"]) == DAMAGED

@@ -161,7 +161,7 @@ def test_a_savepoint_that_is_claimed_is_gone_afterwards(root: Path) -> None:
 
 def test_there_is_no_savepoint(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cairn(root, "resume", "rides", "--from", f"file://{root}") == 2
-    assert "There is no savepoint: its _metadata is missing" in capsys.readouterr().err
+    assert "there is no savepoint: its _metadata is missing" in capsys.readouterr().err
     assert cairn(root, "resume", "rides", "--from", "ftp://host/x") == 2
     assert "there is no storage for the scheme ftp" in capsys.readouterr().err
     assert job(root).coordinator().head().next_id == 4

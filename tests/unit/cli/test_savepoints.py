@@ -159,7 +159,7 @@ def test_a_target_without_the_right_to_write(root: Path, capsys: pytest.CaptureF
     ("harm", "status", "problem"),
     [
         (lambda folder: next(folder.rglob("part-0")).unlink(), 1, "DAMAGED, 6 files, 44 B\n"),
-        (lambda folder: (folder / "_metadata").unlink(), 2, "There is no savepoint: its _metadata is missing"),
+        (lambda folder: (folder / "_metadata").unlink(), 2, "there is no savepoint: its _metadata is missing"),
         (lambda folder: _newer(folder / "_metadata"), 2, "the document was written by a newer Cairn"),
     ],
 )
@@ -211,7 +211,7 @@ def test_it_says_what_it_deletes_and_asks(
     assert "not agreed to; nothing was deleted" in said
     answer("y")
     assert cairn(root, "dispose", uri) == 0
-    assert f"Deleted: {uri}" in capsys.readouterr().out
+    assert f"deleted: {uri}" in capsys.readouterr().out
     assert not [found for found in Path(uri.removeprefix("file://")).rglob("*") if found.is_file()]
     assert cairn(root, "savepoints", "flights") == 0
     assert capsys.readouterr().out == "flights remembers no savepoint\n"
@@ -236,7 +236,7 @@ def test_the_only_way_back_needs_force_and_is_said(
     assert cairn(root, "dispose", uri, "--yes") == 2
     assert "the job flights has no other way back" in capsys.readouterr().err
     assert cairn(root, "dispose", uri, "--yes", "--force") == 0
-    assert "Although the job flights has no other way back" in capsys.readouterr().out
+    assert "although the job flights has no other way back" in capsys.readouterr().out
 
 
 def test_the_bar_on_a_terminal(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY
-from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.storage.clock import Runtime, system_runtime
 from tests.support import jobs
 from tests.support.world.world import JOB, World
 from tests.unit.cli.test_json import documented, paths

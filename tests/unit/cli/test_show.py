@@ -248,11 +248,11 @@ def test_a_stage_that_was_skipped_is_shown_as_such(tmp_path: Path, capsys: pytes
             ["clean", "2/2"],
             ["report", "skipped"],
         ]
-        assert "Skipped: its task was, and its state and tables are as the checkpoint before left them" in lines
+        assert "skipped: its task was, and its state and tables are as the checkpoint before left them" in lines
     assert main(["show", "flights", "2", "--json", "--storage", world.store.uri]) == 0
     found = json.loads(capsys.readouterr().out)["stages"]
     assert {stage["stage"]: stage["skipped"] for stage in found} == {"clean": False, "report": True}
-    assert not any(line.startswith("Skipped: ") for line in shown(world.store.uri, capsys, "1"))
+    assert not any(line.startswith("skipped: ") for line in shown(world.store.uri, capsys, "1"))
 
 
 def test_a_day_without_files_is_told_from_a_pattern_that_takes_none(

@@ -21,8 +21,8 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHand
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output import states
+from airflow_cairn.spark.stored.deltas import next_number
 from airflow_cairn.spark.stored.outputs import of_checkpoint
-from airflow_cairn.spark.stored.runs import next_number
 from airflow_cairn.storage import Written
 from tests.support import jobs
 from tests.support.acking import RUN, ack_of
@@ -78,7 +78,7 @@ def job() -> World:
 def keep(
     world: World, epoch: str, *parts: bytes, runs: Sequence[int] = (), schema: str | None = None, **more: Any
 ) -> None:
-    """Run an epoch whose first stage leaves a state of these files, one a subtask; of these runs."""
+    """Run an epoch whose first stage leaves a state of these files, one a subtask; of these deltas."""
     schema = schema or (schema_of(parts[0]) if parts and parts[0].startswith(b"PAR1") else SCHEMA)
     world.trigger(epoch)
     at = world.submit(epoch, STAGE).handover
@@ -88,7 +88,7 @@ def keep(
         written = world.files.create_bytes(f"{folder}part-{number}", data)
         assert isinstance(written, Written)
         run = runs[number] if runs else 0
-        handle = StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag, run=run)
+        handle = StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag, delta=run)
         acks.append(SubtaskAck(number, (handle,)))
     output = Output("state", "totals", folder, schema, ("k",), key_groups=128, **more)
     world.coordinator().acknowledge(ack_of(at, acks, outputs=(output,)))
@@ -244,10 +244,10 @@ def test_of_a_state_with_runs_each_key_is_shown_as_the_newest_run_has_it(
         (-0.0, "second"),
         (1.0, "second"),
     ]
-    assert (found["runs"], found["merge"], found["more"]) == (2, {}, False)
+    assert (found["deltas"], found["merge"], found["more"]) == (2, {}, False)
     assert printed(storage, capsys, STAGE, "totals").splitlines()[:2] == [
-        "state totals of clean in checkpoint 1, by k in 128 key groups, 2 runs",
-        "read it with airflow_cairn.spark.state, which merges the runs with the base",
+        "state totals of clean in checkpoint 1, by k in 128 key groups, 2 deltas",
+        "read it with airflow_cairn.spark.state, which merges the deltas with the base",
     ]
 
 
@@ -275,7 +275,7 @@ def test_base_and_runs_are_kept_as_long_as_a_checkpoint_names_them() -> None:  #
         written = world.files.create_bytes(f"{folder}part-0", data)
         assert isinstance(written, Written)
         number = next_number(each.handle for each in state.files)
-        run = StateHandle("state.totals", f"{folder}part-0", len(data), written.etag, run=number)
+        run = StateHandle("state.totals", f"{folder}part-0", len(data), written.etag, delta=number)
         handles = (*(each.handle for each in state.files), run)
         world.coordinator().acknowledge(ack_of(at, [SubtaskAck(0, handles)], outputs=(state.output,)))
         world.coordinator().complete(world.pending_id(epoch))
@@ -283,7 +283,7 @@ def test_base_and_runs_are_kept_as_long_as_a_checkpoint_names_them() -> None:  #
     assert base < world.referred() <= world.standing()
     entry = world.coordinator().head().completed[-1]
     [after] = of_checkpoint(world.files, entry.metadata, lambda _: True)
-    assert [each.handle.run for each in after.outputs["state.totals"].files] == [0, 1, 2, 3]
+    assert [each.handle.delta for each in after.outputs["state.totals"].files] == [0, 1, 2, 3]
     assert world.coordinator().verify()[0].whole
     keep(world, "e", parquet({"k": ["a"], "v": ["new"]}))
     keep(world, "f", parquet({"k": ["a"], "v": ["newer"]}))

@@ -88,7 +88,7 @@ def terminal(world: World, *words: str) -> Iterator[Terminal]:
         os.close(master)
 
 
-def test_show_is_drawn_again_when_a_stage_acknowledges_and_ends_with_the_checkpoint(world: World) -> None:
+def test_show_redraws_at_each_ack_and_ends_with_the_checkpoint(world: World) -> None:
     with terminal(world, "show", "flights", "1") as screen:
         screen.wait_for("0 of 4 stages")
         screen.wait_for("looking every 1 s, Ctrl-C ends")

@@ -110,7 +110,7 @@ def test_it_is_a_listener_of_the_group() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, InvalidConfigError, r"would tell nobody.*listener=`notifications`"),
+        ({}, InvalidConfigError, r"notifies no one.*listener=`notifications`"),
         ({"failed": ["mail"]}, InvalidConfigError, r"a notifier is a function of the context.*option=`failed`.*mail"),
         ({"completed": "mail"}, InvalidConfigError, r"option=`completed` found=`'?mail"),
         ({"failed": 3}, InvalidConfigError, r"option=`failed` found=`3`"),

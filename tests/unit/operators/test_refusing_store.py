@@ -190,7 +190,7 @@ def test_a_refusal_of_a_minute_is_waited_for(
     refusal.action, refusal.lasts_s = answer(status, code), 60.0
     assert act(), "and the task has done its work"
     assert refusal.now >= 60
-    assert said.text.count("waiting for the store since ") == 1
+    assert said.text.count("Waiting for the store since ") == 1
     assert "with the credentials of the connection lake" in said.text or role is driver
 
 

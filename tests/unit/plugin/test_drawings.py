@@ -138,7 +138,7 @@ def test_what_failed_is_told_from_what_had_begun_and_what_had_not() -> None:
         (2, 295, 400, "", "had not begun"),
     ],
 )
-def test_a_task_that_failed_before_its_claim_is_seen_on_the_page_of_its_attempt(
+def test_a_failure_before_the_claim_is_on_the_attempts_page(
     attempt: int, started: int, ended: int, kind: str, text: str
 ) -> None:
     """Its try is of the attempt in which it started; the first stage's starts before the trigger, which it does."""

@@ -195,7 +195,10 @@ def test_a_table_that_is_not_published_is_named(job: Job, published: Published, 
     published.run_epoch(epoch_name(RUN))
     found = wait_for(job, table_outlets={"leage": ROUTES})
     assert found["routes"]["table"] == "leage"
-    assert "Table_outlets names 'leage', which the checkpoint does not publish; it publishes: league, log" in said.text
+    assert (
+        "option table_outlets names 'leage', which the checkpoint does not publish; it publishes: league, log"
+        in said.text
+    )
 
 
 def test_what_the_author_says_of_an_event_stays(job: Job) -> None:

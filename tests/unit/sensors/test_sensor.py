@@ -77,7 +77,7 @@ def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3
     job.coordinator.fail(RUN, "routes", "last", "killed", final=True)
     result = sensor(job).execute(at())
     assert (result["acks"], result["left_out"]) == (1, ["routes"])
-    assert "Completed without routes; what was left out is read first in the next epoch" in said.text
+    assert "Completed without routes; their input is kept, and the next epoch reads it first" in said.text
 
 
 def test_it_waits_in_the_triggerer(job: Job) -> None:
@@ -130,7 +130,7 @@ def test_a_declined_checkpoint_fails_for_good_with_the_reason(job: Job, deferrab
     )
 
 
-def test_a_try_that_no_other_follows_is_not_told_as_one_checkpoint_too_many(job: Job) -> None:  # semantics F4
+def test_a_final_try_is_not_told_as_too_many_failures(job: Job) -> None:  # semantics F4
     job.trigger(RUN, config=CheckpointConfig(tolerable_failed_checkpoints=5, restart_strategy=NoRestart()))
     job.begin(RUN, claimant="try")
     job.coordinator.fail(epoch_name(RUN), "routes", "try", "boom")
@@ -143,7 +143,7 @@ def test_a_try_that_no_other_follows_is_not_told_as_one_checkpoint_too_many(job:
 
 
 @pytest.mark.parametrize("reason", [each for each in Reason if each is not Reason.CHECKPOINT_SUBSUMED])
-def test_a_failed_checkpoint_says_what_to_do_and_is_tried_again_only_where_that_helps(job: Job, reason: Reason) -> None:
+def test_a_failed_checkpoint_says_what_to_do_next(job: Job, reason: Reason) -> None:
     """semantics D5: where waiting does not help, each of the sensor's retries would find the same, all in vain."""
     job.trigger(RUN)
     job.coordinator.abort(1, reason, "why")
@@ -257,7 +257,7 @@ def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.Monke
     """The fault cannot be caused on local files."""
 
     def away(self: CheckpointProgress, epoch: str, state_of: object) -> None:
-        raise UnavailableError("The store did not answer")
+        raise UnavailableError("the store did not answer")
 
     with monkeypatch.context() as patched:
         patched.setattr(CheckpointProgress, "go_on", away)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.compaction import LEASE_MS, compact_in
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
+from airflow_cairn.storage.clock import Runtime, system_runtime
 from tests.support.world import grown_state
 from tests.support.world.world import JOB, World
 
@@ -34,7 +34,7 @@ def no_spark() -> SparkSession:
 def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A job one of whose states has a base and a run."""
     for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
-        monkeypatch.setattr(runs, bound, 1000)
+        monkeypatch.setattr(deltas, bound, 1000)
     world.appends = True
     for epoch in ("e1", "e2"):
         world.run_epoch(epoch)
@@ -58,7 +58,7 @@ def test_a_job_without_a_checkpoint_or_without_the_state_is_an_error(world: Worl
         became(grown, "newst")
     with pytest.raises(NoCheckpointError, match="no checkpoint of the job has completed yet"):
         list(compact_in(World().store, JOB, no_spark))
-    assert list(compact_in(grown.store, JOB, no_spark, "clean")) == [], "none of its states has runs"
+    assert list(compact_in(grown.store, JOB, no_spark, "clean")) == [], "none of its states has deltas"
 
 
 def test_a_state_whose_runs_are_large_enough_is_compacted(grown: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +72,8 @@ def test_a_state_whose_runs_are_large_enough_is_compacted(grown: World, monkeypa
 
 def test_base_and_runs_count_against_the_budget(grown: World) -> None:
     [found] = compact_in(grown.store, JOB, no_spark, max_bytes=1)
-    assert (found.outcome, found.stage, found.state, found.runs) == ("over budget", "report", grown_state.UPDATED, 1)
-    size = found.base_bytes + found.run_bytes
+    assert (found.outcome, found.stage, found.state, found.deltas) == ("over budget", "report", grown_state.UPDATED, 1)
+    size = found.base_bytes + found.delta_bytes
     assert became(grown, max_bytes=size - 1) == ["over budget"]
     with pytest.raises(StartedSparkError):
         became(grown, max_bytes=size)
@@ -85,7 +85,7 @@ def test_the_budget_is_that_of_an_epoch_whatever_compacts(
 ) -> None:
     """What was compacted of the checkpoint before, of any stage, is spent; the next checkpoint has a budget anew."""
     [found] = compact_in(grown.store, JOB, no_spark, max_bytes=1)
-    size = found.base_bytes + found.run_bytes
+    size = found.base_bytes + found.delta_bytes
     grown_state.compact(grown, TOKEN, finish=finish)
     runtime = replace(system_runtime(), now_ms=lambda: 0)
     assert spent(grown, runtime) == size
@@ -107,13 +107,13 @@ def test_the_budget_counts_what_another_begins_while_spark_starts(grown: World) 
         return cast("SparkSession", "never used")
 
     runtime = replace(system_runtime(), now_ms=lambda: 0)
-    budget = found.base_bytes + found.run_bytes
+    budget = found.base_bytes + found.delta_bytes
     assert [each.outcome for each in compact_in(grown.store, JOB, start, max_bytes=budget, runtime=runtime)] == [
         "over budget"
     ]
 
 
-def test_what_another_compactor_has_done_waits_and_what_it_does_is_left_to_it(grown: World) -> None:
+def test_another_compactors_work_is_left_to_it(grown: World) -> None:
     grown_state.compact(grown, TOKEN, finish=False)
     assert became(grown, now_ms=LEASE_MS - 1) == ["under way"]
     [record] = compactions.of_stage(grown.files, "report", 1)

@@ -295,7 +295,7 @@ FIXED = {"key": "a", "url": "s3a://in/a", "size_bytes": 3, "etag": '"x"', "modif
 )
 @pytest.mark.parametrize("by", ["files", "slice", "slices"])
 def test_a_file_is_read_as_it_was_fixed_or_named(fixed: Any, now: FileStatus | None, said: str | None, by: str) -> None:
-    """semantics T11: before it is read, and after; whoever asks for it, also an author who reads the slice's URLs"""
+    """semantics T11: before it is read, and after; any reader, also an author who reads the slice's URLs"""
     files = JobFiles(MemoryStore(), "flights")
     part = {"uri": "s3://in", "files": [fixed, {**fixed, "key": "b", "url": "s3a://in/b"}]}
     own, whole = Slice(sources={"files": part}), FileStatus(3, "x", 5_000)

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_cairn.checkpoint.health import store_reach
 from airflow_cairn.checkpoint.health.findings import RIGHT_MISSING, Finding
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.storage import ForbiddenError, ObjectStore, S3Options, Written, open_store, probe
+from airflow_cairn.storage.clock import system_runtime
 from airflow_cairn.storage.port import PendingUpload
 from airflow_cairn.storage.s3.clients import client_for, taken
 from tests.support.errors import raises_code

@@ -90,7 +90,7 @@ def test_no_credentials_at_all_are_told_from_refused_ones():
         store.get("a")
 
 
-def test_an_endpoint_that_cannot_be_reached_is_unavailable_after_bounded_tries():
+def test_an_unreachable_endpoint_is_unavailable_after_some_tries():
     waits: list[float] = []
     options = S3Options(f"http://127.0.0.1:{free_port()}", None, "access", "secret", max_attempts=5)
     store = open_store("s3://bucket/lake", s3=options, sleep=waits.append, fraction=lambda: 0.5)
@@ -160,7 +160,7 @@ def test_a_server_that_answers_everything_by_301_is_named(s3_server: S3Server, s
 
 
 @pytest.mark.s3
-def test_an_object_and_a_folder_of_one_name_are_refused_where_the_store_cannot_hold_both(lake: ObjectStore):
+def test_object_and_folder_of_one_name_are_refused(lake: ObjectStore):
     lake.create("a/b", b"x")
     for key in ("a", "a/b/c"):
         with pytest.raises(InvalidKeyError, match="object and a folder of one name"):

@@ -262,7 +262,7 @@ def test_a_head_without_a_body_is_asked_again_by_get(
     assert lake.proxy.count("GET", "there") >= 1
 
 
-def test_a_driver_that_may_only_read_the_head_waits_for_no_right_to_write_it(lake: Lake) -> None:  # semantics A2, W3
+def test_a_read_only_driver_waits_for_no_right_to_write(lake: Lake) -> None:  # semantics A2, W3
     world = World(lake.store(waits=False))
     world.trigger("e1")
     clean = world.submit("e1", "clean").handover

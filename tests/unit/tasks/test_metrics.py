@@ -153,7 +153,7 @@ def test_a_backend_that_fails_fails_no_checkpoint(
     assert "The metrics of job flights could not be sent" in said.text
 
 
-def test_they_are_sent_where_airflow_has_not_configured_this_copy_of_its_metrics(
+def test_metrics_are_sent_if_airflow_has_not_configured_this_copy(
     told: Reported, statsd: StatsdReceiver, tmp_path: Path
 ) -> None:
     """Triggerer and API server configure core's copy; that `import airflow.sdk` configures ours is a side effect."""

@@ -109,7 +109,7 @@ def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> N
         while "The next attempt waits for a free place" not in said.text:
             await asyncio.sleep(0.01)
         await asyncio.to_thread(job.coordinator.abort, 2, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "")
-        while "checkpoint 3 · attempt 2: 0 of 1 stages" not in said.text:
+        while "Checkpoint 3 · attempt 2: 0 of 1 stages" not in said.text:
             await asyncio.sleep(0.01)
         handover = await asyncio.to_thread(job.begin, RUN)
         await asyncio.to_thread(job.acknowledge, handover)
@@ -139,7 +139,7 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
 
     event = asyncio.run(asyncio.wait_for(acknowledge_later(), 300))
     assert event.payload["status"] == "completed"
-    assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
+    assert "Checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
 
 
 def test_of_many_that_are_missing_it_counts_the_last() -> None:
@@ -176,7 +176,7 @@ class Failing(Coordinator):
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     job.complete(RUN)
     waiting = trigger(job)
-    waiting._coordinator = Failing(job.coordinator, *[UnavailableError("The store did not answer")] * 3)
+    waiting._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
     assert payload(waiting)["status"] == "completed"
     assert said.text.count("The storage cannot be reached, asking again in ") == 3
 
@@ -186,7 +186,7 @@ def test_a_store_that_refuses_for_a_moment_is_asked_anew(job: Job, said: Said) -
     waiting = trigger(job)
     waiting._coordinator = Failing(job.coordinator, ForbiddenError("the store refused", key="head.json"))
     assert payload(waiting)["status"] == "completed", "by a coordinator that has the credentials of now"
-    assert said.text.count("waiting for the store since ") == 1
+    assert said.text.count("Waiting for the store since ") == 1
     assert "with the credentials of boto3's own chain. It said: the store refused [key=`head.json`]" in said.text
 
 
@@ -201,4 +201,4 @@ def test_a_store_that_goes_on_refusing_ends_the_wait(
     found = payload(trigger(job))
     assert (found["status"], found["kind"]) == ("error", "forbidden")
     assert found["detail"] == "the store refused [key=`head.json`]"
-    assert said.text.count("waiting for the store since ") == 1
+    assert said.text.count("Waiting for the store since ") == 1

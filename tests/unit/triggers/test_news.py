@@ -154,7 +154,7 @@ def test_a_look_that_failed_half_way_is_made_anew(job: Job) -> None:
         def _go_on(self, coordinator: Coordinator, before: Progress | None) -> Progress:
             befores.append(before)
             if len(befores) == 2:
-                raise UnavailableError("The store did not answer")
+                raise UnavailableError("the store did not answer")
             if len(befores) == 3:
                 job.acknowledge(job.begin(RUN))
             return super()._go_on(coordinator, before)

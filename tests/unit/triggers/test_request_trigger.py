@@ -19,10 +19,10 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.admission import StillWaits, Turn
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.storage import open_store
+from airflow_cairn.storage.clock import system_runtime
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
@@ -105,7 +105,7 @@ def test_it_wakes_the_task_once_asking_helps(
     job.trigger("r1")
     found = payload(waiting(job), said, lambda: then(job))
     assert found == {"status": "ask", "detail": "the request would be answered otherwise now", "kind": None}
-    assert "place 1 in the queue (ALREADY_QUEUED)" in said.text
+    assert "This run is at place 1 of the queue (ALREADY_QUEUED)" in said.text
 
 
 def at(job: Job, *moments_ms: int) -> tuple[Coordinator, list[float]]:
@@ -190,7 +190,7 @@ def test_it_asks_airflow_itself_and_wakes_the_task_once(job: Job, airflow: Calla
     found = payload(waiting(job, recheck_interval=OFTEN))
     assert found == {
         "status": "ask",
-        "detail": "The DAG run r1, whose checkpoint is pending, has ended",
+        "detail": "the DAG run r1, whose checkpoint is pending, has ended",
         "kind": None,
     }
     assert asked == [("flights", "r1")] * 4
@@ -203,7 +203,7 @@ def test_it_asks_about_those_before_it_as_far_as_places_are_free(job: Job, airfl
     third = waiting(job, "r3", recheck_interval=OFTEN)
     complete(job)
     asked = airflow(r2=["running", "success"])
-    assert payload(third)["detail"] == "The DAG run r2, which is before this one in the queue, has ended"
+    assert payload(third)["detail"] == "the DAG run r2, which is before this one in the queue, has ended"
     assert asked == [("flights", "r2")] * 2
 
 
@@ -216,16 +216,14 @@ def test_it_asks_about_nobody_who_waits_behind_what_is_pending(job: Job, airflow
     assert {run_id for _, run_id in asked} == {"r1"}
 
 
-def test_it_wakes_the_task_where_a_stop_waits_for_the_place_that_its_run_has(
-    job: Job, airflow: Callable[..., Asked]
-) -> None:  # semantics P2
+def test_the_task_wakes_if_a_stop_waits_for_its_place(job: Job, airflow: Callable[..., Asked]) -> None:  # semantics P2
     """The task knows how many runs its DAG may have, and refuses to wait if both would wait for each other."""
     job.trigger("r1")
     assert job.coordinator.savepoint(SavepointRequest(job.storage + "-kept", "x", stop=True), open_store).waits
     trigger = waiting(job, recheck_interval=OFTEN)
     assert trigger.turn.epoch == "r2"
     airflow(r1=["running", "running", "queued"])
-    assert payload(trigger)["detail"] == "The job is being stopped, and its last run r1 waits for a place of its DAG"
+    assert payload(trigger)["detail"] == "the job is being stopped, and its last run r1 waits for a place of its DAG"
 
 
 def test_the_first_look_is_not_at_once(job: Job) -> None:  # semantics T2
@@ -247,7 +245,7 @@ def test_it_sleeps_until_the_pause_ends(job: Job, said: Said) -> None:  # semant
     assert payload(trigger)["detail"] == "the request would be answered otherwise now"
     first, second = looks
     assert second - first >= 0.2
-    assert "the pause lasts 0.2 s more (MINIMUM_TIME_BETWEEN_CHECKPOINTS)" in said.text
+    assert "The pause lasts 0.2 s more (MINIMUM_TIME_BETWEEN_CHECKPOINTS)" in said.text
 
 
 def test_it_looks_during_a_long_pause_and_wakes_nobody(job: Job) -> None:  # semantics T3, S1
@@ -280,7 +278,7 @@ class Failing(Coordinator):
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     job.trigger("r1")
     trigger = waiting(job)
-    trigger._coordinator = Failing(job.coordinator, *[UnavailableError("The store did not answer")] * 3)
+    trigger._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
     job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
     assert payload(trigger)["status"] == "ask"
     assert said.text.count("The storage cannot be reached, asking again in ") == 3
@@ -300,7 +298,7 @@ def test_it_looks_every_recheck_interval_at_least(
         pauses.append(seconds)
         loop.ahead_s += seconds
         if len(pauses) == 100:
-            trigger._coordinator = Failing(job.coordinator, UnavailableError("The store did not answer"))
+            trigger._coordinator = Failing(job.coordinator, UnavailableError("the store did not answer"))
             job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
 
     monkeypatch.setattr(trigger, "wait", wait)

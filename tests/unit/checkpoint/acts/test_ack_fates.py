@@ -118,22 +118,22 @@ CASES = {
         _second_driver_after_completion, AckAnswer.SUCCESS, KEPT, KEPT
     ),
     "of one that a retry replaced": Case(
-        _replaced_by_a_retry, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "acknowledged late")
+        _replaced_by_a_retry, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "Acknowledged late")
     ),
     "of an aborted attempt": Case(
-        _aborted, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "acknowledged late")
+        _aborted, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "Acknowledged late")
     ),
     "of an expired attempt": Case(
-        _expired, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "acknowledged late")
+        _expired, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "Acknowledged late")
     ),
     "of one that the epoch completed without, when it has been cleaned": Case(
-        _completed_with_another, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "acknowledged late")
+        _completed_with_another, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "Acknowledged late")
     ),
     "of a stage that nobody expects": Case(
-        _unknown_stage, AckAnswer.UNKNOWN, KEPT, KEPT, (logging.DEBUG, "never expected")
+        _unknown_stage, AckAnswer.UNKNOWN, KEPT, KEPT, (logging.DEBUG, "Never expected")
     ),
     "of an id that was never handed out": Case(
-        _unknown_id, AckAnswer.UNKNOWN, DELETED, DELETED, (logging.DEBUG, "never expected")
+        _unknown_id, AckAnswer.UNKNOWN, DELETED, DELETED, (logging.DEBUG, "Never expected")
     ),
 }
 

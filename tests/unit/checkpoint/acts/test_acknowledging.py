@@ -75,7 +75,7 @@ def test_a_late_ack_is_logged_as_late(world: World, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "airflow_cairn"):
         world.coordinator().acknowledge(ack)
     assert "stage clean" in caplog.text
-    assert "acknowledged late" in caplog.text
+    assert "Acknowledged late" in caplog.text
 
 
 @pytest.mark.parametrize("checkpoint", [2, 77], ids=["the next one", "one far ahead"])
@@ -203,7 +203,7 @@ def test_it_may_be_judged_epochs_later(world: World, later: int) -> None:  # sem
     world.audit("a", *epochs)
 
 
-def test_a_driver_that_lost_to_the_one_the_epoch_completed_with_is_discarded(world: World) -> None:  # semantics A2
+def test_a_driver_is_discarded_if_the_epoch_completed_with_another(world: World) -> None:  # semantics A2
     world.trigger("a")
     zombie = world.write(world.submit("a", "clean").handover)
     world.run_epoch("a")
@@ -212,7 +212,7 @@ def test_a_driver_that_lost_to_the_one_the_epoch_completed_with_is_discarded(wor
     world.audit("a")
 
 
-def test_a_document_that_a_cleaner_took_does_not_tell_a_driver_that_nothing_lends(world: World) -> None:  # A2, D3
+def test_a_cleaned_document_is_no_proof_that_nothing_lends(world: World) -> None:  # A2, D3
     """Found by `tests/protocol/model`: the next attempt had carried the execution that was then told to delete."""
     world.trigger("a")
     ack = world.write(world.submit("a", "clean").handover)
@@ -472,7 +472,7 @@ def test_an_ack_with_the_right_token_that_says_otherwise_does_not_count(world: W
 
 
 def test_a_marker_of_another_epoch_completes_nothing(world: World) -> None:  # semantics A2, W4
-    """Whoever wrote it died before it could be judged."""
+    """The process that wrote it died before it could be judged."""
     world.trigger("a")
     first = world.write(world.submit("a", "clean").handover)
     acks.write_ack(world.files, replace(first, epoch="b"))

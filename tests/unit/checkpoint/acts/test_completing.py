@@ -168,7 +168,7 @@ def test_other_metadata_under_its_name_fails_the_checkpoint(world: World) -> Non
     world.audit("a")
 
 
-def test_a_restored_checkpoint_that_can_no_longer_be_looked_up_fails_the_next(world: World) -> None:  # semantics C6, R1
+def test_the_next_completion_fails_without_the_restored_checkpoint(world: World) -> None:  # semantics C6, R1
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=3)
     for epoch in ("y", "z"):
         world.run_epoch(epoch)
@@ -276,9 +276,7 @@ def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World, short_hi
     assert world.coordinator().complete(1) == EpochCompleted(epochs[0], 1), "the list in the head knows"
 
 
-def test_a_trigger_that_slept_while_its_epoch_was_forgotten_folds_nothing_in_twice(
-    world: World, short_history: int
-) -> None:  # semantics T9, W2
+def test_a_stale_trigger_does_not_fold_twice(world: World, short_history: int) -> None:  # semantics T9, W2
     """Its answer was lost, and before it looks the epoch completes and falls out of the history."""
     world.stages = world.stages[:1]
     world.run_epoch("z")
@@ -464,7 +462,7 @@ def test_a_deletion_that_fails_does_not_fail_the_new_checkpoint(world: World) ->
     world.audit("a", "b", "c")
 
 
-def test_a_state_file_goes_once_no_retained_checkpoint_refers_to_it_and_not_before(
+def test_a_state_file_stays_while_a_retained_checkpoint_names_it(
     world: World,
 ) -> None:  # semantics C3
     world.run_epoch("a")
@@ -485,7 +483,7 @@ def test_metadata_of_a_newer_format_is_refused_by_name(world: World) -> None:  #
     assert "written by a newer Cairn" in damage.problem
 
 
-def test_a_job_of_an_older_format_goes_on_and_is_written_in_the_current_one(
+def test_a_job_of_an_older_format_is_written_in_the_current_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # semantics C5
     world = World()  # without what the fixture remembers of documents, whatever the format
@@ -536,7 +534,7 @@ def test_a_job_survives_being_moved_to_another_bucket(world: World) -> None:  # 
     assert moved.folded()["clean"] == ["a", "b", "c"]
 
 
-def test_where_the_metadata_cannot_be_written_state_goes_and_the_stages_are_told(world: World) -> None:  # semantics C6
+def test_unwritable_metadata_discards_state_and_fails_the_stages(world: World) -> None:  # semantics C6
     complete_told(world, "z")
     trigger_told(world, "a")
     for stage in world.stages:

@@ -230,7 +230,7 @@ def test_a_detail_that_is_no_utf8_is_kept_as_far_as_it_is(world: World) -> None:
     assert world.coordinator().head().history[-1].detail == "caf?"
 
 
-def test_a_failover_tells_of_the_old_attempt_and_the_next_has_the_same_listeners(
+def test_a_failover_notifies_and_keeps_the_listeners(
     world: World,
 ) -> None:  # semantics F2, D4
     trigger_told(world, "a")
@@ -364,7 +364,7 @@ def test_a_failed_task_does_not_count() -> None:  # semantics D5, F2
     assert isinstance(world.coordinator().go_on("a"), Waiting)
 
 
-def test_a_decline_after_the_ack_costs_the_stage_nothing_at_the_next_failover(world: World) -> None:  # semantics D1, F2
+def test_a_decline_after_the_ack_does_not_rerun_the_stage(world: World) -> None:  # semantics D1, F2
     world.trigger("a")
     handover = world.submit("a", "clean").handover
     world.drive(handover)

@@ -72,7 +72,7 @@ def test_a_driver_that_dies_with_its_task_is_not_asked_for(world: World) -> None
     assert (answer.handover.attempt, cluster.asked) == (2, [])
 
 
-def test_a_driver_that_outlives_its_task_is_asked_for_whatever_the_next_one_would_do(world: World) -> None:
+def test_a_driver_that_outlives_its_task_is_always_looked_up(world: World) -> None:
     handover, cluster = submitted(world), Cluster(outlives=False)
     assert isinstance(begin(world, "two", cluster), Reconnect)
     assert cluster.asked == [handover.token]

@@ -55,7 +55,7 @@ def _second(config: object = CONFIG, *stages: str) -> World:
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_what_all_have_acknowledged_is_complete_whoever_looks_and_however_late(look: Look) -> None:  # semantics D2
+def test_a_fully_acknowledged_checkpoint_completes_however_late(look: Look) -> None:  # semantics D2
     world = _second()
     with suppress(CairnError):
         look(world)

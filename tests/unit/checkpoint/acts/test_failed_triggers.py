@@ -168,7 +168,7 @@ def test_a_source_that_says_that_it_cannot_be_used_is_kept_and_counts(world: Wor
 
 def test_a_source_whose_store_does_not_answer_is_no_broken_source(world: World) -> None:  # semantics T1, D5
     def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
-        raise UnavailableError("The store did not answer")
+        raise UnavailableError("the store did not answer")
 
     request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
     with pytest.raises(UnavailableError):

@@ -329,7 +329,7 @@ def test_an_epoch_is_not_taken_up_beside_another(world: World) -> None:  # seman
     assert isinstance(world.coordinator().begin("a", "clean", "try-1"), Submit)
 
 
-def test_who_was_overtaken_makes_room_for_a_trigger_that_places_its_input_anew(world: World) -> None:  # T8, F2
+def test_an_overtaken_epoch_lets_the_trigger_place_its_input_anew(world: World) -> None:  # T8, F2
     """It could neither complete nor fail over, and triggering again gave it back (`tests/protocol/simulation`)."""
     world.count()
     world.config = replace(world.config, max_concurrent_checkpoints=2)

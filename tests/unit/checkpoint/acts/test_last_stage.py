@@ -1,4 +1,4 @@
-"""The stage that acknowledges last completes the checkpoint; everything else is left to whoever waits (C1, D3)."""
+"""The stage that acknowledges last completes the checkpoint; everything else is left to the waiting task (C1, D3)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_stage_that_does_not_wait_for_its_upstreams_may_be_overtaken(world: Wo
 
 
 def test_nobody_is_left_out_by_it(world: World) -> None:  # semantics B3
-    """Whoever waits decides that; the stage that acknowledges first would always leave out the others."""
+    """The process that waits decides that; the stage that acknowledges first would always leave out the others."""
     world.config = CheckpointConfig(unaligned=True)
     run(world, "clean", "airports")
     assert last(world, "airports") is None

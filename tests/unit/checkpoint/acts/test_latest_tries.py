@@ -117,9 +117,7 @@ def test_of_two_later_tries_the_latest_stands(world: World, tasks: Callable[[str
     assert holder(world, "clean").claimant == "clean-3"
 
 
-def test_a_try_that_is_replaced_while_it_records_itself_claims_the_new_execution(
-    world: World, tasks: Callable[[str], Task]
-) -> None:
+def test_a_try_replaced_during_its_record_claims_the_new_execution(world: World, tasks: Callable[[str], Task]) -> None:
     """A failover comes between its look and its swap: it must not end as a success that did nothing."""
     routes = tasks("routes")
     interleaved = InterleavingStore(world.store, "replace", 0, lambda: fail(world, routes), suffix=handover_key(world))

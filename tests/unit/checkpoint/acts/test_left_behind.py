@@ -200,7 +200,7 @@ def test_a_cleared_stage_of_a_failed_run_goes_on_as_long_as_it_is_promised(
         return
     assert isinstance(answer, UpstreamsNotReady), "another checkpoint has completed since, so clean runs again too"
     assert [each.stage for each in answer.restarted] == ["clean"]
-    assert answer.restarted[0].claimant, "whoever clears it can compare"
+    assert answer.restarted[0].claimant, "the process that clears it can compare"
     world.run_epoch("failed")
     assert world.folded()["enrich"] == ["first", *names(later), "failed"]
 

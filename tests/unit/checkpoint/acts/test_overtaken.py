@@ -27,7 +27,7 @@ from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import history
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from tests.support.world.world import CONFIG, TIMEOUT, World
 
 TWO = replace(CONFIG, max_concurrent_checkpoints=2)
@@ -121,7 +121,7 @@ def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyP
     assert {tuple(epochs) for epochs in world.folded().values()} == {("a", "c", "d", "e", "b")}
 
 
-def test_the_completion_that_overtakes_an_older_attempt_gives_its_epoch_a_place() -> None:  # semantics C2, T2
+def test_a_completion_that_overtakes_gives_the_epoch_a_place() -> None:  # semantics C2, T2
     """In the same swap, before any other look at the job."""
     world = World(config=TWO)
     for epoch in ("older", "newer"):
@@ -186,7 +186,7 @@ def test_no_stage_of_a_doomed_attempt_is_submitted() -> None:  # semantics C2
     assert handover.restore.checkpoint == 1
 
 
-def test_a_claim_that_another_completion_overtakes_submits_nothing_in_that_attempt() -> None:  # semantics C2, W4
+def test_an_overtaken_claim_submits_nothing() -> None:  # semantics C2, W4
     world = World(config=TWO)
     world.trigger("a")
     world.trigger("b")
@@ -241,7 +241,7 @@ def test_the_older_of_two_goes_on_too_when_the_newer_completes_first() -> None: 
     world.audit("b", "a")
 
 
-def test_who_waits_while_another_run_is_pending_is_queued_and_goes_on_after_it(interrupted: World) -> None:
+def test_a_waiting_epoch_is_queued_behind_a_pending_run(interrupted: World) -> None:
     # semantics D5, S1, T2, C2
     world = interrupted
     for _ in range(3):

@@ -165,7 +165,7 @@ def test_a_decline_in_time_fails_the_attempt_in_any_order(
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=lambda name: repr(name[:14]))
-def test_a_hostile_name_is_refused_wherever_one_is_given_and_writes_nothing(name: str) -> None:  # semantics W1
+def test_a_hostile_name_is_refused_everywhere_and_writes_nothing(name: str) -> None:  # semantics W1
     world = World()
     world.trigger("a")
     before = {key: world.memory.get(key).data for key in world.memory.all_keys()}

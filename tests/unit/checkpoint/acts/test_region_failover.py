@@ -77,7 +77,7 @@ def test_who_writes_to_it_by_a_pipelined_exchange_restarts_too(world: World) -> 
     world.audit("z", "a")
 
 
-def test_running_siblings_are_stopped_and_what_they_still_write_is_discarded(world: World) -> None:  # semantics F3, A2
+def test_running_siblings_stop_and_their_late_writes_are_discarded(world: World) -> None:  # semantics F3, A2
     _begun(world, ALL_PIPELINED, "clean")
     world.submit("a", "routes", "routes-1")
     sibling = world.submit("a", "airports", "airports-1").handover

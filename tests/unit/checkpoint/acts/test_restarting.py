@@ -216,7 +216,7 @@ def test_what_the_failover_itself_had_cleared_is_no_persons_wish() -> None:  # s
         assert isinstance(world.coordinator().begin("a", stage, world.new_claimant(), cleared_by_user=True), Submit)
 
 
-def test_what_fails_for_good_while_a_try_begins_is_not_what_its_person_asked_for() -> None:  # semantics F4
+def test_a_final_failure_during_a_begin_does_not_count_for_its_clear() -> None:  # semantics F4
     world = strict(FixedDelayRestart(1))
     run_some(world, "a", "clean")
     assert isinstance(fail(world, stage="airports"), FailedOver)
@@ -342,7 +342,7 @@ def test_a_failure_rate_counts_over_all_epochs() -> None:  # semantics F4
     assert isinstance(fail(world, "c"), Failed)
 
 
-def test_an_exponential_delay_grows_over_epochs_and_starts_anew_after_a_quiet_time() -> None:  # semantics F4
+def test_an_exponential_delay_grows_and_resets_after_a_quiet_time() -> None:  # semantics F4
     world = strict(ExponentialDelayRestart(2 * S, 60 * S, 2.0, 0.0, reset_after=100 * S))
 
     def delay(epoch: str) -> float:
@@ -400,7 +400,7 @@ def test_a_driver_that_says_so_and_is_then_killed_is_not_tried_again(world: Worl
 
 
 @pytest.mark.parametrize("tolerable", [0, 2])
-def test_what_no_retry_cures_ends_the_epoch_too_where_who_waits_sees_it_first(tolerable: int) -> None:  # semantics F4
+def test_an_incurable_failure_ends_the_epoch_if_the_sensor_sees_it(tolerable: int) -> None:  # semantics F4
     world = World(config=replace(CONFIG, tolerable_failed_checkpoints=tolerable))
     world.trigger("a")
     handover = world.submit("a", "clean", "one").handover
@@ -418,7 +418,7 @@ def test_what_no_retry_cures_ends_the_epoch_too_where_who_waits_sees_it_first(to
     assert isinstance(world.coordinator().begin("a", "clean", "three", cleared_by_user=True), Submit)
 
 
-def test_what_no_retry_cures_ends_the_epoch_too_where_another_stage_is_reported_first() -> None:  # semantics F4
+def test_an_incurable_failure_ends_the_epoch_after_another_report() -> None:  # semantics F4
     world = World()
     run_some(world, "a", "clean")
     handover = world.submit("a", "routes", "one").handover

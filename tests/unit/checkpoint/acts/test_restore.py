@@ -421,7 +421,7 @@ def test_raw_files_hold_a_stage_to_its_parallelism(world: World) -> None:  # sem
         world.coordinator().trigger(world.request("b"))
 
 
-def test_keyed_state_fixes_the_maximum_of_a_stage_that_names_no_parallelism(world: World) -> None:  # semantics R4
+def test_keyed_state_fixes_the_maximum_without_a_parallelism(world: World) -> None:  # semantics R4
     world.trigger("a")
     world.run_stage("a", "clean")
     ack = world.write(world.submit("a", "routes").handover)

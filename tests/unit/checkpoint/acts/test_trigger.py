@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateErro
 from airflow_cairn.checkpoint.extensions.contracts import check_hooks
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import transitions
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from tests.support.errors import raises_code
 from tests.support.shut_down import shut_down
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
@@ -382,7 +382,7 @@ def test_a_hook_that_fails_aborts_and_is_named(world: World, step: str) -> None:
         run(world, "a", ids)
     epoch = epochs[step == "restore"]
     ids.fails_in = step
-    with raises_code("master_hook", match=f"The master hook ids failed in {step}: ConnectionError") as caught:
+    with raises_code("master_hook", match=f"the master hook ids failed in {step}: ConnectionError") as caught:
         triggered(world, epoch, ids)
     assert isinstance(caught.value.__cause__, ConnectionError)
     (*_, ended) = world.coordinator().head().history

@@ -175,7 +175,7 @@ def test_files_of_a_driver_that_died_while_it_deleted_them_are_dead(world: World
     assert {key.split("/")[1] for key in world.standing() - world.lent() if ack.token in key} == {"handover"}
 
 
-def test_what_an_epoch_left_that_nobody_takes_up_goes_with_the_next_completion(world: World) -> None:  # semantics D4
+def test_leftovers_of_a_given_up_epoch_go_with_the_next_completion(world: World) -> None:  # semantics D4
     world.run_epoch("z")
     world.trigger("a")
     world.run_stage("a", "clean")

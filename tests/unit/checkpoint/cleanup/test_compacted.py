@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_cairn.checkpoint.store import compactions
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
 from airflow_cairn.storage.port import PendingUpload
 from tests.support.world import grown_state
 from tests.support.world.world import World
@@ -20,7 +20,7 @@ TOKEN, OTHER = "c0ffee", "decaf"
 def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A job whose state has a base and a run, and none of them is merged by itself."""
     for bound in ("FAN_IN", "FAN_IN_PARTIALS", "MAX_EPOCHS", "MAX_SHARE"):
-        monkeypatch.setattr(runs, bound, 1000)
+        monkeypatch.setattr(deltas, bound, 1000)
     world.appends = True
     for epoch in ("e1", "e2"):
         world.run_epoch(epoch)
@@ -30,7 +30,7 @@ def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 def rewrite(world: World, monkeypatch: pytest.MonkeyPatch, *epochs: str) -> None:
     """Run epochs that write a new base themselves."""
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "MAX_EPOCHS", 0)
+        patch.setattr(deltas, "MAX_EPOCHS", 0)
         for epoch in epochs:
             world.run_epoch(epoch)
 
@@ -116,9 +116,7 @@ def test_a_broken_record_keeps_no_other_compaction_from_being_adopted(grown: Wor
 
 
 @pytest.mark.parametrize("verb", ["list", "get"])
-def test_a_cleaner_with_an_outdated_head_leaves_a_compaction_of_what_was_adopted_meanwhile(
-    grown: World, verb: str
-) -> None:
+def test_a_stale_cleaner_keeps_a_compaction_of_an_adopted_base(grown: World, verb: str) -> None:
     """The second one replaces the base of the first, which no checkpoint names that the cleaner knows."""
     assert grown_state.compact(grown, TOKEN)
 
@@ -134,7 +132,7 @@ def test_a_cleaner_with_an_outdated_head_leaves_a_compaction_of_what_was_adopted
     grown.audit("e1", "e2", "e3", "e4")
 
 
-def test_a_cleaner_with_an_outdated_head_leaves_a_base_whose_record_another_cleaner_took(grown: World) -> None:
+def test_a_stale_cleaner_keeps_a_base_without_its_record(grown: World) -> None:
     assert grown_state.compact(grown, TOKEN)
 
     def meanwhile() -> None:

@@ -160,7 +160,7 @@ def test_another_kind_job_or_format_is_refused_by_name(cls: type, examples: dict
 
 
 def test_a_head_with_a_field_too_many_is_refused_at_every_level(examples: dict[type, Any]) -> None:  # semantics C5
-    """Whoever writes it back would lose the field."""
+    """The process that writes it back would lose the field."""
     document = _example(Head, examples)
     for place in (document, document["completed"][0], document["counters"], document["pending"][0]):
         place["newer"] = 1

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.attempt import Slice, run_of_slice, run_text
+from airflow_cairn.checkpoint.documents.head import run_of_head
 from airflow_cairn.checkpoint.documents.read_windows import WindowText, window_of
-from airflow_cairn.checkpoint.documents.texts import run_of_head, run_of_slice, run_text
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints, jobs
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, take

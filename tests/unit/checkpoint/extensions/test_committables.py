@@ -163,7 +163,7 @@ def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, e
     assert heard(ear)[0] == (1, "FAILED", [])
 
 
-def test_what_was_committed_before_a_rewind_is_not_to_be_dropped_though_it_is_forgotten(
+def test_commits_before_a_rewind_are_kept_after_being_forgotten(
     world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics C4, D4
     monkeypatch.setattr(history, "MAX_HISTORY", 3)
@@ -213,7 +213,7 @@ def test_who_read_an_epoch_again_does_not_say_what_it_had_completed_with(
     assert dropped_and_committed == [(2, "FAILED", []), (3, "COMPLETED", ["c1", "a-routes"])]
 
 
-def test_what_a_stage_that_is_left_out_staged_before_is_not_handed_over_again(world: World, ear: Ear) -> None:
+def test_a_left_out_stage_does_not_commit_its_committables_again(world: World, ear: Ear) -> None:
     # semantics C4, F6: the checkpoint lends its state, and what came with that has been committed
     world.config = REGIONAL
     trigger_told(world, "a")

@@ -1,4 +1,4 @@
-"""Whoever listens is told how a checkpoint ended, at least once, also when the notifier died (semantics C4, D4)."""
+"""A listener is told how a checkpoint ended, at least once, also when the notifier died (semantics C4, D4)."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_what_a_hook_may_answer(world: World, answer: Any) -> None:  # semantics
 def test_what_cannot_be_kept_aborts_and_names_the_hook(world: World, answer: Any, text: str) -> None:  # semantics T7
     ids = Ids()
     ids.answer = answer
-    with pytest.raises(InvalidStateError, match=f"The master hook ids .*{text}|{text}.*hook=`ids`"):
+    with pytest.raises(InvalidStateError, match=f"the master hook ids .*{text}|{text}.*hook=`ids`"):
         triggered(world, "a", ids)
     assert [entry.reason for entry in world.coordinator().head().history] == [Reason.TRIGGER_CHECKPOINT_FAILURE]
 

@@ -20,7 +20,6 @@ from airflow_cairn.checkpoint.health.examine import examine_storage
 from airflow_cairn.checkpoint.health.findings import Examination, Severity
 from airflow_cairn.checkpoint.health.job_head import CLEANS_MS
 from airflow_cairn.checkpoint.rules import history
-from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.storage import (
     ConditionFailed,
@@ -32,6 +31,7 @@ from airflow_cairn.storage import (
     UnsupportedStorageError,
     WriteResult,
 )
+from airflow_cairn.storage.clock import Runtime
 from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import BucketRules, DeleteFailures, LifecycleRule
 from scripts.setup.base import ROOT
@@ -328,7 +328,7 @@ def test_a_job_without_a_new_checkpoint(world: World) -> None:
     new = World()
     new.trigger("a")
     found = examine_storage(new.store, Runtime(new.clock, new.new_token), max_age_ms=hour_ms)
-    assert [each.what for each in found.findings] == ["No checkpoint has completed"]
+    assert [each.what for each in found.findings] == ["no checkpoint has completed"]
 
 
 def test_the_reference_has_each_finding() -> None:
@@ -359,7 +359,7 @@ def test_work_under_way_is_healthy(world: World) -> None:
     assert names(examine(world)) == []
 
 
-def test_what_the_cleaning_after_a_completion_is_about_to_delete_is_healthy(world: World) -> None:
+def test_files_that_the_next_cleaning_deletes_are_healthy(world: World) -> None:
     orphan(world)
     last = max(world.coordinator().head().history, key=lambda entry: entry.id)
     world.clock.now_ms = last.ended_at_ms + CLEANS_MS - 1

@@ -1,4 +1,4 @@
-"""Base and runs, merged row by row, are what a plain recomputation gives; and a planted mistake is found (K1, K3)."""
+"""Base and deltas, merged row by row, are what a plain recomputation gives; and a planted mistake is found (K1, K3)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ ALIKE: dict[int, int] = {3: 2}
 """-0.0 is the key 0.0."""
 
 
-def handle(run: int, epoch: int) -> StateHandle:
-    return StateHandle("state.totals", f"chk-{epoch:010}/{run}.parquet", 1, '"etag"', run=run)
+def handle(delta: int, epoch: int) -> StateHandle:
+    return StateHandle("state.totals", f"chk-{epoch:010}/{delta}.parquet", 1, '"etag"', delta=delta)
 
 
 def shown(files: Files) -> dict[Any, int]:
@@ -47,7 +47,7 @@ def shown(files: Files) -> dict[Any, int]:
 
 
 def folded(files: Files, epoch: int) -> Files:
-    """A new base of what is there, which replaces base and runs (semantics K3)."""
+    """A new base of what is there, which replaces base and deltas (semantics K3)."""
     values = {"None": None, "nan": float("nan"), "0.0": 0.0, "1.5": 1.5, "a": "a"}
     return {handle(0, epoch): [{"k": values[key], "v": value} for key, value in shown(files).items()]}
 
@@ -61,7 +61,7 @@ def differs(history: list[Epoch], mistake: Mistake | None = None) -> bool:
         rows = [{"k": KEYS[key], "v": value, DELETED: False} for key, value in given_.items()]
         rows += [{"k": KEYS[key], "v": None, DELETED: True} for key in gone]
         if number:
-            files[handle(max(each.run for each in files) + 1, number)] = rows
+            files[handle(max(each.delta for each in files) + 1, number)] = rows
         else:
             files = {handle(0, 0): [row for row in rows if not row[DELETED]]}
         expected = {key: value for key, value in expected.items() if key not in {str(KEYS[each]) for each in gone}}
@@ -82,15 +82,18 @@ def test_any_history_is_what_a_plain_recomputation_gives(history: list[Epoch]) -
 
 
 def _forgotten(files: Files) -> Files:
-    runs = [each for each in files if each.run]
-    return {each: rows for each, rows in files.items() if len(runs) < 2 or each is not runs[0]}
+    deltas = [each for each in files if each.delta]
+    return {each: rows for each, rows in files.items() if len(deltas) < 2 or each is not deltas[0]}
 
 
 def _out_of_order(files: Files) -> Files:
-    runs = [each for each in files if each.run]
-    if len(runs) < 2:
+    deltas = [each for each in files if each.delta]
+    if len(deltas) < 2:
         return files
-    swapped = {runs[-1]: replace(runs[-1], run=runs[-2].run), runs[-2]: replace(runs[-2], run=runs[-1].run)}
+    swapped = {
+        deltas[-1]: replace(deltas[-1], delta=deltas[-2].delta),
+        deltas[-2]: replace(deltas[-2], delta=deltas[-1].delta),
+    }
     return {swapped.get(each, each): rows for each, rows in files.items()}
 
 
@@ -99,14 +102,14 @@ def _over_a_delete(files: Files) -> Files:
 
 
 def _as_base(files: Files) -> Files:
-    """The newest run is taken for a part of the base."""
+    """The newest delta is taken for a part of the base."""
     *before, last = files
-    return {**{each: files[each] for each in before}, replace(last, run=0): files[last]} if before else files
+    return {**{each: files[each] for each in before}, replace(last, delta=0): files[last]} if before else files
 
 
 @pytest.mark.parametrize("mistake", [_forgotten, _out_of_order, _over_a_delete, _as_base])
 def test_a_planted_mistake_is_found(mistake: Mistake) -> None:
-    """A run forgotten, runs in the wrong order, a compaction over a delete, a run taken for a part of the base."""
+    """A delta forgotten, or taken for a part of the base; deltas in the wrong order; a compaction over a delete."""
 
     def found(history: list[Epoch]) -> bool:
         try:

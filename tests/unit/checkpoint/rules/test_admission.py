@@ -24,7 +24,7 @@ from airflow_cairn.checkpoint.documents.head import (
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import admission, transitions
-from airflow_cairn.checkpoint.rules.ownership import RunState
+from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.rules.partial_completion import Without
 from airflow_cairn.checkpoint.rules.transitions import Assembled
 from tests.support.shut_down import shut_down

@@ -76,7 +76,7 @@ def test_an_edge_owes_one_epoch_at_most() -> None:  # semantics B2
     assert [(each.epoch, each.slice, list(each.inputs)) for each in backlog] == [("c", None, ["clean"])]
 
 
-def test_a_reader_that_has_acknowledged_is_carried_over_its_upstream_s_failure() -> None:  # semantics B2, F2
+def test_an_acknowledged_reader_survives_its_upstreams_failure() -> None:  # semantics B2, F2
     early = early_pair()
     early.trigger("a")
     early.run_stage("a", "routes")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from airflow_cairn.checkpoint.acts.acknowledgements import root_cause
+from airflow_cairn.checkpoint.acts.settle import root_cause
 from airflow_cairn.checkpoint.answers import Cancelled, Failed, Ready, StageAcknowledged, Submit, Waiting
 from airflow_cairn.checkpoint.documents.attempt import Execution, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidStateError
@@ -83,7 +83,7 @@ def test_a_cause_is_asked_for_only_where_one_declined(world: World) -> None:
         root_cause(world.files, {}, ())
 
 
-def test_a_stage_reads_its_epoch_s_slice_and_its_upstreams_outputs_of_that_epoch(world: World) -> None:  # semantics B1
+def test_a_stage_reads_slice_and_upstreams_of_its_epoch(world: World) -> None:  # semantics B1
     """Two epochs are under way; what one of them reads is all of its own and nothing of the other."""
     world.config = replace(CONFIG, max_concurrent_checkpoints=2)
     pending = {epoch: world.trigger(epoch).pending for epoch in ("a", "b")}
@@ -108,7 +108,7 @@ def _execution(submit: Submit) -> Execution:
     return Execution(submit.handover.token, submit.handover.checkpoint, submit.handover.attempt)
 
 
-def test_a_pre_barrier_step_runs_before_the_snapshot_even_if_nothing_else_is_written(
+def test_a_pre_barrier_step_runs_without_other_writes(
     tmp_path: Path,
 ) -> None:  # semantics B5
     pipeline, submit, epoch = _opened(tmp_path)

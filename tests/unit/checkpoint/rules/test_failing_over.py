@@ -183,7 +183,7 @@ def test_where_it_is_on_the_ratio_is_0_3_and_two_in_a_row_are_allowed() -> None:
     assert RegionalCheckpoints() == RegionalCheckpoints(max_failure_ratio=0.3, max_consecutive_failures=2)
 
 
-def test_the_checkpoint_that_lends_state_is_kept_as_long_as_it_is_referred_to(world: World) -> None:  # semantics F6
+def test_a_lending_checkpoint_is_kept_while_it_is_named(world: World) -> None:  # semantics F6
     world.config = replace(REGIONAL, retained=1)
     world.run_epoch("a")
     lent = {key for key in world.referred() if "/state/routes/" in key}

@@ -97,7 +97,7 @@ def test_machines_and_epochs_have_servers_of_their_own() -> None:
     assert len(record.servers) == 3
 
 
-def test_one_that_takes_no_more_stages_is_passed_over_and_stays_in_the_record() -> None:
+def test_a_retired_server_is_passed_over_and_stays_in_the_record() -> None:
     answer, record = ask(retire(up(), "first"), "second")
     assert isinstance(answer, StartIt)
     assert [each.state for each in record.servers] == [ServerState.ENDING, ServerState.STARTING]

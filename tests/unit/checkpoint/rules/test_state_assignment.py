@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_cairn.checkpoint.config import check_parallelism
 from airflow_cairn.checkpoint.documents.acknowledgement import ListMode
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
@@ -16,7 +17,6 @@ from airflow_cairn.checkpoint.rules.restored_state import (
     key_groups_of,
     match,
 )
-from airflow_cairn.checkpoint.stage_graph import check_parallelism
 
 
 @pytest.mark.parametrize("mode", list(ListMode))

@@ -127,7 +127,7 @@ def test_one_elsewhere_is_gone_on_with_only_by_who_names_the_place(world: World)
 def test_a_folder_that_says_it_is_anothers_is_not_written_and_not_emptied(  # semantics P1, W10
     world: World, said: str, found: str
 ) -> None:
-    """Whoever may write the head may have it name any folder of the target, as of another job or another storage."""
+    """A writer of the head may have it name any folder of the target, as of another job or another storage."""
     world.run_epoch("e1")
     folder = Below(world.store, opened(world).uri)
     request = folder.get("_request").data.replace(said.encode(), found.encode())

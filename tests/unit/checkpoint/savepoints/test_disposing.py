@@ -46,7 +46,7 @@ def test_nothing_is_left_and_nothing_else_is_touched(world: World) -> None:  # s
     assert standing(world, entry) == ["my notes.txt"]
     assert world.coordinator().head().savepoints == (other,)
     assert_whole(world, other)
-    with pytest.raises(NoSavepointError, match="There is no savepoint"):
+    with pytest.raises(NoSavepointError, match="there is no savepoint"):
         _dispose(world, entry)
 
 
@@ -89,7 +89,7 @@ def test_a_deletion_that_lands_late_does_no_harm_to_one_made_anew(world: World, 
     assert world.coordinator().head().savepoints == (other, *made)
 
 
-def test_whoever_opens_one_while_another_is_forgotten_leaves_nothing_behind(world: World) -> None:  # semantics P1, P3
+def test_opening_a_savepoint_while_another_is_forgotten(world: World) -> None:  # semantics P1, P3
     entry, _ = _two(world)
     # What names the folder changes between the claim of the folder and the swap that opens the savepoint.
     made = take(world, asked("nightly"), InterleavingStore(world.store, "replace", 0, lambda: _dispose(world, entry)))
@@ -99,7 +99,7 @@ def test_whoever_opens_one_while_another_is_forgotten_leaves_nothing_behind(worl
     }
 
 
-def test_the_folder_of_one_that_failed_is_not_used_again_though_it_is_forgotten(world: World) -> None:  # semantics P1
+def test_the_folder_of_a_forgotten_failed_savepoint_is_not_reused(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
     with pytest.raises(UnavailableError):
         take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
@@ -359,7 +359,7 @@ def test_a_history_deletes_nothing_that_only_the_record_names(  # semantics P3, 
     assert why in found.kept[0][1]
 
 
-def test_a_savepoint_that_is_just_being_made_is_not_emptied_as_one_that_failed(world: World) -> None:  # semantics P3
+def test_a_savepoint_under_way_is_not_emptied_as_failed(world: World) -> None:  # semantics P3
     """Its folder is that of another request: the record of a job leads there all the same."""
     world.run_epoch("e1")
     with pytest.raises(UnavailableError):

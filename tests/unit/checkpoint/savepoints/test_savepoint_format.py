@@ -109,7 +109,7 @@ def _with_path(line: bytes, path: str) -> bytes:
 def test_without_metadata_there_is_none() -> None:  # semantics P1
     folder = MemoryStore("bucket/savepoint-flights-0")
     folder.put(_key(0), b"half a copy")
-    with pytest.raises(NoSavepointError, match="There is no savepoint: its _metadata is missing") as raised:
+    with pytest.raises(NoSavepointError, match="there is no savepoint: its _metadata is missing") as raised:
         integrity.load(folder)
     assert raised.value.fields == {"savepoint": "s3://bucket/savepoint-flights-0"}
 

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.documents.head import InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.rules import savepoint_entries
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.savepoints.disposal import dispose
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, REQUEST, folder_name
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
@@ -448,7 +448,7 @@ def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3
 
 
 def test_the_head_remembers_a_bounded_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
-    for module in (savepoint_entries, head):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_SAVEPOINTS", 3)
     world.run_epoch("e1")
     entries = [take(world, asked(f"request {number}")) for number in range(5)]
@@ -477,7 +477,7 @@ def test_a_bad_default_is_refused_where_the_dag_is_parsed() -> None:  # semantic
 
 
 def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
-    for module in (savepoint_entries, head):
+    for module in (history, head):
         monkeypatch.setattr(module, "MAX_SAVEPOINTS", 2)
     world.run_epoch("e1")
     world.trigger("e2")

@@ -313,7 +313,7 @@ def test_what_is_pending_is_told_to_listeners(old: World) -> None:  # semantics 
 
 def test_there_is_none(old: World) -> None:
     before = old.coordinator().head()
-    with pytest.raises(NoSavepointError, match="There is no savepoint: its _metadata is missing"):
+    with pytest.raises(NoSavepointError, match="there is no savepoint: its _metadata is missing"):
         old.coordinator().start_from(MemoryStore("elsewhere"))
     assert old.coordinator().head() == before
     new = World()
@@ -387,7 +387,7 @@ def test_a_stage_that_was_renamed_is_named_with_those_there_are(old: World) -> N
 
 
 def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: World) -> None:  # semantics R3
-    """Whoever does what the trigger's error says."""
+    """The process that does what the trigger's error says."""
     new, folder = World(stages=RENAMED), saved(old)
     new.coordinator().start_from(folder)
     told = f"`cairn resume flights --from {folder.uri} --allow-non-restored-state --storage {new.store.uri}`"
@@ -409,7 +409,7 @@ def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: Wo
 
 @pytest.mark.parametrize("claim", [False, True])
 def test_what_has_been_copied_and_is_gone_may_be_named_again(old: World, claim: bool) -> None:  # semantics R1, R3, R6
-    """A task that is retried, and whoever allows its state to be left behind then."""
+    """A task that is retried, and the process that allows its state to be left behind then."""
     new, folder = World(stages=RENAMED), saved(old)
     new.coordinator().start_from(folder, ImportOptions(claim=claim))
     if not claim:
@@ -668,7 +668,7 @@ def test_what_a_server_copies_is_what_the_savepoint_says_or_nothing(old: World) 
 
 
 def test_what_others_have_copied_is_looked_at_once_more(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever died may have had it copied by the server, without hearing what it was."""
+    """The process that died may have had it copied by the server, without hearing what it was."""
     monkeypatch.setattr(copy_in, "AT_ONCE", 1)
     folder, new = saved(old), World()
     twin = new.fork()
@@ -765,7 +765,7 @@ def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -
     assert all(len(list(source_lists.read(new.files, each))) == 40 for each in lists)
 
 
-def test_the_end_of_a_savepoint_starts_the_pause_of_a_job_that_was_started_from_one_too() -> None:
+def test_a_savepoints_end_starts_the_pause_of_a_started_job() -> None:
     """semantics T4, T3: what was made from a savepoint took nobody's time, and the savepoint since has."""
     world = World(config=replace(CONFIG, min_pause=timedelta(minutes=1)))
     world.run_epoch("a")

@@ -79,7 +79,7 @@ def test_what_a_pattern_takes(pattern: str, taken: list[str]) -> None:  # semant
         ("{a,b},c", "write '{{a,b},c}'"),
     ],
 )
-def test_a_pattern_that_would_match_nothing_is_refused_where_the_dag_is_parsed(pattern: str, advice: str) -> None:
+def test_a_pattern_without_matches_is_refused_at_parse(pattern: str, advice: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         FileSource("s3://bucket/in", pattern)
     assert advice in str(refused.value)

@@ -1,4 +1,4 @@
-"""A job remembers which data intervals it has read: none is folded in twice, whoever asks (semantics T8)."""
+"""A job remembers which data intervals it has read: none is folded in twice, whichever process asks (semantics T8)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from airflow_cairn.checkpoint.documents.read_windows import (
     WindowText,
 )
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules import restored_state
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.checkpoint.sources import already_read
 from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.memory_store import MemoryStore
@@ -123,7 +123,7 @@ def test_a_gap_is_said_with_the_command_that_reads_it(job: Daily) -> None:  # se
     coordinator = job.coordinator()
     head = coordinator.head()
     choice = opening.choose_restored(coordinator.files, head)
-    [said] = already_read.gap_before(head, choice, Slice(day(6), day(7)), OWNER)
+    [said] = restored_state.gap_before(head, choice, Slice(day(6), day(7)), OWNER)
     assert said == f"no run has read {window(4, 6)}: a backfill can read it later: `{BACKFILL}`"
 
 
@@ -276,7 +276,7 @@ def test_of_two_runs_of_one_day_at_once_one_reads_it(job: Daily) -> None:  # sem
     assert job.read() == [(day(1), day(5))]
 
 
-def test_a_failover_of_an_attempt_of_an_older_version_whose_window_was_read_keeps_its_place(job: Daily) -> None:
+def test_an_older_versions_attempt_keeps_its_place_at_a_failover(job: Daily) -> None:
     """Version 0.1 opened it without asking what had been read; its trigger says what is left to do."""
     job.days["by_hand"] = (3, 4)
     job.again = frozenset({"by_hand"})

@@ -247,7 +247,7 @@ def test_a_failed_epoch_that_a_newer_one_overtook_reads_nothing_twice(folder: Fo
     assert folder.run("3") == []
 
 
-def test_what_another_epoch_has_read_in_part_is_named_and_what_is_left_is_read_by_the_next(folder: Folder) -> None:
+def test_a_partly_read_interval_is_named_and_the_rest_read_next(folder: Folder) -> None:
     folder.put("a", "b", "c")
     folder.trigger("1")
     folder.give_up("1")
@@ -560,7 +560,7 @@ class Odd(MemoryStore):
 
 
 @pytest.mark.parametrize("name", ["in//a.csv", "in/a\nb.csv", "in/\udce9t\udce9.csv", "in/a:[1].csv"])
-def test_a_name_that_cannot_be_read_is_refused_with_the_source_and_a_pattern_leaves_it_out(name: str) -> None:
+def test_an_unreadable_name_is_refused_unless_the_pattern_excludes_it(name: str) -> None:
     store = Odd("good/b.csv", name)
     answer = read_of(FileSource("s3://bucket", "**", name="landing"), store)
     assert isinstance(answer, Refusal)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint.documents.head import WRITE_LOG, Head, InvariantError
-from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.store.head_store import Decision, HeadStore
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import ObjectStore, UnavailableError
+from airflow_cairn.storage.clock import Runtime
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 

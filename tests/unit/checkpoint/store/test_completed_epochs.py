@@ -90,7 +90,7 @@ def test_a_list_is_written_for_each_hundred_epochs() -> None:
     assert RECENT == 100 * completed_epochs.MAX_NOTED
 
 
-def test_an_epoch_that_ran_again_after_a_rewind_is_known_by_its_last_checkpoint() -> None:  # semantics T9
+def test_a_rerun_epoch_is_known_by_its_last_checkpoint() -> None:  # semantics T9
     job = Long()
     job.complete(range(300))
     job.head = replace(job.head, next_id=900, noted=(CompletedNote(run_id(7), 800),))

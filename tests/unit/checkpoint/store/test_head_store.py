@@ -20,8 +20,7 @@ from airflow_cairn.checkpoint.errors import (
     InvalidStateError,
 )
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.rules.ownership import RunState
-from airflow_cairn.checkpoint.runtime import Runtime
+from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.checkpoint.store.head_store import MAX_TRIES, Decision, HeadStore, open_heads
 from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
@@ -40,6 +39,7 @@ from airflow_cairn.storage import (
     Written,
     ensure_probed,
 )
+from airflow_cairn.storage.clock import Runtime
 from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.errors import raises_code
@@ -456,9 +456,7 @@ def test_markers_and_handovers_carry_their_token_inside(world: World) -> None:  
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../weather/head.json", "s3://other/chk-0000000001/x", "file:///x"])
-def test_a_key_outside_the_job_s_prefix_is_refused_before_any_read_or_delete(
-    world: World, path: str
-) -> None:  # semantics W5
+def test_a_key_outside_the_prefix_is_refused_first(world: World, path: str) -> None:  # semantics W5
     """A marker names it; the finisher refuses the marker, and asks the store for nothing outside the job."""
     world.run_stages("a")
     key = next(key for key in world.memory.all_keys() if "/acks/clean/" in key)

@@ -135,7 +135,7 @@ def test_one_that_was_set_aside_by_who_died_then_does_no_harm(world: World, outc
         world.coordinator(FaultyStore(world.store, 0, Fault.CRASH_AFTER)).abort(1, Reason.JOB_FAILURE, "by hand")
     assert entry_of(world, "a").document == pending
     world.coordinator().clean()
-    assert objects(world) == {layout.pending(1, pending.token)}, "whoever ends it next goes by it"
+    assert objects(world) == {layout.pending(1, pending.token)}, "the process that ends it next goes by it"
     if outcome == "aborted":
         assert world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
         assert attempt_documents.read(world.files, world.coordinator().head().history[-1]) == pending
@@ -145,7 +145,7 @@ def test_one_that_was_set_aside_by_who_died_then_does_no_harm(world: World, outc
 
 
 def test_one_attempt_ends_and_the_next_begins_in_one_swap(world: World) -> None:  # semantics D2, F2
-    """Whoever takes up an expired attempt ends it by the same swap, so nobody has set its document aside before."""
+    """The next process ends it by the same swap, so nobody has set its document aside before."""
     world.trigger("a")
     world.run_stage("a", "clean")
     world.clock.now_ms = entry_of(world, "a").expires_at_ms

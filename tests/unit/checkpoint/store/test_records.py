@@ -20,7 +20,7 @@ from tests.support.wrapped_stores import WrappedStore
 
 def handle(run: int, tag: str = "a", home: int = 1) -> StateHandle:
     return StateHandle(
-        "state.totals", f"chk-{home:010}/state/routes/1-x/y/run-{run}-{tag}/part-0", 9, f"etag-{tag}", run=run
+        "state.totals", f"chk-{home:010}/state/routes/1-x/y/run-{run}-{tag}/part-0", 9, f"etag-{tag}", delta=run
     )
 
 
@@ -46,13 +46,11 @@ def document(*replaces: StateHandle, token: str = "t", done: bool = True) -> Com
         ((BASE, handle(1, "b"), TWO), False),
         ((BASE, ONE, TWO, handle(0, "b")), False),
         ((replace(BASE, checksum="altered"), ONE, TWO), False),
-        ((replace(BASE, run=3), ONE, TWO), False),
+        ((replace(BASE, delta=3), ONE, TWO), False),
         ((), False),
     ],
 )
-def test_it_fits_where_all_that_it_replaces_is_named_and_only_newer_runs_beside(
-    named: Collection[StateHandle], fits: bool
-) -> None:
+def test_a_compaction_fits_if_all_it_replaces_is_named(named: Collection[StateHandle], fits: bool) -> None:
     assert compactions.fits(document(BASE, ONE, TWO), named) is fits
 
 
@@ -140,7 +138,7 @@ def test_a_lost_answer_is_known_only_where_the_record_tells(
         assert compactions.finish(files, record, OUTPUT, [SubtaskAck(0, (handle(0, "new"),))]) is answer
 
 
-def test_a_state_of_thousands_of_files_is_compacted_and_one_of_more_is_refused_at_the_beginning() -> None:
+def test_too_many_files_are_refused_before_a_compaction() -> None:
     files = JobFiles(MemoryStore(), "flights")
     base = [handle(0, f"{number:05}-{'x' * 200}") for number in range(5_000)]
     record = compactions.begin(files, document(*base, ONE, done=False))

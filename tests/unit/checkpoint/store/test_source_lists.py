@@ -190,7 +190,7 @@ def test_a_list_goes_when_no_one_can_ask_for_it_any_more() -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_a_slow_cleaner_takes_nothing_from_a_trigger_that_goes_on_meanwhile() -> None:
+def test_a_slow_cleaner_takes_nothing_from_a_running_trigger() -> None:
     """semantics C3: whatever the cleaner has seen when it looked, and whenever it deletes."""
     for verb in ("get", "read_range", "list", "delete"):
         job = prepared(EPOCHS)
@@ -225,7 +225,7 @@ def test_a_piece_of_a_position_that_is_gone_or_altered_is_damage(harm: str) -> N
     assert job.names(answer) == ["new"]
 
 
-def test_what_a_checkpoint_names_below_positions_is_kept_while_it_is_retained() -> None:
+def test_lists_named_by_positions_are_kept_while_retained() -> None:
     """semantics C3, C5: with many retained checkpoints, each one's own pieces."""
     job = Job(0)
     job.world.config = replace(job.world.config, retained=5)

@@ -131,7 +131,7 @@ def test_a_failover_names_the_others_that_came_with_it(world: World) -> None:  #
     assert failover.others == ("airports: OSError: disk full", cancelled), "consequences come last"
 
 
-def test_a_declined_checkpoint_names_the_others_too_and_how_many_is_bounded(world: World) -> None:  # semantics O1
+def test_a_declined_checkpoint_names_a_bounded_number_of_others(world: World) -> None:  # semantics O1
     world.stages = tuple(StageSpec(f"s{number:02d}") for number in range(14))
     world.trigger("a")
     for stage in reversed(world.stages):

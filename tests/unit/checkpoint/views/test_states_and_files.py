@@ -140,5 +140,5 @@ def test_what_is_not_retained_is_refused(keyed: World) -> None:
         checkpoint_files(keyed.coordinator(), 7)
     with pytest.raises(NoCheckpointError, match="not retained"):
         states(keyed.coordinator(), 7)
-    with pytest.raises(NoCheckpointError, match="No checkpoint has completed yet"):
+    with pytest.raises(NoCheckpointError, match="no checkpoint has completed yet"):
         states(World().coordinator())

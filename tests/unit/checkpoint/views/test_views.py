@@ -18,11 +18,11 @@ from airflow_cairn.checkpoint.documents.metadata import HandedOn
 from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.checkpoint.views.checkpoint_list import JobState
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.storage import GoneError
+from airflow_cairn.storage.clock import Runtime
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.page_world import busy_world
@@ -67,7 +67,7 @@ def test_checkpoints_newest_first(busy: World) -> None:
 
 
 @pytest.mark.large
-def test_a_retained_checkpoint_is_shown_though_the_history_has_forgotten_it(world: World) -> None:
+def test_a_retained_checkpoint_is_shown_after_the_history_forgot_it(world: World) -> None:
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=200)
     world.stages = world.stages[:1]
     for number in range(103):

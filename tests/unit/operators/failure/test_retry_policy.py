@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -18,7 +19,6 @@ from airflow_cairn.checkpoint import (
     FixedDelayRestart,
     NoRestart,
     RegionalCheckpoints,
-    runtime,
 )
 from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.errors import CallbackError, InvalidConfigError, InvalidStateError, NoSavepointError
@@ -32,6 +32,7 @@ from airflow_cairn.operators import (
 )
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.operators.stage.tries import came_back, is_asked_for
+from airflow_cairn.storage import clock
 from airflow_cairn.storage.errors import (
     DocumentError,
     ForbiddenError,
@@ -102,7 +103,7 @@ def test_a_store_that_refuses_uses_up_no_restart(job: Job, error: Exception, cou
 def test_a_clock_that_was_ahead_makes_no_delay_longer(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """semantics F4: the process that opened the attempt was a day ahead of the one that asks for the delay."""
     ahead_ns = int((timezone.utcnow() + timedelta(days=1)).timestamp()) * 10**9
-    monkeypatch.setattr(runtime, "time", SimpleNamespace(time_ns=lambda: ahead_ns))
+    monkeypatch.setattr(clock, "time", SimpleNamespace(**{**vars(time), "time_ns": lambda: ahead_ns}))
     strict(job, FixedDelayRestart(2, timedelta(minutes=5)))
     assert fail(job).retry_delay == timedelta(minutes=5)
 

@@ -84,7 +84,7 @@ def test_the_callback_clears_the_rest_of_the_region(pipeline: Pipeline, api: Api
     (body,) = pipeline.airflow.cleared
     assert (body["dag_run_id"], body["task_ids"]) == (RUN, ["a_task"])
     assert body["note"] == "Cairn: region failover of checkpoint 2, `b` failed, attempt 2"
-    assert "cleared, to run again: a" in said.text
+    assert "Cleared, to run again: a" in said.text
 
 
 def test_the_run_and_the_task_that_failed_have_a_note(pipeline: Pipeline, api: ApiStandIn) -> None:
@@ -103,7 +103,7 @@ def test_twice_is_once(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:
     for _ in range(3):
         pipeline.fail("b")
     assert pipeline.airflow.tasks == [["a_task"]]
-    assert "a was not cleared: its task is on as a later try (not yet scheduled), which takes part" in said.text
+    assert "Stage a was not cleared: its task is on as a later try (not yet scheduled), which takes part" in said.text
 
 
 def test_who_comes_second_finishes_what_the_first_died_over(pipeline: Pipeline, api: ApiStandIn) -> None:
@@ -133,7 +133,7 @@ def test_a_failure_that_nothing_follows_clears_nothing(pipeline: Pipeline, api: 
     pipeline.fail("b")
     assert pipeline.airflow.cleared == []
     assert "begins once you have mended that and cleared its task" in pipeline.airflow.notes["b_task"]
-    assert "a must run again too, once this task does: clear it, and they are cleared with it (b_task)" in said.text
+    assert "Clear task b_task, which clears these stages too: they must run again with it: a" in said.text
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connection", "no connection"])
@@ -174,11 +174,11 @@ def test_the_next_try_clears_what_no_callback_did(pipeline: Pipeline, api: ApiSt
         "Cairn: region failover of checkpoint 2, `b` reads from it, attempt 2"
     )
     assert caught.value.reschedule_date.tzinfo is not None
-    assert "must run again first; cleared, to run again: a" in said.text
+    assert "must run again first. Cleared, to run again: a" in said.text
     with pytest.raises(AirflowRescheduleException):
         pipeline.next_try("b")
     assert pipeline.airflow.tasks == [["a_task"]]
-    assert "a was not cleared: its task is on as a later try (not yet scheduled)" in said.text
+    assert "Stage a was not cleared: its task is on as a later try (not yet scheduled)" in said.text
 
 
 def test_the_next_try_goes_on_where_the_region_has_run(pipeline: Pipeline, api: ApiStandIn) -> None:
@@ -277,7 +277,7 @@ def test_a_stage_whose_handover_is_lost_is_cleared(
     with pytest.raises(AirflowRescheduleException):
         pipeline.next_try("b")
     assert pipeline.airflow.tasks == [["a_task"]]
-    assert "cleared, to run again: a" in said.text
+    assert "Cleared, to run again: a" in said.text
 
 
 def test_the_stages_of_the_job(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -303,9 +303,7 @@ def test_the_try_that_found_nothing_to_submit_is_the_one_that_is_cleared(
     assert pipeline.airflow.tasks == [["a_task"]]
 
 
-def test_a_task_that_ended_well_without_work_for_the_new_attempt_is_cleared(
-    pipeline: Pipeline, api: ApiStandIn
-) -> None:
+def test_a_succeeded_task_without_work_in_the_attempt_is_cleared(pipeline: Pipeline, api: ApiStandIn) -> None:
     """semantics F5: it ended before it could write its name down, or a person has marked it as a success."""
     pipeline.airflow.ids["a_task"] = "a try that nobody knows"
     pipeline.fail("b")
@@ -337,7 +335,7 @@ def test_a_task_that_claims_while_it_is_looked_at_is_not_cleared(
     api.answer = begins
     pipeline.fail("b")
     assert pipeline.airflow.cleared == []
-    assert "a was not cleared: it runs in the new attempt already" in said.text
+    assert "Stage a was not cleared: it runs in the new attempt already" in said.text
 
 
 def test_a_stage_that_begins_clears_what_nobody_has_cleared_beside_it(job: Job, connections: Define) -> None:
@@ -372,7 +370,7 @@ def test_what_airflow_starts_by_itself_needs_no_connection(job: Job, said: Said)
 
 
 @pytest.mark.parametrize(("state", "cleared"), [("success", [["a_task"]]), ("up_for_retry", []), ("running", [])])
-def test_a_stage_that_failed_by_itself_is_cleared_only_if_a_person_has_marked_it(
+def test_a_failed_stage_is_cleared_only_if_a_person_marked_it(
     pipeline: Pipeline, api: ApiStandIn, state: str, cleared: list[list[str]]
 ) -> None:
     """semantics F5: its task was marked a success while it ran, and that ended its driver; Airflow tries it no more."""

@@ -11,7 +11,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
-from airflow_cairn.checkpoint.stage_graph import members_of
+from airflow_cairn.checkpoint.rules.failures import members_of
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     SparkEpochOperator,

@@ -56,6 +56,6 @@ def test_other_tasks_and_stages_pass_without_a_word(make: Callable[[], object]) 
         in_a_group(make)
 
 
-def test_an_application_that_is_submitted_and_cannot_acknowledge_is_refused() -> None:
+def test_a_submitted_application_without_acknowledgement_is_refused() -> None:
     with pytest.raises(InvalidConfigError, match="is of type SparkSubmitOperator, which cannot acknowledge"):
         in_a_group(lambda: SparkSubmitOperator(task_id="submit", application="x.py"))

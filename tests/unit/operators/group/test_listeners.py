@@ -57,7 +57,7 @@ def test_the_sensor_tells_when_it_has_completed(job: Job, said: Said) -> None:  
     assert "Notified listeners how checkpoints ended: warehouse" in said.text
 
 
-def test_a_listener_that_fails_fails_the_sensor_and_the_next_try_tells_it_again(job: Job) -> None:  # semantics C4
+def test_a_failing_listener_fails_the_sensor_and_is_told_again(job: Job) -> None:  # semantics C4
     listener = Listener(failures=1)
     trigger(job, "r1", listener)
     job.acknowledge(job.begin("r1"))

@@ -93,7 +93,7 @@ def test_a_retry_that_finds_the_answers_calls_nothing_but_close(job: Job) -> Non
 def test_a_broken_hook_fails_the_task_and_the_retry_goes_on(job: Job) -> None:  # semantics T7
     feed = Feed()
     feed.broken = True
-    with raises_code("master_hook", match=r"The master hook feed failed in trigger: ConnectionError.*hook=`feed`"):
+    with raises_code("master_hook", match=r"the master hook feed failed in trigger: ConnectionError.*hook=`feed`"):
         trigger(job, "r1", feed)
     assert feed.calls[-1] == "close"
     feed.broken = False

@@ -110,7 +110,7 @@ def test_it_fails_with_its_epoch_and_the_next_try_takes_another(job: Job, target
     job.trigger("r2")
     task, trigger = _deferred(job, target)
     job.coordinator.abort(2, Reason.JOB_FAILURE, "the run failed")
-    with raises_code("Savepoint_failed", match=r"the savepoint failed: checkpoint 2, which it.* .JOB_FAILURE"):
+    with raises_code("savepoint_failed", match=r"the savepoint failed: checkpoint 2, which it.* .JOB_FAILURE"):
         task.execute_complete(context(Ti(run_id="nightly")), _event(trigger))
     assert take(job, target, Ti(run_id="nightly", try_number=2))["checkpoint"] == 1
 
@@ -197,7 +197,7 @@ def test_the_only_way_back_is_not(job: Job, target: str, said: Said) -> None:  #
     with raises_code("savepoint_refused", match="has no other way back"):
         dispose(job, savepoint=uri)
     assert dispose(job, savepoint=uri, force=True)["disposed"] == [uri]
-    assert "Although the job flights has no other way back" in said.text
+    assert "Disposed although the job flights has no other way back" in said.text
 
 
 @pytest.mark.parametrize(

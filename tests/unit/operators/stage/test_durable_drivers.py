@@ -350,9 +350,7 @@ def test_a_driver_that_is_slow_to_die_is_of_its_own_attempt_alone(job: Job, clus
 
 
 @pytest.mark.parametrize("mode", ["standalone"], indirect=True)
-def test_a_worker_that_was_given_up_does_not_end_what_another_try_waits_for(
-    job: Job, cluster: ClusterStandIn
-) -> None:  # semantics F5
+def test_a_given_up_worker_does_not_end_an_adopted_driver(job: Job, cluster: ClusterStandIn) -> None:  # semantics F5
     """It was cut off and not dead: its next heartbeat is refused, and Airflow ends it with on_kill."""
     job.trigger(RUN)
     state = TaskState()

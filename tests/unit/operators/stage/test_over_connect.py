@@ -166,7 +166,7 @@ def test_the_session_of_a_client_that_was_killed_is_released(
     assert TOKEN not in said.text
 
 
-def test_a_client_whose_session_cannot_be_released_says_that_the_next_try_does(
+def test_a_client_says_that_the_next_try_releases_its_session(
     job: Job, server: ConnectStandIn, application: str, said: Said
 ) -> None:
     job.trigger(RUN)

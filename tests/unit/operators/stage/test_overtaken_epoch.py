@@ -116,7 +116,7 @@ def test_who_waits_clears_all_that_has_run(overtaken: Overtaken, api: ApiStandIn
     with pytest.raises(AirflowRescheduleException):
         overtaken.run_wait()
     assert overtaken.airflow.tasks == [["epoch.a", "epoch.b"]]
-    assert "cleared, to run again: a, b" in said.text
+    assert "Cleared, to run again: a, b" in said.text
     with pytest.raises(TaskDeferred) as caught:
         overtaken.wait.execute(context(Ti(run_id=RUN, task_id="epoch.wait_for_checkpoint")))
     assert len(overtaken.airflow.cleared) == 1, "they are on"

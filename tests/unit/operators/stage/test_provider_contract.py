@@ -50,7 +50,7 @@ def test_conf_and_py_files_are_read_when_the_command_is_built(provider: Connect)
     assert command[-1] == "app.py"
 
 
-def test_the_authors_variables_become_an_environment_when_the_command_is_built(provider: Connect) -> None:
+def test_the_authors_variables_become_the_commands_environment(provider: Connect) -> None:
     hook = provider()
     assert hook._env is None
     hook._build_spark_submit_command("app.py")

@@ -27,7 +27,6 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.hooks.spark_connect import Ended
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
@@ -35,6 +34,7 @@ from airflow_cairn.spark.execution.job_server import Heard, hear
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import ConnectServer, server_of, server_token, this_machine
 from airflow_cairn.spark.remote.submission import NOT_RUN, Problem
+from airflow_cairn.storage.clock import Runtime, system_runtime
 from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.storage.port import Written
 from airflow_cairn.tasks.job_settings import JobSettings
@@ -223,7 +223,7 @@ def test_airflows_own_variables_are_not_the_servers(
     assert started["environ"]["AIRFLOW_HOME"] == "/opt/airflow"
 
 
-def test_a_server_that_was_killed_is_replaced_before_the_application_begins(
+def test_a_killed_server_is_replaced_before_the_application_begins(
     job: Job, servers: Servers, application: str, said: Said
 ) -> None:  # semantics V1
     run(job, application, "e1")
@@ -293,7 +293,7 @@ def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
     assert servers.started() == []
 
 
-def test_one_that_this_stage_has_started_and_does_not_reach_is_not_started_again(
+def test_an_unreachable_own_server_is_not_started_again(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.NOTHING)
@@ -308,9 +308,7 @@ def shared(job: Job) -> SharedServer:
     return SharedServer(ConnectSession(bind_address="0.0.0.0"), "spark_default", settings, job.coordinator, "e1")
 
 
-def test_other_machines_are_told_the_name_by_which_airflow_knows_the_worker(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_machines_get_the_workers_airflow_name(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.get_hostname", lambda: "worker-1.example")
     start = shared(job)._how("n1", SECRET)
     task = start.task("/x")
@@ -354,7 +352,7 @@ def another_users_program(port: int) -> Iterator[Callable[[], bytes]]:
         yield sent
 
 
-def test_a_program_that_speaks_spark_connect_at_a_dead_servers_port_gets_nothing(
+def test_a_stranger_at_a_dead_servers_port_gets_nothing(
     job: Job, servers: Servers, application: str, said: Said
 ) -> None:  # semantics V4
     run(job, application, "e1")
@@ -398,7 +396,7 @@ def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
-def test_a_server_that_has_stopped_is_replaced_in_the_same_try_once_its_lease_is_over(
+def test_a_stopped_server_is_replaced_after_its_lease(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V1, V4
     run(job, application, "e1")
@@ -413,7 +411,7 @@ def test_a_server_that_has_stopped_is_replaced_in_the_same_try_once_its_lease_is
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
-def test_a_server_that_stops_before_the_application_has_begun_is_replaced_in_the_same_try(
+def test_a_server_stopping_before_the_application_is_replaced(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V1, V4
     run(job, application, "e1")
@@ -450,7 +448,7 @@ def test_a_failure_because_of_the_server_names_it(
     assert said.text.count(f"The Spark server {nonce} is tried again") == 2
 
 
-def test_a_server_whose_starter_died_with_a_clock_that_was_ahead_holds_nobody_up(
+def test_a_dead_starter_with_a_fast_clock_holds_up_no_stage(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
     ahead = Runtime(lambda: system_runtime().now_ms() + 86_400_000, system_runtime().new_token)
@@ -504,7 +502,7 @@ def test_a_secret_that_was_changed_brings_another_server(
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
-def test_the_end_of_the_server_is_said_in_the_failure_and_a_stages_own_is_not(
+def test_a_failure_names_the_servers_end_and_not_its_own(
     job: Job, servers: Servers, application: str, tmp_path: Path
 ) -> None:  # semantics F4, V4
     run(job, application, "e1")
@@ -559,7 +557,7 @@ def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
     assert not Path(started["folder"]).exists()
 
 
-def test_a_stage_whose_server_was_replaced_while_it_started_starts_no_second_one_by_its_nonce(
+def test_a_replaced_servers_nonce_is_not_used_again(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
     register = ServerRegister(job.coordinator.files, system_runtime())
@@ -617,7 +615,7 @@ def test_a_connection_that_starts_no_server_is_refused(
     assert servers.nonces() == []
 
 
-def test_on_a_cluster_the_token_is_a_credential_and_the_submission_goes_once_the_server_is_up(
+def test_on_a_cluster_the_submission_ends_once_the_server_is_up(
     job: Job,
     servers: Servers,
     application: str,

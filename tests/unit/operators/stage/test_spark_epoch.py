@@ -222,7 +222,7 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
     """The fault cannot be caused on local files: the store is away for that one moment."""
 
     def away(self: CheckpointProgress, epoch: str, stage: str) -> None:
-        raise UnavailableError("The store did not answer")
+        raise UnavailableError("the store did not answer")
 
     monkeypatch.setattr(CheckpointProgress, "complete_if_last", away)
     job.trigger(RUN)
@@ -335,7 +335,7 @@ def test_what_a_signal_mostly_means_is_said(
     [
         ("success", "a person marked its task as a success"),
         ("failed", "a person marked it or its run as failed, or its heartbeats did not arrive"),
-        ("skipped", "The DAG run took longer than its dagrun_timeout"),
+        ("skipped", "the DAG run took longer than its dagrun_timeout"),
         (None, "a person cleared its task"),
         ("restarting", "a person cleared its task"),
         ("up_for_retry", "its heartbeats did not arrive"),

@@ -101,7 +101,7 @@ def finish(job: Job, run_id: str) -> Any:
     return (handover.slice.sources or {}).values()
 
 
-def test_a_task_s_retry_and_its_clearing_read_what_its_first_try_was_to_read(
+def test_a_retry_and_a_clear_read_the_first_trys_input(
     job: Job, tmp_path: Path, said: Said
 ) -> None:  # semantics T8, T9
     folder = tmp_path / "in"

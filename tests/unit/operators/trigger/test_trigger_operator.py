@@ -300,7 +300,7 @@ def test_a_storage_that_fails_on_the_way_counts(job: Job, monkeypatch: pytest.Mo
 
     def fails(store: LocalStore, key: str, data: bytes) -> WriteResult:
         if "/epochs/" in key:
-            raise UnavailableError("The store did not answer", key=key)
+            raise UnavailableError("the store did not answer", key=key)
         return create(store, key, data)
 
     monkeypatch.setattr(LocalStore, "create", fails)

@@ -159,11 +159,11 @@ def test_an_operation_that_fails_says_why(idle: World) -> None:
     idle.coordinator().resume()
     found = page.get(f"/api/v1{address}").json()
     assert (found["status"], found["location"]) == ("COMPLETED", None)
-    assert "The job was resumed before it had stopped" in found["failure"]["detail"]
+    assert "the job was resumed before it had stopped" in found["failure"]["detail"]
     assert "The savepoint was not made. The job goes on." in words(page.get(address).text)
 
 
-def test_a_process_that_has_nothing_to_do_with_it_goes_on_where_a_person_says_so(idle: World) -> None:
+def test_any_process_goes_on_at_a_persons_request(idle: World) -> None:
     """The one in which somebody confirmed has ended: nothing is lost with it. Who only asks changes nothing (W10)."""
     entry = idle.coordinator().open_savepoint(
         asked("page-x", timeout=timedelta(hours=1), actor="ada"), lambda uri: Below(idle.memory, uri)

@@ -191,7 +191,7 @@ def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) 
     assert "None of the last 0 checkpoints." in words(Page(one_job(MemoryStore())).get(f"{ONE}/failovers").text)
 
 
-def test_a_run_that_failed_over_again_after_a_rewind_is_not_complete_before_it_failed(busy: World) -> None:
+def test_a_rerun_after_a_rewind_is_not_shown_complete(busy: World) -> None:
     """A run has two completed checkpoints then, and each failure counts until the next one after it."""
 
     def complete(after_s: int, *stages: str) -> None:

@@ -73,7 +73,7 @@ def test_a_run_that_failed_says_so(busy: World) -> None:
     server.airflow.runs["cairn__x"] = "failed"
     found = page.get(f"{API}/operations/x").json()
     assert (found["status"], found["checkpoint"]) == ("COMPLETED", None)
-    assert found["failure"] == {"reason": None, "detail": "The DAG run has ended: failed"}
+    assert found["failure"] == {"reason": None, "detail": "the DAG run has ended: failed"}
     assert page.get(f"{API}/operations/y").status_code == 404
 
 

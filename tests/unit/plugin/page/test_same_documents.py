@@ -11,11 +11,11 @@ from fastapi.routing import APIRoute
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
-from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.answers import API
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage import open_store
+from airflow_cairn.storage.clock import Runtime
 from tests.support import jobs
 from tests.support.page_world import busy_world
 from tests.support.world.savepoints import Below, asked

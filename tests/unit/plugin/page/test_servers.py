@@ -8,12 +8,12 @@ import pytest
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY
-from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.views.overview import Overview
 from airflow_cairn.checkpoint.views.servers import ServerRow
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob
 from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.storage.clock import Runtime
 from tests.support.world.world import JOB, World
 from tests.unit.plugin.page.stand_in import PATIENCE_S, VIEWER, Page, one_job
 from tests.unit.plugin.page.test_pages import ONE, words

@@ -48,7 +48,7 @@ class Driver:
         with pytest.raises(FencedError, match=why):
             self.writes()
         answer = self.world.coordinator().acknowledge(ack_of(self.handover))
-        assert answer is AckAnswer.DISCARDED, "whoever is stopped would not have counted"
+        assert answer is AckAnswer.DISCARDED, "the process that is stopped would not have counted"
 
 
 def driver(world: World, stage: str, epoch: str = "a", store: ObjectStore | None = None) -> Driver:
@@ -89,7 +89,7 @@ def test_a_lagging_driver_stops_once_the_epoch_has_completed_without_it() -> Non
     world = World(config=UNALIGNED)
     routes = below_clean(world)
     world.run_stage("a", "airports")
-    with routes.is_stopped("Checkpoint 1 has completed the epoch without this stage"):
+    with routes.is_stopped("checkpoint 1 has completed the epoch without this stage"):
         complete_without(world, "a", "routes", "report")
 
 
@@ -175,7 +175,7 @@ class _Silent(WrappedStore):
 
     def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
         if self.silent:
-            raise UnavailableError("The store did not answer", key=key)
+            raise UnavailableError("the store did not answer", key=key)
         return call()
 
 

@@ -21,7 +21,7 @@ print(sorted(name for name in os.environ if name.startswith("CAIRN_OUTPUT")), fi
 
 
 @pytest.mark.parametrize("mark", [new_mark(), ""], ids=["marked", "unmarked"])
-def test_each_line_of_cairn_bears_the_mark_and_the_application_does_not_find_it(mark: str) -> None:
+def test_each_line_has_the_mark_and_the_application_does_not_see_it(mark: str) -> None:
     environ = {**os.environ, **({VARIABLE: mark} if mark else {})}
     ended = subprocess.run([sys.executable, "-c", DRIVER], env=environ, stderr=subprocess.PIPE, text=True, check=True)
     assert ended.stderr.splitlines() == [

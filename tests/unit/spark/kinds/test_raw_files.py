@@ -260,7 +260,7 @@ def test_a_disk_that_fails_otherwise_is_an_error(
 
 
 @pytest.mark.parametrize("late", ["a new file", "trees 2/0.bin"])
-def test_a_folder_that_changes_meanwhile_is_refused_and_nothing_is_uploaded(
+def test_a_changing_folder_is_refused_and_not_uploaded(
     client: Client, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:  # semantics A5
     copy_to = places.OnDisk.copy_to
@@ -282,9 +282,7 @@ def test_an_upload_that_fails_keeps_no_copy(tmp_path: Path) -> None:  # semantic
     assert client.copies() == []
 
 
-def test_a_file_that_s3_takes_in_no_one_request_is_not_uploaded_from_a_copy(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_too_large_for_one_request_has_no_copy(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_first, "_ONE_REQUEST_BYTES", 255)
     client.snapshot()
     assert client.copies() == []

@@ -145,7 +145,7 @@ def test_a_file_of_another_making_is_refused(document: dict[str, Any], text: str
 
 
 @pytest.mark.parametrize("size", [17 * 1024 * 1024, 10**15])
-def test_a_size_that_a_document_claims_lets_nobody_read_more_than_state_may_have(size: int) -> None:  # semantics W5
+def test_a_claimed_size_does_not_raise_the_read_limit(size: int) -> None:  # semantics W5
     store, asked = MemoryStore(), list[int | None]()
 
     class Asked(WrappedStore):

@@ -46,7 +46,7 @@ def test_copies_of_state_are_kept_where_every_executor_sees_them(
         assert not folder.exists()
 
 
-def test_copies_of_a_killed_server_are_deleted_and_those_of_a_live_one_stay(tmp_path: Path) -> None:
+def test_copies_of_a_killed_server_go_and_of_a_live_one_stay(tmp_path: Path) -> None:
     limits = Limits(idle_ms=1, max_age_ms=1, max_sessions=1)
     for nonce in ("dead", "live"):
         (tmp_path / f"cairn-server-{nonce}" / LOCAL_STATE / "copy").mkdir(parents=True)

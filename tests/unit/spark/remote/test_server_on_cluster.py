@@ -64,9 +64,7 @@ def test_a_ticket_of_the_worker_drops_none() -> None:
     check_login(None, {"spark.executor.memory": "1g"}, "spark_there")
 
 
-def test_the_secrets_are_in_a_file_without_a_name_that_the_submission_inherits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_secrets_are_in_an_inherited_nameless_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with handing_over(SECRETS, {"SPARK_SUBMIT_OPTS": "-Xmx1g", "HOME": "/x"}) as (environ, file):
         assert [*tmp_path.iterdir()] == []

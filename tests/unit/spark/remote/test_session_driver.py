@@ -13,12 +13,12 @@ from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.server_record import KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.rules.server import LEASE_MS, RENEW_MS, Activity, Limits, StartIt, TakeIt
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.spark.remote import session_driver
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import ServerTask
 from airflow_cairn.spark.remote.session_driver import SILENCE_MS, ServerLife
 from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.clock import system_runtime
 from airflow_cairn.storage.open import open_store
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
@@ -181,7 +181,7 @@ def test_a_store_that_does_not_answer_ends_it_only_after_ten_minutes(server: Ser
 
 
 @pytest.mark.parametrize("is_up", [False, True])
-def test_one_that_fails_before_it_is_up_leaves_its_entry_to_the_stage_that_starts_it(
+def test_a_server_failing_before_it_is_up_leaves_its_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_up: bool
 ) -> None:
     """Without it that stage would find its server replaced, before it sees `spark-submit` end, and start another."""

@@ -130,7 +130,7 @@ def test_tls_to_a_plain_port_says_so() -> None:
 @pytest.mark.parametrize(
     ("just_now", "said"),
     [
-        (False, "The Spark server of the job cannot be used: it does not answer"),
+        (False, "the Spark server of the job cannot be used: it does not answer"),
         (True, "the host answers, but Spark does not: it has stopped"),
     ],
 )

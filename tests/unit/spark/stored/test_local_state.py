@@ -24,7 +24,7 @@ from airflow_cairn.spark.output.updates import Update
 from airflow_cairn.spark.output.updates import write as write_update
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored import local_state, merges
-from airflow_cairn.spark.stored.local_state import COPIES, Copy, LocalState, run_of
+from airflow_cairn.spark.stored.local_state import COPIES, Copy, LocalState, delta_of
 from airflow_cairn.spark.stored.outputs import File, Stored, urls
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.checksums import checksum_of
@@ -88,7 +88,7 @@ def write(state: LocalState, handles: Handles, content: dict[str, bytes] = CONTE
 
 
 def write_run(state: LocalState, handles: Handles, content: dict[str, bytes] = CONTENT) -> None:
-    write(state, handles, content, run_of(output_of(handles)))
+    write(state, handles, content, delta_of(output_of(handles)))
 
 
 def copies(folder: Path) -> list[Path]:
@@ -222,14 +222,14 @@ def test_two_copies_of_a_state_stay_the_ones_used_last(open_state: Callable[...,
 def test_runs_push_out_no_copy_of_the_base_and_are_bounded_too(
     open_state: Callable[..., LocalState], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, V3
-    monkeypatch.setattr(local_state, "RUN_COPIES", 4)
+    monkeypatch.setattr(local_state, "DELTA_COPIES", 4)
     write(open_state(), handles_of())
     for at in range(6):
         _settle(folder)
         write_run(open_state(), handles_of(run=f"r{at}"))
     later = open_state()
     assert find(later, handles_of()) is not None
-    name = run_of("state.seen")
+    name = delta_of("state.seen")
     assert [later.find(name, handles_of(run=f"r{at}")) is not None for at in range(6)] == [False] * 2 + [True] * 4
     assert later.find("state.seen", handles_of(run="r5")) is None, "a run is no base"
 
@@ -238,11 +238,11 @@ def test_a_process_holds_no_more_runs_than_it_may_and_each_base(
     open_state: Callable[..., LocalState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is an open file, and a process has a bounded number of them; a base saves more than many runs."""
-    monkeypatch.setattr(local_state, "_HELD_RUNS", 2)
+    monkeypatch.setattr(local_state, "_HELD_DELTAS", 2)
     write(open_state(), handles_of())
     for at in range(3):
         write_run(open_state(), handles_of(run=f"r{at}"))
-    later, name = open_state(), run_of("state.seen")
+    later, name = open_state(), delta_of("state.seen")
     for _ in range(2):
         assert [later.find(name, handles_of(run=f"r{at}")) is not None for at in range(3)] == [True, True, False]
     assert find(later, handles_of()) is not None
@@ -255,7 +255,7 @@ def with_runs() -> tuple[Stored, list[dict[str, bytes]]]:
     for number in range(4):
         contents.append({name: data + bytes([number]) for name, data in CONTENT.items()})
         made = handles_of(contents[-1], run=f"r{number}")
-        stored.files += [File(at, replace(handle, run=number)) for at, handle in enumerate(made)]
+        stored.files += [File(at, replace(handle, delta=number)) for at, handle in enumerate(made)]
     return stored, contents
 
 
@@ -264,7 +264,7 @@ def keep_all(state: LocalState, stored: Stored, contents: list[dict[str, bytes]]
     folders = []
     for number, content in enumerate(contents):
         before = copies(state.folder)
-        handles = [file.handle for file in stored.files if file.handle.run == number]
+        handles = [file.handle for file in stored.files if file.handle.delta == number]
         (write_run if number else write)(state, handles, content)
         [made] = [each for each in copies(state.folder) if each not in before]
         folders.append(made)
@@ -272,7 +272,7 @@ def keep_all(state: LocalState, stored: Stored, contents: list[dict[str, bytes]]
 
 
 @pytest.mark.parametrize("damaged", range(4))
-def test_base_and_runs_are_read_from_copies_and_what_is_damaged_from_the_store(
+def test_base_and_deltas_come_from_copies_or_the_store_if_damaged(
     open_state: Callable[..., LocalState], damaged: int, tmp_path: Path
 ) -> None:  # semantics K1, V3
     stored, contents = with_runs()
@@ -283,8 +283,8 @@ def test_base_and_runs_are_read_from_copies_and_what_is_damaged_from_the_store(
     assert urls(files, stored, wanted, None) == [files.spark_url(file.handle.path) for file in wanted]
     expected = [
         files.spark_url(file.handle.path)
-        if file.handle.run == damaged
-        else f"file://{folders[file.handle.run]}/{file.handle.path.rpartition('/')[2]}"
+        if file.handle.delta == damaged
+        else f"file://{folders[file.handle.delta]}/{file.handle.path.rpartition('/')[2]}"
         for file in wanted
     ]
     assert urls(files, stored, wanted, open_state()) == expected
@@ -302,7 +302,7 @@ def test_runs_that_have_changed_places_are_read_from_the_store(
     files = JobFiles(open_store(f"file://{tmp_path}/lake"), "flights")
     found = urls(files, stored, stored.files, open_state())
     read_here = [
-        file.handle.run for file, url in zip(stored.files, found, strict=True) if str(open_state().folder) in url
+        file.handle.delta for file, url in zip(stored.files, found, strict=True) if str(open_state().folder) in url
     ]
     assert read_here == [0, 0, 3, 3]
 
@@ -322,10 +322,10 @@ def test_an_update_that_reads_no_base_keeps_its_copy_before_those_of_runs(
 
     def written(_: object) -> Stored:
         write_run(local, made, new)
-        return Stored(stored.output, [File(at, replace(handle, run=4)) for at, handle in enumerate(made)])
+        return Stored(stored.output, [File(at, replace(handle, delta=4)) for at, handle in enumerate(made)])
 
     # The rows and their plan stay on the way to `written`, which stands for Spark.
-    writer, rows = cast(Writer, SimpleNamespace(plan_run=lambda *_: None)), cast("DataFrame", object())
+    writer, rows = cast(Writer, SimpleNamespace(plan_delta=lambda *_: None)), cast("DataFrame", object())
     update = Update("seen", rows, None, ("route",), stored, {"count": "sum"})
     files = JobFiles(open_store(f"file://{tmp_path}/lake"), "flights")
     after = write_update(update, files, writer, written, local, lambda df: df)

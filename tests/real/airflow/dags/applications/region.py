@@ -63,7 +63,7 @@ def own_rows(epoch: Epoch) -> DataFrame:
 
 
 def stopping_halfway(rows: DataFrame, gates: str, where: str, driver: int) -> DataFrame:
-    """Pass the rows on; whoever writes the one in the middle stops there. It takes Python workers, so only if asked."""
+    """Pass the rows on; the writer of the middle one stops there. It takes Python workers, so only if asked."""
 
     def slowly(number: int) -> int:
         if number % 1000 == ROWS // 2:

@@ -79,7 +79,7 @@ def watched() -> tuple[Service, Seconds, ServerActivity]:
     return service, clock, ServerActivity(JvmSessions(service.jvm()), service.forget, clock)
 
 
-def test_sessions_are_named_as_client_and_server_name_them_and_closed_for_good() -> None:
+def test_sessions_have_the_clients_names_and_close_for_good() -> None:
     service = Service()
     service.active, service.closed = ("a",), ("b",)
     sessions = JvmSessions(service.jvm())

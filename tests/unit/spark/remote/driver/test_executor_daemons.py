@@ -130,7 +130,7 @@ def test_a_task_whose_worker_has_no_daemon_ends_nothing(
     assert executor["closed"].poll() is None
 
 
-def test_a_program_that_starts_python_below_itself_is_not_taken_for_the_executor(
+def test_a_parent_of_python_is_not_taken_for_the_executor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`PYSPARK_PYTHON` may name a shell script that does not `exec`"""

@@ -127,7 +127,7 @@ def test_what_the_next_attempt_takes_over_keeps_its_session(
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
-def test_what_the_next_attempt_has_taken_over_keeps_its_session_without_an_earlier_look(
+def test_an_adopted_execution_keeps_its_session_at_a_first_look(
     job: Job, driver: Driver, *, acknowledged: bool
 ) -> None:
     _, dead, kept = _one_of_two_failed(job, driver, Reason.JOB_FAILURE, acknowledged=acknowledged)
@@ -137,7 +137,7 @@ def test_what_the_next_attempt_has_taken_over_keeps_its_session_without_an_earli
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
-def test_after_a_failure_that_no_retry_cures_only_what_has_acknowledged_is_left(
+def test_after_an_incurable_failure_only_acknowledged_sessions_stay(
     job: Job, driver: Driver, *, acknowledged: bool
 ) -> None:  # semantics F4
     job.trigger("r1", "routes", "airports")

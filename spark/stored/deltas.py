@@ -73,12 +73,12 @@ def own_columns() -> list[StructField]:
 
 def next_number(handles: Iterable[StateHandle]) -> int:
     """Return the number of the delta that an epoch adds to a state with these files."""
-    return _newest(handles) + 1
+    return max((handle.delta for handle in handles), default=0) + 1
 
 
 def is_due(handles: Sequence[StateHandle], *, partials: bool = False) -> bool:
     """Tell whether an epoch writes base, deltas and its changes as a new base (semantics K3); see `to_merge`."""
-    size = sum(handle.size_bytes for handle in handles if handle.run)
+    size = sum(handle.size_bytes for handle in handles if handle.delta)
     most = _most_bytes(handles)
     if next_number(handles) >= MAX_EPOCHS or size > max(SMALL_BYTES, most):
         return True
@@ -97,25 +97,25 @@ def to_merge(handles: Sequence[StateHandle], *, partials: bool = False) -> froze
         No numbers if the epoch writes only its own delta. All numbers if there are far more deltas than the tiers
         leave: an older version merged none.
     """
-    found = frozenset(handle.run for handle in handles if handle.run)
+    found = frozenset(handle.delta for handle in handles if handle.delta)
     fan_in = FAN_IN_PARTIALS if partials else FAN_IN
     if len(found) >= 2 * _most_live(fan_in):
         return found
     number, span = next_number(handles), fan_in
-    left = max(SMALL_BYTES, _most_bytes(handles)) - sum(handle.size_bytes for handle in handles if handle.run)
+    left = max(SMALL_BYTES, _most_bytes(handles)) - sum(handle.size_bytes for handle in handles if handle.delta)
     together: frozenset[int] = frozenset()
     while number % span == 0:
-        tier = [handle for handle in handles if handle.run > max(0, number - span)]
+        tier = [handle for handle in handles if handle.delta > max(0, number - span)]
         if sum(handle.size_bytes for handle in tier) > left:
             break  # a new base will rewrite these rows before as many bytes again have come
-        together = frozenset(handle.run for handle in tier)
+        together = frozenset(handle.delta for handle in tier)
         span *= fan_in
     return together
 
 
 def _most_bytes(handles: Iterable[StateHandle]) -> float:
     """Return the limit for the bytes of the deltas beside their base."""
-    return MAX_SHARE * sum(handle.size_bytes for handle in handles if not handle.run)
+    return MAX_SHARE * sum(handle.size_bytes for handle in handles if not handle.delta)
 
 
 def _most_live(fan_in: int) -> int:
@@ -125,10 +125,6 @@ def _most_live(fan_in: int) -> int:
         most += min(fan_in, MAX_EPOCHS // span) - 1
         span *= fan_in
     return most
-
-
-def _newest(handles: Iterable[StateHandle]) -> int:
-    return max((handle.run for handle in handles), default=0)
 
 
 def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Which run an epoch adds to a keyed state, when base and runs become a new base, and what an update may not change."""
+"""Which delta an epoch adds to a keyed state, when all become a new base, and what an update may not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.rows import reading
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output import updates
-from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored import deltas
 from airflow_cairn.spark.stored.outputs import File, Stored, frame
 from airflow_cairn.storage.errors import DocumentError
 from tests.support.memory_store import MemoryStore
@@ -25,17 +25,17 @@ SCHEMA = json.dumps(
 )
 
 
-def file(run: int, size_bytes: int = 1, name: str = "") -> StateHandle:
-    return StateHandle("state.totals", f"chk-0000000001/{run}{name}.parquet", size_bytes, '"etag"', run=run)
+def file(delta: int, size_bytes: int = 1, name: str = "") -> StateHandle:
+    return StateHandle("state.totals", f"chk-0000000001/{delta}{name}.parquet", size_bytes, '"etag"', delta=delta)
 
 
-def test_a_run_follows_the_newest_that_is_there() -> None:  # semantics K1, K2
-    assert runs.next_number([]) == 1
-    assert runs.next_number([file(0), file(0, name="b")]) == 1
-    assert runs.next_number([file(0), file(4), file(2)]) == 5
+def test_a_delta_follows_the_newest_that_is_there() -> None:  # semantics K1, K2
+    assert deltas.next_number([]) == 1
+    assert deltas.next_number([file(0), file(0, name="b")]) == 1
+    assert deltas.next_number([file(0), file(4), file(2)]) == 5
 
 
-LAST = runs.MAX_EPOCHS
+LAST = deltas.MAX_EPOCHS
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ LAST = runs.MAX_EPOCHS
         ([file(0, 8), *(file(number) for number in range(1, 5)), file(7)], False),
     ],
     ids=[
-        "no run",
-        "runs that become one",
+        "no delta",
+        "deltas that become one",
         "511 epochs",
         "512 epochs",
         "small",
@@ -65,13 +65,13 @@ LAST = runs.MAX_EPOCHS
         "more",
         "no base",
         "a small base, nothing to merge",
-        "a small base, and runs to merge",
+        "a small base, and deltas to merge",
         "… of half its bytes",
     ],
 )
 def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: bool) -> None:  # semantics K3
     """By what is there, before the epoch writes."""
-    assert runs.is_due(files) is due
+    assert deltas.is_due(files) is due
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: boo
         (range(1, 64), range(1, 64)),
     ],
     ids=[
-        "no run",
+        "no delta",
         "one",
         "six",
         "seven",
@@ -103,21 +103,19 @@ def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: boo
         "… as large as it could be",
     ],
 )
-def test_an_eighth_epoch_writes_its_run_and_its_neighbours_of_one_tier_as_one(
-    numbers: Iterable[int], together: Iterable[int]
-) -> None:
-    """By the number of its run alone; semantics K2, K3."""
-    assert runs.to_merge([file(0), *map(file, numbers)]) == frozenset(together)
+def test_an_eighth_epoch_merges_its_tier_into_one_delta(numbers: Iterable[int], together: Iterable[int]) -> None:
+    """By the number of its delta alone; semantics K2, K3."""
+    assert deltas.to_merge([file(0), *map(file, numbers)]) == frozenset(together)
 
 
-def test_partial_aggregates_become_one_run_64_at_a_time() -> None:  # semantics K2, K3
+def test_partial_aggregates_become_one_delta_64_at_a_time() -> None:  # semantics K2, K3
     for count in (7, 55, 62):
-        assert not runs.to_merge([*map(file, range(1, count + 1))], partials=True)
-    assert runs.to_merge([*map(file, range(1, 64))], partials=True) == frozenset(range(1, 64))
-    assert runs.to_merge([file(64), *map(file, range(65, 128))], partials=True) == frozenset(range(65, 128))
+        assert not deltas.to_merge([*map(file, range(1, count + 1))], partials=True)
+    assert deltas.to_merge([*map(file, range(1, 64))], partials=True) == frozenset(range(1, 64))
+    assert deltas.to_merge([file(64), *map(file, range(65, 128))], partials=True) == frozenset(range(65, 128))
     small = [file(0, 10), *map(file, range(1, 16))]
-    assert runs.is_due(small)
-    assert not runs.is_due(small, partials=True), "the base goes with a merge, and none is due"
+    assert deltas.is_due(small)
+    assert not deltas.is_due(small, partials=True), "the base goes with a merge, and none is due"
 
 
 def sized(base: int, each: int, numbers: Iterable[int]) -> list[StateHandle]:
@@ -148,32 +146,32 @@ def sized(base: int, each: int, numbers: Iterable[int]) -> list[StateHandle]:
 def test_what_a_new_base_soon_has_is_not_merged(
     files: list[StateHandle], together: Iterable[int]
 ) -> None:  # semantics K3
-    """It has more bytes than the runs may still have: three quarters of the base's, without those that are there."""
-    assert runs.to_merge(files) == frozenset(together)
+    """It has more bytes than the deltas may still have: three quarters of the base's, without those that are there."""
+    assert deltas.to_merge(files) == frozenset(together)
 
 
 def bytes_of_epochs(share: float, epochs: int, *, partials: bool = False) -> tuple[float, list[int], int]:
-    """Give bytes written an epoch by those of a base, the epochs between bases, and how many runs were live at most.
+    """Give bytes written an epoch by those of a base, the epochs between bases, and how many deltas were live at most.
 
-    In each epoch this share of the keys changes, drawn at random; a merged run has each key once.
+    In each epoch this share of the keys changes, drawn at random; a merged delta has each key once.
     """
     live: dict[int, int] = {}
     written, most, number = 0.0, 0, 0
     bases: list[int] = []
 
-    def size(run: int) -> float:
-        return 1 - (1 - share) ** live[run]
+    def size(delta: int) -> float:
+        return 1 - (1 - share) ** live[delta]
 
     for _ in range(epochs):
         number += 1
-        there = [file(0, 1000 * MIB), *(file(run, int(1000 * MIB * size(run))) for run in live)]
-        if runs.is_due(there, partials=partials):
+        there = [file(0, 1000 * MIB), *(file(delta, int(1000 * MIB * size(delta))) for delta in live)]
+        if deltas.is_due(there, partials=partials):
             written += 1
             bases.append(number)
             live, number = {}, 0
             continue
-        together = runs.to_merge(there, partials=partials)
-        live[number] = 1 + sum(live.pop(run) for run in together)
+        together = deltas.to_merge(there, partials=partials)
+        live[number] = 1 + sum(live.pop(delta) for delta in together)
         written += size(number)
         most = max(most, len(live))
     return written / epochs, bases, most
@@ -202,13 +200,13 @@ def test_live_runs_and_what_is_written_again_are_bounded() -> None:  # semantics
     """As over 511 epochs that each write one unit, and have no new base."""
     live: dict[int, int] = {}
     written = most = 0
-    for number in range(1, runs.MAX_EPOCHS):
-        together = runs.to_merge([file(each) for each in live])
+    for number in range(1, deltas.MAX_EPOCHS):
+        together = deltas.to_merge([file(each) for each in live])
         live[number] = 1 + sum(live.pop(each) for each in together)
         written += live[number]
         most = max(most, len(live))
-        assert sum(live.values()) == number, "each run is in one, once"
-    assert most == 3 * (runs.FAN_IN - 1), "no more than seven of each tier"
+        assert sum(live.values()) == number, "each delta is in one, once"
+    assert most == 3 * (deltas.FAN_IN - 1), "no more than seven of each tier"
     assert written < 3 * number, "each unit once, and once for each tier above"
 
 
@@ -248,4 +246,4 @@ def test_a_stored_merge_names_no_function_that_is_not_a_merge(merge: dict[str, s
 
 
 def test_the_command_knows_the_column_of_deleted_keys() -> None:
-    assert reading.DELETED == runs.DELETED
+    assert reading.DELETED == deltas.DELETED

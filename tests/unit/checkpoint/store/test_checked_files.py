@@ -10,9 +10,8 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
-from airflow_cairn.checkpoint.store import file_check
-from airflow_cairn.checkpoint.store.file_check import FileCheck, known
-from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.checkpoint.store import job_files
+from airflow_cairn.checkpoint.store.job_files import FileCheck, JobFiles, known
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.storage import ObjectStat, UnavailableError
 from airflow_cairn.storage.checksums import CRC64NVME, SHA256, checksum_of
@@ -195,7 +194,7 @@ def test_files_in_many_folders_cost_one_listing(folders: int, listings: int) -> 
 
 def test_much_of_other_stages_is_not_listed_whole(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics R1
     """Beyond a request a folder it goes on folder by folder, from the one that it has reached."""
-    monkeypatch.setattr(file_check, "PAGE", 2)
+    monkeypatch.setattr(job_files, "PAGE", 2)
     store = Listed()
     handles = _spread(store, 20)
     store.listings = 0
@@ -208,7 +207,7 @@ def test_much_of_other_stages_is_not_listed_whole(monkeypatch: pytest.MonkeyPatc
 def test_what_is_gone_or_altered_is_found_among_many_folders(
     monkeypatch: pytest.MonkeyPatch, gone: int, page: int
 ) -> None:  # semantics R1
-    monkeypatch.setattr(file_check, "PAGE", page)
+    monkeypatch.setattr(job_files, "PAGE", page)
     store = MemoryStore()
     handles = _spread(store, 20)
     store.delete([f"flights/{handles[gone].path}"])
