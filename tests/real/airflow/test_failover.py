@@ -59,7 +59,7 @@ def test_the_region_runs_again_2(scenario: Scenario) -> None:
         outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
         ways={"a": 1, "b": 1, "c": 1},
     )
-    assert "cleared, to run again: a" in scenario.log("e1", "b", 1)
+    assert "Cleared, to run again: a" in scenario.log("e1", "b", 1)
     note: Any = scenario.task("e1", "a").raw["note"]
     assert note == "Cairn: region failover of checkpoint 2, `b` failed, attempt 2"
     job = f"Cairn: {scenario.name}: "

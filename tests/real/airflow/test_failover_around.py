@@ -31,7 +31,7 @@ pytestmark = pytest.mark.e2e
 
 EXPIRED = "CHECKPOINT_EXPIRED"
 OUTAGE_S = 60
-WAITS = "waiting for the store since "
+WAITS = "Waiting for the store since "
 POINTS = ("started", "writing", "written", "acknowledged")
 """Of an application, in order: where row 21 kills it."""
 

@@ -186,7 +186,7 @@ def test_it_says_where_the_input_goes_on(tmp_path: Path, capsys: pytest.CaptureF
     world.run_epoch("e4")
     assert cairn(root, "resume", "flights") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Its input is read up to 2026-01-02 00:00:00Z: the next run's data interval has to start there" in said
+    assert "its input is read up to 2026-01-02 00:00:00Z: the next run's data interval has to start there" in said
 
 
 def test_words_about_a_savepoint_need_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_it_says_what_completed(job: Job, said: Said) -> None:
     job.acknowledge(job.begin(RUN))
     sensor(job).execute(at())
     assert "Checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 ack · 0 bytes · " in said.text
-    assert "cleaned: " in said.text
+    assert "Cleaned: " in said.text
 
 
 def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3, F6

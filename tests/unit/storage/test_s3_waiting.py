@@ -134,7 +134,7 @@ def test_a_refusal_that_passes_is_waited_for_and_said_once(
     assert len(said) == 1
     # A HEAD has no body: where it is refused GET says why, and where the store fails there is only the number.
     assert re.match(
-        rf"waiting for the store since 13:46:4\d UTC, until 13:51:4\d UTC at most, with the credentials of the "
+        rf"Waiting for the store since 13:46:4\d UTC, until 13:51:4\d UTC at most, with the credentials of the "
         rf"connection lake. It said: .*({code}|{status}).*store=`s3://bucket/lake at {lake.proxy.url}`",
         said[0],
     ), said
