@@ -28,6 +28,7 @@ from .documents.acknowledgement import StateHandle
 from .documents.attempt import Handover
 from .documents.entries import InterventionKind
 from .documents.head import Head
+from .documents.programs import Program
 from .errors import NoCheckpointError
 from .extensions.contracts import MasterHook
 from .extensions.listeners import Notices
@@ -181,6 +182,7 @@ class Coordinator(UseCase):
         first_try: int = 0,
         state_of: StateOf = always_running,
         timeout_ms: int | None = None,
+        program: Program | None = None,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(
@@ -195,6 +197,7 @@ class Coordinator(UseCase):
                 first_try,
                 state_of,
                 timeout_ms,
+                program,
             )
         )
 

@@ -12,6 +12,15 @@ from .. import import_when_used
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.attempt import StageSpec as StageSpec
+    from ..spark.programs.arguments import NewState as NewState
+    from ..spark.programs.arguments import Output as Output
+    from ..spark.programs.arguments import Publish as Publish
+    from ..spark.programs.arguments import Read as Read
+    from ..spark.programs.arguments import SliceEnd as SliceEnd
+    from ..spark.programs.arguments import SliceFiles as SliceFiles
+    from ..spark.programs.arguments import SliceStart as SliceStart
+    from ..spark.programs.arguments import SliceValue as SliceValue
+    from ..spark.programs.arguments import State as State
     from ..tasks.connect_session import ConnectSession as ConnectSession
     from .doctor import CairnDoctorOperator as CairnDoctorOperator
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
@@ -31,6 +40,10 @@ if TYPE_CHECKING:
     from .trigger.operator import TriggerCheckpointOperator as TriggerCheckpointOperator
 
 _WHERE = {
+    **dict.fromkeys(
+        ("NewState", "Output", "Publish", "Read", "SliceEnd", "SliceFiles", "SliceStart", "SliceValue", "State"),
+        "..spark.programs.arguments",
+    ),
     "CairnDoctorOperator": ".doctor",
     "CheckpointNotifications": ".notifications",
     "CheckpointRetryPolicy": ".failure.retry_policy",

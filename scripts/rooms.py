@@ -38,6 +38,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "input",
         "event_time",
         "*",
+        "programs",
         "epoch",
         "remote",
     ),

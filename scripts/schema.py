@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from airflow_cairn.checkpoint.documents import codec, layout, metadata
+from airflow_cairn.checkpoint.documents import codec, layout, metadata, programs
 from airflow_cairn.checkpoint.documents.codec import AtLeast, IsName
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.schemas import check_schema
@@ -58,6 +58,11 @@ _CHECKS: dict[Callable[..., object], Schema] = {
     check_schema: {
         "pattern": rf"^\{{[\s\S]+\}}{_END}",
         "description": "A text: Spark's JSON of a struct. It names plain types of Spark only; no user-defined type.",
+    },
+    programs.check_format: {"enum": sorted(programs.FORMATS)},
+    programs.check_program_kind: {"enum": sorted(programs.PROGRAM_KINDS)},
+    programs.check_options: {
+        "propertyNames": {"enum": sorted(frozenset().union(*programs.FORMATS.values()))},
     },
     layout.check_relative: {
         "pattern": rf"^chk-[0-9]{{10}}(/(?!\.{{1,2}}(?![^/]))[^/\\\u0000-\u001f\u007f]+)*/?{_END}",

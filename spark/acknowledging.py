@@ -97,7 +97,7 @@ def acknowledgement(
     return replace(header, subtasks=tuple(acks))
 
 
-def acknowledge(reports: ExecutionReports, handover: Handover, ack: AckDocument) -> None:
+def acknowledge(reports: ExecutionReports | Coordinator, handover: Handover, ack: AckDocument) -> None:
     """Acknowledge, and raise if the acknowledgement does not count (semantics A2).
 
     Raises:

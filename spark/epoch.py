@@ -309,6 +309,11 @@ class Epoch(EpochState):
         """
         if self._phase != "new":
             raise InvalidStateError("an epoch is entered once; use one `with Epoch.current() as epoch:` an application")
+        if self._handover.program is not None:
+            raise InvalidStateError(
+                "the DAG gives this program places in application_args, so the operator acknowledges what it writes "
+                "there. Take the epoch's block out of the program, or the places out of application_args"
+            )
         self._triggered_at_ms = self._fence.enter()
         self._start_delay_ms = self._since_trigger_ms()
         try:

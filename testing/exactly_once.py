@@ -20,6 +20,7 @@ from ..checkpoint import CheckpointConfig, InvalidConfigError, Slice, StageSpec
 from ..checkpoint.answers import Ready, StageAcknowledged, Submit, UpstreamsNotReady
 from ..checkpoint.documents.layout import epoch_name
 from ..checkpoint.documents.metadata import CHECKS
+from ..checkpoint.documents.programs import RAW
 from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.store.job_files import JobFiles
 from ..spark.epoch import Epoch
@@ -235,9 +236,9 @@ def _contents(plan: Plan, job: LocalJob) -> Contents:
 def _rows(spark: SparkSession, files: JobFiles, stored: Stored) -> list[str]:
     if stored.output.items is not None:
         return [repr(stored.output.items)]
-    if stored.output.kind == raw_files.KIND:
+    if stored.output.kind == raw_files.KIND or stored.output.format == RAW:
         return [f"{file.handle.path.rpartition('/')[2]} {file.handle.checksum}" for file in stored.files]
-    if stored.output.schema is None:
+    if stored.output.schema is None and not stored.output.format:
         return [repr(small_state.read(files, stored))]
     df = frame(spark, files, stored)
     rows = ([text_of(value) for value in row] for row in as_text(df).collect())

@@ -28,6 +28,7 @@ from ..answers import (
 from ..documents import layout
 from ..documents.attempt import Execution, Handover, PendingDocument, run_of_slice
 from ..documents.head import Head
+from ..documents.programs import Program
 from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, RetryLaterError
 from ..masking import one_line
 from ..rules import transitions
@@ -75,6 +76,8 @@ class ClaimRequest:
     """Gives the state of a DAG run whose place in the queue is before this one's."""
     timeout_ms: int | None = None
     """Timeout of an attempt that this try opens, as the DAG file has it now; None: as in the attempt before."""
+    program: Program | None = None
+    """Outputs of a program that knows nothing of Cairn, as the DAG declares them now; None: the driver acknowledges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +313,11 @@ class Claims(UseCase):
             broken, for then no task holds it and no application can start from it.
         """
         durable = request.drivers is not None and request.drivers.outlive()
-        handover = handover_of(
-            current.document, request.stage, request.claimant, durable=durable, try_number=request.try_number
+        handover = replace(
+            handover_of(
+                current.document, request.stage, request.claimant, durable=durable, try_number=request.try_number
+            ),
+            program=request.program,
         )
         key = layout.handover(current.execution.home, request.stage, current.execution.token)
         if not isinstance(self._files.create(key, handover), ConditionFailed):

@@ -23,6 +23,7 @@ from .codec import (
     Stage,
     Token,
 )
+from .programs import check_format, check_options
 from .schemas import check_schema
 from .strict_json import SPARSE, Json
 
@@ -79,6 +80,10 @@ class Output:
     appended: Appended | None = field(default=None, metadata=SPARSE)
     """Totals of a growing table. Its handles are its list and the files of its newest epoch; without a list (the table
     came with a savepoint), all of its files."""
+    format: Annotated[str, check_format] = field(default="", metadata=SPARSE)
+    """Format of the files, if a program that knows nothing of Cairn wrote them and they are no Parquet."""
+    options: Annotated[dict[str, str], check_options] = field(default_factory=dict, metadata=SPARSE)
+    """Options by which Spark reads that format."""
 
     @property
     def id(self) -> str:

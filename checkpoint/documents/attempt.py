@@ -17,6 +17,7 @@ from ...storage.older_pythons import StrEnum, moment_of
 from ..errors import InvalidStateError
 from .codec import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .layout import run_id_of
+from .programs import Program
 from .read_windows import NOTHING_READ, ReadWindow, ReadWindows, WindowText, text_of, window_of
 from .strict_json import SPARSE, Json
 
@@ -403,6 +404,9 @@ class Handover(StageRef):
     """The highest parallelism at which the stage can be restored; None: it names no parallelism (semantics R4)."""
     try_number: Annotated[int, AtLeast(0)] = field(default=0, metadata=SPARSE)
     """The claimant's try number, which Airflow counts on over retries and clears; 0: unknown (F5)."""
+    program: Program | None = field(default=None, metadata=SPARSE)
+    """Outputs of a program without an `Epoch` block, as the DAG declared them at the claim; None: the driver itself
+    acknowledges (decision 0058)."""
 
 
 @dataclass(frozen=True, slots=True)

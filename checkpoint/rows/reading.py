@@ -172,7 +172,14 @@ def columns_of(output: Output) -> dict[str, Kind]:
 
     Raises:
         DocumentError: there is no schema.
+        InvalidConfigError: the files are no Parquet.
     """
+    if output.format:
+        raise InvalidConfigError(
+            f"the {output.kind} {output.name!r} is of the format {output.format}, and only Parquet is read without "
+            "Spark. Read it with airflow_cairn.spark, or its folder by what reads that format",
+            folder=output.folder,
+        )
     if output.schema is None:
         raise DocumentError(f"the {output.kind} has no schema", output=output.id, folder=output.folder)
     return {each["name"]: each["type"] for each in plain_schema(output.schema)["fields"]}
@@ -217,7 +224,7 @@ def rows_of(
         try:
             # Else the columns' parts of a row group are read whole, and that may be a hundred megabytes for a few rows.
             file = parquet.ParquetFile(
-                _Remote(files, handle, budget),
+                RemoteFile(files, handle, budget),
                 pre_buffer=False,
                 buffer_size=_READ_BYTES if budget is None else _FEW_BYTES,
                 coerce_int96_timestamp_unit="us",
@@ -244,7 +251,7 @@ def rows_of(
         yield from ({name: shown(row[name], kinds[name]) for name in names} for row in rows_)
 
 
-class _Remote(io.RawIOBase):
+class RemoteFile(io.RawIOBase):
     """A stored file that can be read anywhere, a range at a time."""
 
     def __init__(self, files: Ranges, handle: StateHandle, budget: ReadBudget | None) -> None:

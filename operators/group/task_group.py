@@ -35,9 +35,10 @@ from ...tasks.job_settings import (
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
 from ..graph.run_tasks import where_of
-from ..graph.stages import warn_of_uncovered_spark
+from ..graph.stages import StageTask, warn_of_uncovered_spark
 from ..graph.topology import show_exchanges, trigger_task
 from ..stage.overtaken_epoch import GroupTasks
+from ..stage.programs import check_inputs
 from ..stage.submit_options import check_author_settings, checked_not_secret
 from ..trigger.checks import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
@@ -221,6 +222,7 @@ class CheckpointedTaskGroup(TaskGroup):
         )
         self._trigger: TriggerCheckpointOperator | None = None
         self._wait: CheckpointSensor | None = None
+        self._stages: tuple[StageTask, ...] = ()
 
     def __enter__(self) -> CheckpointedTaskGroup:
         """Open the group and add the task that triggers the checkpoint.
@@ -265,7 +267,10 @@ class CheckpointedTaskGroup(TaskGroup):
         Raises:
             InvalidConfigError: the edges between the stages make no job, or that connection is missing.
         """
-        self._check_clearing(self._describe_regions())
+        stages = self._describe_regions()
+        self._check_clearing(stages)
+        if self._trigger is not None:
+            check_inputs(self._stages, stages, self._trigger.config.mode, str(self.group_id))
         return super().serialize_for_task_group()
 
     def get_leaves(self) -> Generator[Any, None, None]:
@@ -298,6 +303,7 @@ class CheckpointedTaskGroup(TaskGroup):
         check_uids(stages, str(self.group_id))
         check_reads(stages, trigger.config.mode, str(self.group_id))
         trigger.take_stages_from(stages)
+        self._stages = tuple(stages)
         self._describe_regions()
         own = {
             **_own_arguments(CheckpointSensor, self._defaults()),

@@ -42,6 +42,7 @@ from .overtaken_epoch import (
     overtaken_since,
     wait_in_line,
 )
+from .programs import program
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
 from .trigger_and_complete import begin_or_trigger, complete_if_last
 
@@ -153,6 +154,7 @@ class StageClaim:
             first_try=first_since_clear(ti, retries),
             state_of=lambda owner: state_of_run(ti, owner),
             timeout_ms=None if config is None else config.timeout_ms,
+            program=program(self.operator),
         )
 
     def _unclaimed_now(self) -> Collection[str]:

@@ -47,6 +47,8 @@ class DurableSubmit(SparkSubmitOperator):
     """The provider's operator, with drivers that each belong to one execution of a stage."""
 
     _token = ""
+    pod_vanished = False
+    """Whether the driver's pod was gone before it had ended: the provider reports that as a good end."""
 
     def keep_drivers_of(self, token: str) -> None:
         """Use this execution's own provider keys, so that the provider never takes over another execution's driver."""
@@ -80,6 +82,23 @@ class DurableSubmit(SparkSubmitOperator):
                 self.on_kill()
                 raise
         return driver
+
+    def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
+        """Wait for a driver's end as the provider does, and note whether its pod vanished."""
+        hook = self._hook
+        assert hook is not None
+        poll, phases = hook._poll_k8s_driver_via_api, list[str | None]()
+
+        def polled() -> str | None:
+            phases.append(poll())
+            return phases[-1]
+
+        hook._poll_k8s_driver_via_api = polled  # type: ignore[method-assign]  # the provider does not pass it on
+        try:
+            super().poll_until_complete(external_id, context)
+        finally:
+            del hook._poll_k8s_driver_via_api
+            self.pod_vanished = None in phases
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Ask the cluster for a driver's state, in its own words; `NotFound` if it does not know the driver."""
@@ -152,6 +171,9 @@ class StageDrivers:
         if lives:
             log.info("Driver %s lives (%s); this try waits for it and submits nothing", driver, status)
             return None
+        if handover.program is not None and self._operator.is_job_succeeded(status):
+            log.info("Driver %s has ended well (%s); this try acknowledges and submits nothing", driver, status)
+            return None
         return f"its driver {driver} is gone ({status}) and has not acknowledged; if it was killed, {NO_MEMORY}"
 
     def check_lost(self, handover: Handover, error: Exception) -> None:
@@ -185,6 +207,10 @@ class StageDrivers:
                 "removed. The next try submits another one"
             )
         return last[1]
+
+    def has_ended_well(self, token: str, driver: str) -> bool:
+        """Return whether the cluster says that a driver has ended well."""
+        return bool(self._operator.is_job_succeeded(self._status(token, driver)[0]))
 
     def end_those_before(self, token: str) -> None:
         """End the driver of another execution, if one still runs (semantics F3). Errors are only logged.

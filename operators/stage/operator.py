@@ -40,6 +40,7 @@ from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
 from ..graph.topology import trigger_before
+from . import programs
 from .drivers import DurableSubmit, StageDrivers
 from .extras import Extras, extras_of, log_restore_source
 from .outcome import NO_CURE, StageFailedError, StageNotRetryableError, StageRun, failed_prefix, left_out
@@ -160,6 +161,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             )
         self.not_secret = (*(scope.not_secret if scope else ()), *checked_not_secret(not_secret, self.task_id))
         self._check_author_settings(rendered=False)
+        programs.program(self)
         self._warn_of_missing_files()
         self.session = scope.session if scope is not None and conn_id is None else None
         if self.session is not None:
@@ -253,14 +255,17 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 log_restore_source(coordinator.head(), answer.handover)
                 drivers.end_those_before(answer.handover.token)
                 log.info("Checkpoint %s: submitting", run.title)
-                self._submit(context, drivers, settings, answer, run)
+                with programs.in_places(self, run):
+                    self._submit(context, drivers, settings, answer, run)
+            programs.acknowledge(run, vanished=self.pod_vanished)
             run.check_acknowledged()
         except CheckpointError as error:
             kept = left_out(coordinator, answer.handover.epoch, uid)
             if kept is not None:
                 raise skipping(kept) from error
             if isinstance(error, StageFailedError) and self._told_to_end:
-                raise self._ended(run, why_ended(context["ti"])) from error
+                log.error("Checkpoint %s: ended: %s", run.title, why := why_ended(context["ti"]))  # noqa: TRY400 - as below
+                raise run.refused(why, incurable=False) from error
             if isinstance(error, StageFailedError):
                 why = error.message.removeprefix(failed_prefix(uid))
                 log.error("Checkpoint %s: failed: %s", run.title, why)  # noqa: TRY400 - Airflow logs the trace, below the cause
@@ -271,11 +276,6 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 raise AirflowFailException(f"{error}. {NO_CURE}") from error
             reschedule_if_overtaken(coordinator, answer.handover, error)
             raise
-
-    def _ended(self, run: StageRun, why: str) -> StageFailedError:
-        """Return the error for a try that Airflow ended, and log the reason."""
-        log.error("Checkpoint %s: ended: %s", run.title, why)
-        return run.refused(why, incurable=False)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Begin when the trigger's turn has come, if this stage's task triggers.
@@ -341,7 +341,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         # try reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
-            self._extras = extras_of(settings, answer, sources, str(runtime_zip(Path(folder))))
+            # spark-submit takes Python files for a Python application only.
+            runtime = str(runtime_zip(Path(folder))) if str(self.application).endswith(".py") else ""
+            self._extras = extras_of(settings, answer, sources, runtime)
             try:
                 super().execute(context)
             except (AirflowSkipException, AirflowFailException):
@@ -392,6 +394,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             driver = drivers.driver_of(token)
             self._hook = super()._get_hook()
             point_at(self._hook, driver)
+            if run.handover.program is not None and drivers.has_ended_well(token, driver):
+                self._hook._run_post_submit_commands()
+                return
             log.info("Checkpoint %s: waiting for driver %s, which an earlier try submitted", run.title, driver)
             self.poll_until_complete(driver, context)
         except Exception as error:

@@ -134,7 +134,7 @@ class StageRun:
         if not acknowledged:
             raise self._error(
                 "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
-                "and let the block end without an error"
+                "and let the block end without an error; or let application_args name its places: Output('clean')"
             )
 
     def _error(

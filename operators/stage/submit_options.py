@@ -33,6 +33,7 @@ from ...checkpoint.masking import is_plain, names_a_secret, refers_to_a_secret, 
 from ...checkpoint.validation import check_whole
 from ...spark.handover.conf import PREFIX
 from ...spark.output.committer import ALGORITHM
+from ...spark.programs.arguments import Argument
 from ...spark.remote.submission import is_function
 from ...tasks.job_settings import is_rendered_later
 
@@ -120,7 +121,7 @@ def check_forms(
             if not isinstance(value, Sequence) or isinstance(value, str | bytes):
                 refuse(option, value, f"must be a list of texts: write {option}={LISTS[option]}")
             for position, each in enumerate(value):
-                if not fits(each, str):
+                if not fits(each, (str, Argument) if option == "application_args" else str):
                     refuse(f"{option}[{position}]", each, "must be a text: write '3' in place of 3, or str(…)")
         elif option in MAPPINGS:
             if not isinstance(value, Mapping):

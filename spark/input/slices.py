@@ -163,6 +163,10 @@ class SourceFiles:
             self._given[source] = self._compared(source, list(self._fixed(source)), "since they were fixed to be read")
         return [file_names.literal(file.url) for file in self._given[source]]
 
+    def fixed(self, source: str) -> list[str]:
+        """Return these files without a look at them, for a program that Cairn cannot watch reading."""
+        return [file.url for file in self._fixed(source)]
+
     def watched(self, given: Slice) -> Slice:
         """Return a slice for the application, which may read the files that the slice itself names.
 

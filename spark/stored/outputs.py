@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...checkpoint.documents.acknowledgement import AckDocument, Output, StateHandle
 from ...checkpoint.documents.attempt import DocumentRef, Execution
 from ...checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
+from ...checkpoint.documents.programs import RAW
 from ...checkpoint.documents.schemas import plain_schema
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow_cairn")
 
-_READ_OPTIONS = {
+_KEEP_ALL = {
     # A session may be set to skip missing or broken files, which would silently lose rows of state.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
+}
+_READ_OPTIONS = {
+    **_KEEP_ALL,
     # Parquet's writer stores a checksum with every page. Unless the reader checks it, a flipped byte on the medium
     # gives wrong rows and no error (measured).
     "parquet.page.verify-checksum.enabled": "true",
@@ -131,6 +135,8 @@ def frame(
     """
     from pyspark.sql.types import StructType
 
+    if stored.output.format:
+        return _of_program(spark, files, stored)
     schema = schema_of(stored.output)
     stored = data_files(files, stored)
     if not stored.files or (groups is not None and not groups):
@@ -138,7 +144,7 @@ def frame(
         return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
     added = [file for file in ordered if file.handle.delta]
-    part = _Part(spark, schema, groups, touched)
+    part = _Part(spark, schema, groups, touched, _base_path(files, stored))
     if added and stored.output.merge:
         try:
             # A merge names a function of Spark: a document's merge is checked against the list (semantics W5).
@@ -162,6 +168,30 @@ def frame(
         deltas.Key.of(stored.output.key, schema),
         size_bytes=sum(file.handle.size_bytes for file in added),
     )
+
+
+def _of_program(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFrame:
+    """Read files of another format than Parquet, which a program without an `Epoch` block has written as declared."""
+    output = stored.output
+    if output.format == RAW:
+        raise InvalidStateError(
+            f"{output.id} is declared as raw files, which nobody reads as rows. Give the stage that writes it the "
+            "format, Output('clean', format='csv'), or have a program without an Epoch block read the folder",
+            output=output.id,
+        )
+    if not stored.files:
+        raise InvalidStateError(f"{output.id} has no files, and no columns are known of it", output=output.id)
+    reader = spark.read.format(output.format).options(**_KEEP_ALL, **output.options, **_base_path(files, stored))
+    return reader.load([files.spark_url(path) for path in sorted(file.handle.path for file in stored.files)])
+
+
+def _base_path(files: JobFiles, stored: Stored) -> dict[str, str]:
+    folder = f"{stored.output.folder.rstrip('/')}/"
+    if stored.output.appended is not None or not any(
+        file.handle.path.startswith(folder) and "/" in file.handle.path.removeprefix(folder) for file in stored.files
+    ):
+        return {}
+    return {"basePath": files.spark_url(folder)}
 
 
 def schema_of(output: Output) -> StructType:
@@ -188,13 +218,15 @@ class _Part:
     schema: StructType
     groups: range | None
     touched: deltas.Touched | None
+    base: dict[str, str] = field(default_factory=dict)
+    """The option by which Spark finds partition columns, which a program's files have in the names of their folders."""
 
     def read(self, urls: Sequence[str], more: Sequence[StructField] = ()) -> DataFrame:
         """Read files, with additional columns if given."""
         from pyspark.sql.types import IntegerType, StructField, StructType
 
         columns = [*self.schema, *more]
-        reader = self.spark.read.options(**_READ_OPTIONS)
+        reader = self.spark.read.options(**_READ_OPTIONS, **self.base)
         if self.groups is None and self.touched is None:
             return reader.schema(StructType(columns)).parquet(*urls)
         group = StructField(key_groups.COLUMN, IntegerType())

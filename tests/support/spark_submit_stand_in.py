@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.spark.execution.log_lines import Application
 from airflow_cairn.spark.handover.conf import parse
+from tests.support.plain_program import write_to
 
 
 def _conf() -> dict[str, str]:
@@ -38,7 +39,9 @@ def main() -> int:
     }
     Path(os.environ["CAIRN_TEST_NOTE"]).write_text(json.dumps(note))
     what = conf["spark.test.do"]
-    if what == "nothing":
+    if what in ("nothing", "write"):
+        if what == "write":
+            write_to(sys.argv[-1], [{"key": "BER", "n": 1}])
         return 0
     if what == "die":
         os.kill(os.getpid(), signal.SIGKILL)

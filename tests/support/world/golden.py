@@ -81,6 +81,7 @@ from airflow_cairn.checkpoint.documents.metadata import (
     MetadataHeader,
     StageLine,
 )
+from airflow_cairn.checkpoint.documents.programs import Program, ProgramOutput
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.savepoints import savepoint_format
@@ -129,7 +130,9 @@ _APPENDED_FILE = StateHandle(
 _OWED = BacklogEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
 _OWED_EDGE = BacklogEpoch(_BEFORE, inputs=_OWED.inputs)
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
-_ROWS = Output("exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}')
+_ROWS = Output(
+    "exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}', format="csv", options={"header": "true"}
+)
 _STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2, 16))
 _RESTART = RestartRule(RestartKind.EXPONENTIAL_DELAY, 3, 1_000, 60_000, 1.5, 0.1, 3_600_000)
 _HOOKS = HooksRef(("ids", "feed", "none"), 2, "00000000000000a2")
@@ -267,6 +270,7 @@ EXAMPLES: dict[type, Any] = {
         adopted=True,
         draining=True,
         max_parallelism=16,
+        program=Program((ProgramOutput("table", "daily", "csv", {"header": "true"}, success_file=False),)),
     ),
     HookAnswersDocument: HookAnswersDocument("flights", 2, "00000000000000a2", ("ids", "feed", "none"), _ANSWERS),
     AckDocument: _ACK,

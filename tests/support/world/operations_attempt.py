@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.head import CompletedNote
+from airflow_cairn.checkpoint.documents.programs import Program, ProgramOutput
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs
 from airflow_cairn.checkpoint.store.head_store import Decision, open_heads
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.programs.acknowledging import SUCCESS, acknowledge
+from airflow_cairn.spark.programs.inputs import output_folder
+from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.cluster import Cluster
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import TIMEOUT, World
@@ -54,6 +61,26 @@ def _ack(world: World) -> Run:
     handover = world.submit(EPOCH, "clean").handover
     run = world.new_token()
     return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
+
+
+def _ack_for_a_program(world: World) -> Run:
+    """The program writes, and then the operator acknowledges for it; each may die anywhere."""
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    outputs = {"state.totals": ["e1", EPOCH], "exchange.rows": [EPOCH]}
+    program = Program((ProgramOutput("state", "totals", "json"), ProgramOutput("exchange", "rows", "json")))
+    answer = world.coordinator().begin(EPOCH, "clean", world.new_claimant(), program=program)
+    assert isinstance(answer, Submit)
+
+    def run(world: World, store: ObjectStore) -> None:
+        files = JobFiles(store, world.job)
+        for output_id, rows in outputs.items():
+            folder = output_folder(answer.handover, output_id)
+            files.create_bytes(f"{folder}part-0", json.dumps(rows).encode())
+            files.create_bytes(f"{folder}{SUCCESS}", b"")
+        acknowledge(world.coordinator(store), answer.handover, program)
+
+    return run
 
 
 def _last_ack(world: World) -> Run:
@@ -204,6 +231,7 @@ ATTEMPT_OPERATIONS = (
     Operation("begin", _begin),
     Operation("take over a driver", _take_over_a_driver),
     Operation("ack", _ack),
+    Operation("ack for a program", _ack_for_a_program),
     Operation("last ack", _last_ack),
     Operation("ack in parts", _ack, SMALL_MARKERS),
     Operation("late ack in parts", _late_ack, SMALL_MARKERS),

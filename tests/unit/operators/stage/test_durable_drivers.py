@@ -21,12 +21,14 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators import Output, SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark.programs.inputs import output_folder
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.cluster_stand_in import ClusterStandIn, install_spark_submit
+from tests.support.cluster_stand_in import ApiException, ClusterStandIn, install_spark_submit
 from tests.support.errors import raises_code
+from tests.support.plain_program import write_to
 from tests.support.world.cluster import Cluster
 
 RUN = "manual__2001-01-01T00:00:00+00:00"
@@ -145,6 +147,43 @@ def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: ClusterStandIn, 
     ended = job.coordinator.head().ended_by_id(1)
     assert ended is not None
     assert f"{driver} is gone (" in ended.detail
+
+
+def wrote(job: Job, conf: dict[str, str]) -> str:
+    """What a program does that knows nothing of Cairn and comes to its end."""
+    handover = job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0]
+    write_to(job.coordinator.files.spark_url(output_folder(handover, "exchange.main")), [{"key": "BER", "n": 1}])
+    return "DONE"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_retry_acknowledges_for_a_program(job: Job, cluster: ClusterStandIn, ended: bool) -> None:
+    """decision 0058: the worker was killed while the driver ran, or after its end and before the acknowledgement."""
+    state, places = TaskState(), {"application_args": ["--out", Output()]}
+    outlived(job, cluster, state, **places)
+    cluster.act = lambda _driver, conf, looks: "RUNNING" if looks == 0 else wrote(job, conf)
+    if ended:
+        (driver,) = cluster.states
+        cluster.states[driver] = wrote(job, cluster.confs[driver])
+    assert retry(job, cluster, state, **places)["attempt"] == 1
+    assert cluster.submitted == 1
+    assert [entry.id for entry in job.coordinator.head().completed] == [1]
+
+
+def test_a_program_whose_pod_vanished_has_not_ended_well(job: Job, cluster: ClusterStandIn, mode: str) -> None:
+    """The provider takes a pod that is gone for one that has succeeded; what it wrote may be half of it."""
+    if mode != "kubernetes":
+        pytest.skip("other clusters say that they do not know a driver")
+
+    def vanish(_driver: str, conf: dict[str, str], _looks: int) -> str:
+        wrote(job, conf)
+        raise ApiException(404)
+
+    cluster.act = vanish
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError, match="its driver's pod was deleted before its end was seen"):
+        stage(job, cluster, application_args=[Output()]).execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+    assert not job.coordinator.head().completed
 
 
 def test_the_driver_of_another_attempt_is_ended_first(

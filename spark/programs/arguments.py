@@ -1,0 +1,342 @@
+"""Places and values in the arguments of a program that knows nothing of Cairn, as a DAG file writes them.
+
+A DAG file imports this module, so it imports neither Spark nor pyarrow. `inputs` and `acknowledging` give the objects
+their meaning when the stage runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, NoReturn
+
+from ...checkpoint.documents.programs import FORMATS, RAW, Program, ProgramOutput, check_format
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.validation import refuses_unknown
+from ...storage.names import check_name, shorten
+
+KINDS = ("exchange", "table", "state")
+
+NO_PARTS = (
+    "with mode='at_least_once' an upstream may have written a part, and which parts were read only an Epoch block "
+    "knows. Give the program one, or the group another mode"
+)
+"""Why a program cannot read from a stage that it does not wait for."""
+
+
+class Argument:
+    """A part of an application's argument that is known once the stage begins."""
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> Joined:
+        """Join with the text behind: `Output("a") + "/"`."""
+        return Joined(_parts(self) + _parts(other))
+
+    def __radd__(self, other: object) -> Joined:
+        """Join with the text before: `"--out=" + Output("a")`."""
+        return Joined(_parts(other) + _parts(self))
+
+    def __format__(self, spec: str) -> str:
+        """Refuse an f-string: the place is not known yet.
+
+        Raises:
+            InvalidConfigError: always.
+        """
+        raise InvalidConfigError(
+            f"an f-string or format() cannot hold {self!r}, which is known only once the stage begins. Give it as an "
+            'argument of its own, or join it: "--out=" + Output("clean")'
+        )
+
+
+@dataclass(frozen=True)
+class Joined(Argument):
+    """Texts and places that make up one argument."""
+
+    parts: tuple[str | Argument, ...]
+
+
+def _parts(value: object) -> tuple[str | Argument, ...]:
+    if isinstance(value, Joined):
+        return value.parts
+    if isinstance(value, str | Argument):
+        return (value,)
+    raise InvalidConfigError(
+        'only a text can be joined to a place of a program: "--out=" + Output("clean")', found=type(value).__name__
+    )
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class SliceStart(Argument):
+    """The first moment of the epoch's slice.
+
+    If older epochs have to be read again, the oldest one's.
+
+    Args:
+        format: as for `datetime.strftime`, such as `"%Y-%m-%d"`; None: ISO 8601 with offset.
+        timezone: the IANA name of the time zone in which the moment is written.
+    """
+
+    format: str | None = None
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        """Check the format and the time zone."""
+        _check_moment(self, self.format, self.timezone)
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class SliceEnd(Argument):
+    """The first moment after the epoch's slice; see `SliceStart`."""
+
+    format: str | None = None
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        """Check the format and the time zone."""
+        _check_moment(self, self.format, self.timezone)
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class SliceFiles(Argument):
+    """The files that a `FileSource` has fixed for the epoch, as URLs of Spark.
+
+    Args:
+        source: the source's name.
+        separator: between two files.
+    """
+
+    source: str = "files"
+    separator: str = ","
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        check_name("source", self.source)
+        if not isinstance(self.separator, str) or not self.separator:
+            _refuse(self, "separator is to be a text: separator=','")
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class SliceValue(Argument):
+    """A value of what a source has fixed for the epoch, such as the bounds of its offsets.
+
+    Args:
+        source: the source's name.
+        path: names and positions that lead to the value: `("read", "until")`. Empty: all of it.
+    """
+
+    source: str
+    path: tuple[str | int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the source's name and the path."""
+        check_name("source", self.source)
+        if not isinstance(self.path, tuple) or not all(isinstance(each, str | int) for each in self.path):
+            _refuse(self, "path is to be a tuple of names and positions: path=('read', 'until')")
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class Read(Argument):
+    """The folder with an output that an upstream stage wrote in this epoch.
+
+    Args:
+        stage: the upstream's uid.
+        name: the output's name; None: its only exchange.
+        kind: `exchange`, `table` or `state`, if the name alone is ambiguous.
+        default: the text in place of a folder if the upstream wrote nothing, because its task was skipped.
+        schema: the columns of an empty Parquet folder in that case, such as `"key STRING, n BIGINT"`.
+    """
+
+    stage: str
+    name: str | None = None
+    kind: str | None = None
+    default: str | None = None
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the names, the kind and the schema."""
+        check_name("stage", self.stage)
+        if self.name is not None:
+            check_name("output", self.name)
+        if self.kind is not None and self.kind not in KINDS:
+            _refuse(self, f"there is no kind {self.kind!r} of output. Use one of {', '.join(KINDS)}")
+        _check_absent(self, self.default, self.schema)
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class State(Argument):
+    """The folder with a state as the restored checkpoint holds it; the same stage writes it by `NewState`.
+
+    Args:
+        name: the state's name.
+        default: the text in place of a folder while there is no such state, as in the first epoch.
+        schema: the columns of an empty Parquet folder in that case, such as `"key STRING, n BIGINT"`.
+    """
+
+    name: str
+    default: str | None = None
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name, and that the first epoch gets something."""
+        check_name("state", self.name)
+        if self.default is None and self.schema is None:
+            _refuse(
+                self,
+                f'say what the first epoch gets, which has no state yet: State({self.name!r}, default="") for a text, '
+                f'or State({self.name!r}, schema="key STRING, n BIGINT") for an empty Parquet folder',
+            )
+        _check_absent(self, self.default, self.schema)
+
+
+@dataclass(frozen=True)
+class _Written(Argument):
+    """A new, empty place that the program writes to."""
+
+    name: str = "main"
+    format: str = "parquet"
+    options: Mapping[str, str] | None = None
+    success_file: bool | None = None
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check the name, the format and its options."""
+        check_name(self.kind, self.name)
+        try:
+            check_format(self.format_stored)
+        except (ValueError, TypeError) as error:
+            _refuse(self, str(error))
+        known = FORMATS[self.format_stored]
+        for option, value in (self.options or {}).items():
+            if option not in known:
+                which = f"use one of {', '.join(sorted(known))}" if known else "it takes none"
+                _refuse(self, f"{option!r} is no option by which {self.format} is read: {which}")
+            if not isinstance(value, str):
+                _refuse(self, f"the option {option!r} is to be a text: {option!r}: 'true'")
+
+    @property
+    def format_stored(self) -> str:
+        """The format's name in a document."""
+        return "" if self.format == "parquet" else self.format
+
+    def declared(self) -> ProgramOutput:
+        """Return the declaration that the claim records."""
+        raw = self.format == RAW
+        return ProgramOutput(
+            "files" if raw and self.kind == "state" else self.kind,
+            self.name,
+            # Raw files of a state have a kind of their own.
+            "" if raw and self.kind == "state" else self.format_stored,
+            dict(self.options or {}),
+            success_file=not raw if self.success_file is None else self.success_file,
+        )
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class Output(_Written):
+    """A new folder for an exchange: data that downstream stages read in this epoch.
+
+    Args:
+        name: the exchange's name, for stages that write several.
+        format: of the files: `parquet`, `orc`, `avro`, `csv`, `json`, or `raw` for files that nobody reads as rows.
+        options: options by which Spark reads that format, such as `{"header": "true"}`.
+        success_file: whether the write is committed only with a file `_SUCCESS`, as Spark's are. None: unless raw.
+    """
+
+    kind: ClassVar[str] = "exchange"
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class Publish(_Written):
+    """A new folder for a whole table, which readers see once the checkpoint completes; arguments as of `Output`."""
+
+    kind: ClassVar[str] = "table"
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class NewState(_Written):
+    """A new folder for a whole state, which the next epoch gets by `State`; arguments as of `Output`."""
+
+    kind: ClassVar[str] = "state"
+
+
+def pieces_of(arguments: object) -> Iterator[Argument]:
+    """Yield the places and values in an application's arguments; nothing for arguments that are not known yet."""
+    if isinstance(arguments, Sequence) and not isinstance(arguments, str | bytes):
+        for each in arguments:
+            parts = each.parts if isinstance(each, Joined) else (each,)
+            yield from (part for part in parts if isinstance(part, Argument))
+
+
+def program_of(arguments: object, task: str) -> Program | None:
+    """Return what a program writes by its arguments; None if no place or value is in them: the driver acknowledges.
+
+    Args:
+        arguments: the application's arguments.
+        task: the task's id, for error messages.
+
+    Raises:
+        InvalidConfigError: two outputs have one name, or a state is read and never written.
+    """
+    pieces = list(pieces_of(arguments))
+    if not pieces:
+        return None
+    written = [each for each in pieces if isinstance(each, _Written)]
+    counted = Counter(f"{each.kind} {each.name}" for each in written)
+    twice = [what for what, count in counted.items() if count > 1]
+    if twice:
+        raise InvalidConfigError(
+            f"two arguments give the program a place for the same output, {twice[0]}: each is written once. Give one "
+            "of them another name",
+            task=task,
+        )
+    states = {each.name for each in written if isinstance(each, NewState)}
+    for piece in pieces:
+        if isinstance(piece, State) and piece.name not in states:
+            raise InvalidConfigError(
+                f"the program reads the state {piece.name!r} and never writes it, so each epoch would find none. Give "
+                f"it NewState({piece.name!r}) too",
+                task=task,
+                written=", ".join(sorted(states)) or "none",
+            )
+    return Program(tuple(each.declared() for each in written))
+
+
+def _refuse(argument: Any, why: str) -> NoReturn:
+    raise InvalidConfigError(f"{type(argument).__name__}({shorten(getattr(argument, 'name', ''))}): {why}")
+
+
+def _check_absent(argument: Any, default: object, schema: object) -> None:
+    if default is not None and schema is not None:
+        _refuse(argument, "default and schema exclude each other: give a text or the columns of an empty folder")
+    if default is not None and not isinstance(default, str):
+        _refuse(argument, "default is to be a text: default=''")
+    if schema is not None:
+        from .schemas import schema_of_text
+
+        schema_of_text(schema)
+
+
+def _check_moment(argument: Any, pattern: object, zone: object) -> None:
+    from zoneinfo import ZoneInfo
+
+    if pattern is not None and not isinstance(pattern, str):
+        _refuse(argument, "format is to be a text as for strftime: format='%Y-%m-%d'")
+    try:
+        datetime(2026, 1, 1).strftime(pattern or "")  # noqa: DTZ001 - only the pattern is looked at
+        if zone != "UTC":
+            ZoneInfo(zone)  # type: ignore[arg-type]  # another type is refused below
+    except (ValueError, TypeError, OSError, LookupError) as error:
+        _refuse(argument, f"{error}. Write SliceStart('%Y-%m-%d', timezone='Europe/Berlin')")
