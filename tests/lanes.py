@@ -22,6 +22,17 @@ AIRFLOW, OTHERS, QUICK = "with an Airflow", "all others", "without real parts"
 E2E = PurePosixPath("tests/real/airflow")
 REAL = frozenset({"bench", "chaos", "docs", "real", "support_tests"})
 """The folders of tests/ of which some tests start a JVM."""
+LONGEST = (
+    "tests/docs/test_tutorial.py",
+    *(f"tests/real/spark/{name}.py" for name in ("test_session", "test_session_on_clusters")),
+    "tests/docs/test_application_blocks.py",
+    "tests/chaos/protocol/test_protocol_chaos.py",
+    *(f"tests/real/spark/{name}.py" for name in ("test_s3a", "test_edges", "test_submit")),
+    "tests/real/page/test_acts.py",
+    *(f"tests/protocol/{name}.py" for name in ("test_hostile_store", "simulation/test_simulation")),
+    "tests/protocol/advice/test_advice.py",
+)
+"""The modules that take more than a minute: if one of them began last, its worker would go on alone."""
 NICENESS = 3
 """Half the weight: with a tenth (10), a busy loop of somebody else's on each core left the tests next to nothing."""
 
@@ -36,7 +47,13 @@ def of(nodeid: str) -> str:
 
 def put_in_order(items: list[pytest.Item]) -> None:
     """Put what takes longest first: the lanes are given out in this order."""
-    items.sort(key=lambda item: (AIRFLOW, OTHERS, QUICK).index(of(item.nodeid)))
+    items.sort(key=lambda item: _turn(item.nodeid))
+
+
+def _turn(nodeid: str) -> tuple[int, int]:
+    module = nodeid.partition("::")[0]
+    among = LONGEST.index(module) if module in LONGEST else len(LONGEST)
+    return (AIRFLOW, OTHERS, QUICK).index(of(nodeid)), among
 
 
 def give_way(nodeid: str) -> None:

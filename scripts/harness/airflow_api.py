@@ -266,7 +266,7 @@ class AirflowApi:
             return task if task.state in states else None
 
         what = f"the task {task_id} of {dag_id} {run_id} to be in {sorted(states)}"
-        return wait_until(reached, timeout, what, interval=0.25, details=lambda: self.explain(dag_id, run_id))
+        return wait_until(reached, timeout, what, interval=0.5, details=lambda: self.explain(dag_id, run_id))
 
     def explain(self, dag_id: str, run_id: str, lines: int = 60) -> str:
         """Give the states of a run's tasks and the end of the logs of those that did not succeed."""

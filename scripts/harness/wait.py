@@ -31,7 +31,8 @@ def wait_until(
         condition: returns a true value when the wait is over; an exception of it ends the wait at once.
         timeout: seconds.
         what: what is waited for, for the message: "the run `r1` to succeed".
-        interval: seconds between two questions.
+        interval: seconds between two questions at first; after ten seconds half a second, if that is more: each
+            question costs the one who is asked.
         details: more text for the message, asked for only then (a log's tail, say).
 
     Returns:
@@ -40,14 +41,16 @@ def wait_until(
     Raises:
         WaitTimeoutError: the deadline passed.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    deadline = began + timeout
     pause = threading.Event()
     while True:
         answer = condition()
         if answer:
             return answer
-        left = deadline - time.monotonic()
+        now = time.monotonic()
+        left = deadline - now
         if left <= 0:
             more = f"\n{details()}" if details else ""
             raise WaitTimeoutError(f"waited {timeout:g} s for {what}; last answer: {answer!r}{more}")
-        pause.wait(min(interval, left))
+        pause.wait(min(max(interval, min((now - began) / 20, 0.5)), left))

@@ -106,3 +106,7 @@ def test_three_lanes(tmp_path: Path) -> None:
     lower = max(here, lanes.NICENESS)
     first, others = f"{here} {lanes.NICENESS}", f"{lower} {lanes.NICENESS}"
     assert priorities == {lanes.AIRFLOW: {first}, lanes.OTHERS: {others}, lanes.QUICK: {others}}
+
+
+def test_what_begins_first_is_there() -> None:
+    assert [name for name in lanes.LONGEST if not (ROOT / name).is_file()] == []

@@ -42,12 +42,13 @@ pytestmark = pytest.mark.side_by_side
 
 def test_one(shared, gates): shared.wait(300); gates.append(1)
 def test_two(shared, gates): shared.wait(300); gates.append(2)
-def test_three(shared, gates): shared.wait(300); gates.append(3)
+@pytest.mark.parametrize("number", [3, 4])
+def test_with(number, shared, gates): shared.wait(300); gates.append(number)
 def test_wrong(gates): assert gates == "wrong"
 """
 
 ALONE = """
-def test_after_all_of_them(gates): assert sorted(gates) == [1, 2, 3]
+def test_after_all_of_them(gates): assert sorted(gates) == [1, 2, 3, 4]
 """
 
 OWN = """
@@ -70,13 +71,13 @@ def played(folder: Path, **files: str) -> str:
     return done.stdout
 
 
-def test_three_meet_and_one_fails(tmp_path: Path) -> None:
+def test_four_meet_and_one_fails(tmp_path: Path) -> None:
     said = played(tmp_path, a_beside=BESIDE, b_alone=ALONE)
-    assert "1 failed, 4 passed" in said, said
+    assert "1 failed, 5 passed" in said, said
     assert "FAILED test_a_beside.py::test_wrong" in said
-    assert (tmp_path / REPORT).read_text().count(f'<property name="{side_by_side.SECONDS}"') == 3
+    assert (tmp_path / REPORT).read_text().count(f'<property name="{side_by_side.SECONDS}"') == 4
 
 
 def test_what_is_its_own_cannot_be_asked_for(tmp_path: Path) -> None:
     said = played(tmp_path, own=OWN)
-    assert "asks for what is its own: ('tmp_path',)" in said, said
+    assert "asks for what is its own: ['tmp_path']" in said, said

@@ -49,6 +49,7 @@ def test_a_master_that_is_starting_has_no_state_yet(answer: bytes) -> None:
         thread.join()
 
 
+@pytest.mark.soak  # test_executor_daemons.py uses it
 @pytest.mark.spark
 def test_the_workers_do_the_work_and_everything_ends(tmp_path: Path) -> None:
     with SparkCluster() as cluster:

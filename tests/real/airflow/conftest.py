@@ -40,8 +40,18 @@ NO_JVM = {"spark.test.driver": "stand-in"}
 WARM = "warm"
 """The connection of a Spark Connect server that runs all the time, for stages whose driver is not the question."""
 SESSION_SECRET = "canary-of-the-sessions-0123456789abcdef"  # a test searches for its value
+IMPATIENT = """
+if sys.argv[1:2] == ["scheduler"]:
+    from functools import partial
+
+    from airflow_cairn.hooks import storage
+
+    storage.Waiting = partial(storage.Waiting, longest_s=20.0)
+"""
+"""What has tasks wait for a store that refuses for less than five minutes, in airflow_local_settings.py."""
 HEARTBEAT_TIMEOUT_S = 20
 """A supervisor tells of itself every second; one that a busy machine keeps waiting is not to be taken for dead."""
+ENDS_AIRFLOW = "ends_airflow"
 CLEARS, LOOKS = "cairn", "looks"
 ON_A_SCHEDULE = "on_a_schedule"
 """Runs every five seconds."""
@@ -160,19 +170,22 @@ def _commands(folder: Path) -> Path:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run what starts an Airflow of its own before what shares one, so that never two are up at once.
 
-    Of what shares one, the tests that run side by side come first.
+    Of what shares one, the tests that run side by side come first, the longest of them before all, and the one that
+    ends it comes last.
     """
     here = [item for item in items if item.path.is_relative_to(HERE)]
     for item in here:
         # Up to ten drivers, one after the other, beside another lane; how long that takes is up to the machine.
         item.add_marker(pytest.mark.timeout(1800))
-    ordered = iter(sorted(here, key=lambda item: (_shares_airflow(item), not side_by_side.is_marked(item))))
+    ordered = iter(sorted(here, key=_turn))
     items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
 
 
-def _shares_airflow(item: pytest.Item) -> bool:
+def _turn(item: pytest.Item) -> tuple[bool, bool, int, bool]:
     assert isinstance(item, pytest.Function)
-    return "airflow" in item.fixturenames and not hasattr(item.module, "airflow")
+    shares_airflow = "airflow" in item.fixturenames and not hasattr(item.module, "airflow")
+    ends_it = item.get_closest_marker(ENDS_AIRFLOW) is not None
+    return shares_airflow, not side_by_side.is_marked(item), -side_by_side.about_s(item), ends_it
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -235,6 +248,8 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer, statsd: dict[s
     }.items():
         facts = {"conn_type": "http", "host": home.url, **who}
         home.add_env(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(facts))
+    with (home.home / "config" / "airflow_local_settings.py").open("a") as settings:
+        settings.write(IMPATIENT)
     shutil.copytree(HERE / "dags", home.dags_folder, dirs_exist_ok=True)
     with home:
         home.api.wait_for_dag_files({path.name for path in (HERE / "dags").glob("*.py")})

@@ -1,7 +1,7 @@
-"""Tests on the shared Airflow that touch nothing but DAGs of their own, three at a time.
+"""Tests on the shared Airflow that touch nothing but DAGs of their own, four at a time.
 
 Most of what such a test takes is waiting: for Airflow to schedule a task, for a process to start. The first marked test
-starts all of them in the order of the collection, and each then waits for its own end, so that a report says of each
+starts all of them, the longest first, and each then waits for its own end, so that a report says of each
 test what it says of any; how long it took itself is a property in the report. Tests without the mark come after them,
 each alone: they end Airflow's processes, or look at what belongs to all.
 """
@@ -21,14 +21,15 @@ import pytest
 MARK = "side_by_side"
 SECONDS = "seconds"
 """The property with the seconds that a test took itself."""
-AT_ONCE = 3
+AT_ONCE = 4
 SLOTS = 2 * AT_ONCE
 """Of the executor: a test holds two drivers at most while it waits for something else to run."""
 SHARED = frozenset(
     {"airflow", "gates", "shared", "storage", "s3_server", "warm_spark"}
     | {"lake", "flights", "shell", "kept", "scenario"}
 )
-"""What a marked test may ask for: all but the last live longer than it, and that one is made from them."""
+"""What a marked test may ask for beside its parameters: all but the last live longer than it, and that one is made
+from them."""
 
 _Part = tuple[Future[float], Callable[[], None]]
 
@@ -38,6 +39,12 @@ _UNDER_WAY = pytest.StashKey[dict[str, Future[float]]]()
 def is_marked(item: pytest.Item) -> bool:
     """Tell whether a test runs beside others."""
     return item.get_closest_marker(MARK) is not None
+
+
+def about_s(item: pytest.Item) -> int:
+    """Give about how many seconds a test takes, as its mark says where that is more than a minute."""
+    mark = item.get_closest_marker(MARK)
+    return mark.args[0] if mark is not None and mark.args else 0
 
 
 def run(item: pytest.Function, fixture_of: Callable[[pytest.Function, str], Any]) -> None:
@@ -61,9 +68,11 @@ def _start(items: list[pytest.Item], fixture_of: Callable[[pytest.Function, str]
     under_way = {}
     for item in items:
         assert isinstance(item, pytest.Function)
-        names = item._fixtureinfo.argnames
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        names = [name for name in item._fixtureinfo.argnames if name in SHARED or name not in given]
         assert SHARED.issuperset(names), f"{item.nodeid} asks for what is its own: {names}"
-        test = partial(item.obj, **{name: fixture_of(item, name) for name in names})
+        told = {name: given[name] for name in set(item._fixtureinfo.argnames).difference(names)}
+        test = partial(item.obj, **told, **{name: fixture_of(item, name) for name in names})
         under_way[item.nodeid] = Future[float]()
         left.put((under_way[item.nodeid], test))
     return under_way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +11,14 @@ import pyarrow.parquet as pq
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.metadata import StageLine
+from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark.stored.outputs import data_files, of_checkpoint
 from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage.port import Written
 from scripts.demo.compare import leftovers
 from scripts.demo.stored_state import state_rows
+from scripts.harness.wait import wait_until
 from tests.support.world.world import lent_by
 
 
@@ -40,6 +44,19 @@ class JobStore:
         """Give the DAG run of every ended checkpoint, in order of ids."""
         history = sorted(self.coordinator.head().history, key=lambda entry: entry.id)
         return [layout.run_id_of(entry.epoch) for entry in history]
+
+    def expire(self) -> None:
+        """Have the only pending checkpoint expire now, as if its time were over."""
+        store, key = self.files.store, self.files.full("head.json")
+
+        def written() -> bool:
+            found = store.get(key)
+            head = json.loads(found.data)
+            (entry,) = head["pending"]
+            entry["expires_at_ms"] = system_runtime().now_ms()
+            return isinstance(store.replace(key, json.dumps(head).encode(), expected_etag=found.etag), Written)
+
+        wait_until(written, 60, "a head that nobody else changes")
 
     def state(self, stage: str, name: str) -> list[dict[str, Any]]:
         """Give the rows of a keyed state in the newest completed checkpoint."""

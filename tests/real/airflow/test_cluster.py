@@ -20,8 +20,6 @@ from tests.real.airflow.store import JobStore
 
 pytestmark = pytest.mark.e2e
 
-DAYS = 2
-
 
 def ended_runs(home: AirflowHome) -> int:
     """Count the runs that have succeeded; one that has failed ends the test with its tasks' logs."""
@@ -31,17 +29,18 @@ def ended_runs(home: AirflowHome) -> int:
     return sum(run["state"] == "success" for run in runs)
 
 
-def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(tmp_path: Path) -> None:
-    """Two days on two workers; the state equals a count in plain Python."""
+@pytest.mark.parametrize("days", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(days: int, tmp_path: Path) -> None:
+    """On two workers; the state equals a count in plain Python."""
     flights = tmp_path / "flights.parquet"
-    write_flights(flights, DAYS)
+    write_flights(flights, days)
     storage = tmp_path / "storage"
     storage.mkdir()
     with SparkCluster(root=tmp_path / "spark") as cluster:
         env = {
             "CAIRN_STORAGE": f"file://{storage}",
             "CAIRN_FLIGHTS": str(flights),
-            "CAIRN_FLIGHTS_DAYS": str(DAYS),
+            "CAIRN_FLIGHTS_DAYS": str(days),
             "CAIRN_FLIGHTS_SPARK_CONF": json.dumps(spark_conf()),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": cluster.master_url}),
         }
@@ -51,11 +50,11 @@ def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(tmp_path: Path) 
             home.api.wait_for_dag("flights")
             home.api.unpause("flights")
             job = JobStore(f"file://{storage}", "flights")
-            wait_until(lambda: ended_runs(home) == DAYS, 480, "all runs to end", interval=1.0)
+            wait_until(lambda: ended_runs(home) == days, 480, "all runs to end", interval=1.0)
             state = cluster.state()
-    assert job.outcomes() == [(1, 1, "COMPLETED"), (2, 1, "COMPLETED")]
+    assert job.outcomes() == [(day, 1, "COMPLETED") for day in range(1, days + 1)]
     assert state is not None
-    assert len(state["completedapps"]) == 4 * DAYS
+    assert len(state["completedapps"]) == 4 * days
     expected = Counter(
         (row["origin"], row["destination"])
         for row in pq.read_table(flights, columns=["origin", "destination", "delay"]).to_pylist()

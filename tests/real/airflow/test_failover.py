@@ -18,7 +18,7 @@ from tests.support.metrics_sink import counted
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
-@ON_SUBMIT
+@ON_CONNECT
 def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
     """semantics F1, F2: a → b → c, b's driver is killed: b runs again, a and c run once.
 
@@ -68,6 +68,7 @@ def test_the_region_runs_again_2(scenario: Scenario) -> None:
     assert run["note"] == f"{job}checkpoint 2 completed · attempt 2 · started empty"
 
 
+@pytest.mark.side_by_side(80)
 @ON_SUBMIT
 def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     """semantics F3: a diamond, all pipelined; b dies while c runs, and c's driver is gone before c runs again."""
@@ -85,7 +86,7 @@ def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     )
 
 
-@ON_CONNECT
+@ON_SUBMIT
 def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     """semantics F1, F2: a diamond, all blocking; b dies while c runs, and c's own driver acknowledges."""
     scenario.hold("e1", 2, "b")
@@ -102,7 +103,7 @@ def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     )
 
 
-@ON_SUBMIT
+@ON_CONNECT
 def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> None:
     """semantics F4, R1: a → b, b fails of what no retry cures; the next run goes on from the last checkpoint."""
     scenario.start("e1")
@@ -137,7 +138,8 @@ def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
     )
 
 
-@ON_SUBMIT
+@pytest.mark.soak
+@ON_CONNECT
 def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     """semantics F1: a → b; one file of what a wrote is cut short before b dies, so a runs again too."""
     (driver,) = scenario.stopped_at("e1", "b")
@@ -151,7 +153,7 @@ def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     )
 
 
-@ON_CONNECT
+@ON_SUBMIT
 def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> None:
     """semantics F1, F2: a → b[3 mapped] → c, one instance's driver is killed: that instance alone runs again."""
     scenario.killed_at("e1", "b-1")
@@ -173,7 +175,7 @@ def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
     )
 
 
-@ON_CONNECT
+@ON_SUBMIT
 def test_cleared_by_hand_where_the_api_refuses_19(scenario: Scenario) -> None:
     """a ~ b: the callback and the next try say what to clear; somebody does, and all is as if Cairn had."""
     scenario.killed_at("e1", "b")

@@ -5,7 +5,6 @@ The rows of docs/failover.md that `test_failover.py` leaves.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 import pytest
@@ -17,7 +16,6 @@ from tests.real.airflow.conftest import Gates
 from tests.real.airflow.scenario import (
     COMPLETED,
     FAILOVER,
-    ON_CONNECT,
     ON_SUBMIT,
     Scenario,
     kill_driver,
@@ -30,13 +28,14 @@ from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
 pytestmark = pytest.mark.e2e
 
 EXPIRED = "CHECKPOINT_EXPIRED"
-OUTAGE_S = 60
 WAITS = "Waiting for the store since "
 POINTS = ("started", "writing", "written", "acknowledged")
 """Of an application, in order: where row 21 kills it."""
+DIES = {"e1": "a", "e2": "b", "e3": "c"}
+"""The stage that row 21 kills in each run."""
 
 
-@pytest.mark.side_by_side
+@pytest.mark.side_by_side(60)
 @ON_SUBMIT
 def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     """semantics A2, F3, F5: b's task process is killed, its driver lives on: told DISCARDED, its files deleted."""
@@ -85,7 +84,7 @@ def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str)
 
 
 @pytest.mark.side_by_side
-@ON_CONNECT
+@ON_SUBMIT
 def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
     """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
     scenario.killed_at("e1", "b")
@@ -133,28 +132,29 @@ def test_no_callback_comes_12(scenario: Scenario) -> None:
     assert scenario.store.coordinator.head() == before
 
 
-@pytest.mark.side_by_side
-def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Server) -> None:
+@pytest.mark.side_by_side(60)
+def test_the_storage_is_away_15(scenario: Scenario, s3_server: S3Server) -> None:
     """semantics F2, W3: nothing answers after b has failed; the callback fails, the next try waits and settles it."""
     with S3Proxy(s3_server.endpoint_url) as proxy:
         scenario = on_s3(scenario, s3_server, proxy, "failover_s3", "failover")
         (driver,) = scenario.stopped_at("e1", "b")
         proxy.rules = [Rule(method, "", lose_the_request, 10**6) for method in ("GET", "HEAD", "PUT", "POST", "DELETE")]
-        back = time.monotonic() + OUTAGE_S
         kill_driver(driver)
 
         def waits() -> bool:
-            return scenario.task("e1", "b").try_number == 2 and WAITS in scenario.log("e1", "b", 2)
+            number = scenario.task("e1", "b").try_number
+            return number > 1 and WAITS in scenario.log("e1", "b", number)
 
-        wait_until(lambda: time.monotonic() > back and waits(), 600, "the outage's end", interval=5)
+        wait_until(waits, 600, "the next try to wait", interval=1)
         proxy.rules = []
         scenario.ended("e1")
         scenario.check_second_attempt()
-        assert scenario.task("e1", "b").try_number == 2
-        logs = [scenario.log("e1", "b", number) for number in (1, 2)]
-        assert "The checkpoint was not restored by this callback" in logs[0]
-        assert [": submitting" in log for log in logs] == [True, True]
-        assert "The store answers again, after " in logs[1]
+        # A busy machine may see the wait so late that the try has given up; then it is the one after that.
+        last = scenario.task("e1", "b").try_number
+        first, *_, again = (scenario.log("e1", "b", number) for number in range(1, last + 1))
+        assert "The checkpoint was not restored by this callback" in first
+        assert [": submitting" in log for log in (first, again)] == [True, True]
+        assert "The store answers again, after " in again
 
 
 @pytest.mark.side_by_side
@@ -168,6 +168,9 @@ def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: st
         api.trigger(name, "e1")
     for name, store in stores.items():
         gates.wait_until_reached(name, "e1", 1, "b")
+        api.wait_for_task(name, "e1", "wait", states={"deferred"})
+        store.expire()
+    for name, store in stores.items():
         wait_until(partial(_expired, store), 600, f"{name} to expire")
     wait_until(lambda: stores[some].coordinator.head().pending, 600, "the next attempt")
     gates.release(some, "e1", 1, "b")
@@ -195,7 +198,8 @@ def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: st
 
 
 @pytest.mark.side_by_side
-@ON_CONNECT
+@pytest.mark.soak
+@ON_SUBMIT
 def test_three_runs_at_once_17(scenario: Scenario) -> None:
     """semantics T2, B1: the first run fails and retries while two others wait; the epochs keep their order."""
     api, name = scenario.airflow.api, scenario.name
@@ -217,17 +221,19 @@ def test_three_runs_at_once_17(scenario: Scenario) -> None:
     )
 
 
-@pytest.mark.side_by_side
-def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, storage: str) -> None:
-    """semantics A2, A5, F1, F2: twelve runs; before its ack a stage runs again, after it nothing does."""
-    scenarios = [Scenario(airflow, gates, JobStore(storage, f"failover_21_{point}")) for point in POINTS]
-    runs = {"e1": "a", "e2": "b", "e3": "c"}
+@pytest.mark.side_by_side(60)
+@pytest.mark.parametrize("kind", ["some", pytest.param("each", marks=pytest.mark.soak)])
+def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, storage: str, kind: str) -> None:
+    """semantics A2, A5, F1, F2: four runs or twelve; before its ack a stage runs again, after it nothing does."""
+    scenarios = [Scenario(airflow, gates, JobStore(storage, f"failover_21_{kind}_{point}")) for point in POINTS]
     pairs = list(zip(scenarios, POINTS, strict=True))
+    some = zip(POINTS, "abca", strict=True)
+    runs_of = dict.fromkeys(POINTS, DIES) if kind == "each" else {point: {"e1": dies} for point, dies in some}
     # Before it has done anything, the stand-in stands at its stage's bare name.
     deaths = [
         (each, run, dies if point == "started" else f"{dies}.{point}")
         for each, point in pairs
-        for run, dies in runs.items()
+        for run, dies in runs_of[point].items()
     ]
     for each, run, where in deaths:
         each.hold(run, 1, where)
@@ -241,6 +247,7 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
             kill_driver(each.reached(run, 1, where))
             deaths.remove((each, run, where))
     for each, point in pairs:
+        runs = runs_of[point]
         for run, dies in runs.items():
             each.ended(run)
             assert each.tries(run, "abc") == {stage: 1 + (stage == dies) for stage in "abc"}
@@ -248,12 +255,13 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
             assert each.submissions(run) == {stage: 1 + (stage == dies and submitted_again) for stage in "abc"}
             assert (": submitting" in each.log(run, dies, 2)) == submitted_again
         twice = [(1, FAILOVER), (2, COMPLETED)] if point != "acknowledged" else [(1, COMPLETED)]
+        again = {stage: 1 + (stage == dies) for stage in "abc"}
         each.check(
-            "e3",
-            tries={"a": 1, "b": 1, "c": 2},
-            submissions={"a": 1, "b": 1, "c": 1 if point == "acknowledged" else 2},
-            outcomes=[(number, *what) for number, what in enumerate(twice * 3, start=1)],
-            epochs=(1, 2, 3),
+            run,
+            tries=again,
+            submissions=dict.fromkeys("abc", 1) if point == "acknowledged" else again,
+            outcomes=[(number, *what) for number, what in enumerate(twice * len(runs), start=1)],
+            epochs=range(1, len(runs) + 1),
         )
 
 
@@ -261,8 +269,8 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
 @ON_SUBMIT
 def test_a_driver_dies_at_each_point_21_in_spark(scenario: Scenario) -> None:
     """semantics A2, A5, F1: what row 21 says, in Spark: half of what is written goes, what is acknowledged stays."""
-    # Each point costs two JVMs by spark-submit, and there the twelve runs show the other two.
-    points = POINTS if scenario.on_connect else ("writing", "acknowledged")
+    # Each point costs two JVMs by spark-submit, and there the runs above show the others.
+    points = POINTS if scenario.on_connect else ("writing",)
     runs = {f"e{number}": point for number, point in enumerate(points, start=1)}
     expected: list[tuple[int, str]] = []
     for run, point in runs.items():
@@ -275,7 +283,7 @@ def test_a_driver_dies_at_each_point_21_in_spark(scenario: Scenario) -> None:
     scenario.check(
         run,
         tries={"b": 2},
-        submissions={"b": 1},
+        submissions={"b": 2 if again else 1},
         outcomes=[(number, *what) for number, what in enumerate(expected, start=1)],
         ways={"b": 1},
         epochs=range(1, len(runs) + 1),

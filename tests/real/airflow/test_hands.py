@@ -6,14 +6,15 @@ After each the state holds every epoch that completed, once.
 from __future__ import annotations
 
 import shlex
+import subprocess
 
 import psutil
 import pytest
 
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.cli.main import main
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
+from scripts.setup.venv import VENV
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.scenario import kill_driver
 from tests.real.airflow.store import JobStore
@@ -135,9 +136,8 @@ def test_a_run_is_deleted(airflow: AirflowHome, gates: Gates, storage: str) -> N
     assert folded(storage, dag_id) == ["e2"]
 
 
-def test_completed_runs_are_cleared_and_the_job_is_rewound(
-    airflow: AirflowHome, storage: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.side_by_side
+def test_completed_runs_are_cleared_and_the_job_is_rewound(airflow: AirflowHome, storage: str) -> None:
     """semantics T9, R1: cleared alone they are skipped and say what to type; after that they run again, in order."""
     api, dag_id = airflow.api, "hands_rewind"
     for run_id in ("e1", "e2", "e3"):
@@ -161,8 +161,9 @@ def test_completed_runs_are_cleared_and_the_job_is_rewound(
     assert f"cairn rewind {dag_id} --to 2 --storage {storage}" in said
 
     command = next(part for part in log.split("`") if part.startswith("cairn rewind"))
-    assert main([*shlex.split(command)[1:], "--yes"]) == 0
-    assert "in this order:\n  e2\n  e3\n" in capsys.readouterr().out
+    typed = [VENV / "bin" / "cairn", *shlex.split(command)[1:], "--yes"]
+    done = subprocess.run(typed, capture_output=True, text=True, check=True)
+    assert "in this order:\n  e2\n  e3\n" in done.stdout
     # One after the other: of two that are cleared at once Airflow may start the later one first (measured).
     for run_id in ("e2", "e3"):
         clear_run(airflow, dag_id, run_id)

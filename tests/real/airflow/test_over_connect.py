@@ -29,6 +29,7 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
+@pytest.mark.side_by_side(100)
 def test_clients_and_their_server_die_and_each_stage_alone_runs_again(
     airflow: AirflowHome, gates: Gates, storage: str
 ) -> None:

@@ -121,6 +121,8 @@ def listed_by_connection(airflow: AirflowHome, storage: str) -> None:
     assert "page" in {row["job"] for row in json.loads(listed.stdout)["jobs"]}
 
 
+@pytest.mark.side_by_side(90)
+@pytest.mark.soak  # tests/real/page/test_acts.py opens the same tabs, below a prefix
 def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:
     """To one who may only look and to an admin; who has not signed in sees Airflow's own question for a name."""
     dag, run = "page_looked_at", "ui"
@@ -153,6 +155,7 @@ def test_the_button_of_a_connection_probes_the_storage_that_it_names(airflow: Ai
     }
 
 
+@pytest.mark.side_by_side(60)
 def test_an_epoch_is_watched_from_its_trigger_to_its_completion(
     airflow: AirflowHome, gates: Gates, storage: str
 ) -> None:

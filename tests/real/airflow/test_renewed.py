@@ -1,13 +1,11 @@
 """However the task of an acknowledged stage was renewed, a later failure in its region recovers by itself (F5).
 
-The applications make no Spark job. The cases run side by side, two at a time: each holds a slot of the executor while
-`left` stands still, and the third slot is for what runs again.
+The applications make no Spark job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -19,7 +17,7 @@ from tests.real.airflow.conftest import Gates
 from tests.real.airflow.scenario import kill_driver, kill_task
 from tests.real.airflow.store import JobStore
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 RUN, SRC, LEFT = "e1", "epoch.src", "epoch.left"
 LONG = 300.0
@@ -169,33 +167,21 @@ OUTCOMES: dict[Callable[[Case], None], tuple[int, str]] = {
 """For each way the attempt that completes, and how often each task has begun."""
 
 
-@pytest.fixture(scope="module")
-def running(
-    request: pytest.FixtureRequest, airflow: AirflowHome, gates: Gates, storage: str
-) -> Iterator[dict[str, tuple[Case, Future[None]]]]:
-    """All cases that were asked for, under way."""
-    asked_for = [item.name for item in request.session.items if item.path == request.path]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        cases = {
-            way: Case(airflow, gates, JobStore(storage, f"renewed_{way.__name__}"))
-            for way in OUTCOMES
-            if any(name.endswith(f"[{way.__name__}]") for name in asked_for)
-        }
-
-        def live(way: Callable[[Case], None], case: Case) -> None:
-            way(case)
-            airflow.api.wait_for_run(case.dag_id, RUN, timeout=600)
-
-        yield {way.__name__: (case, pool.submit(live, way, case)) for way, case in cases.items()}
+ALIKE = (cleared_downstream, cleared_run)
+"""Clears of what `cleared` and `marked_failed` clear too, and a test of test_hands.py."""
 
 
-@pytest.mark.parametrize("way", OUTCOMES, ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=[pytest.mark.soak] if way in ALIKE else []) for way in OUTCOMES],
+    ids=lambda way: way.__name__,
+)
 def test_a_failure_after_it_recovers_by_itself(
-    way: Callable[[Case], None], running: dict[str, tuple[Case, Future[None]]]
+    way: Callable[[Case], None], airflow: AirflowHome, gates: Gates, storage: str
 ) -> None:  # semantics F5
-    case, lived = running[way.__name__]
-    lived.result()
-    api = case.airflow.api
+    case, api = Case(airflow, gates, JobStore(storage, f"renewed_{way.__name__}")), airflow.api
+    way(case)
+    api.wait_for_run(case.dag_id, RUN)
     assert api.run_state(case.dag_id, RUN) == "success", api.explain(case.dag_id, RUN)
     attempts, tries = OUTCOMES[way]
     src, left = tries.split(", ")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.real.airflow.scenario import ON_CONNECT, Scenario
+from tests.real.airflow.scenario import ON_SUBMIT, Scenario
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
-@ON_CONNECT
+@ON_SUBMIT
 def test_a_stage_that_always_fails_fails_after_three_failovers_20(scenario: Scenario) -> None:  # semantics F4
     """Each failover clears `a`, which would renew Airflow's own budget for ever."""
     api, name, job = scenario.airflow.api, scenario.name, scenario.store

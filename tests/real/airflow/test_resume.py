@@ -129,6 +129,7 @@ def subtasks(shell: Shell, job: str, checkpoint: int) -> dict[str, int]:
     return {stage["stage"]: stage["acked_subtasks"] for stage in found if stage["stage"] in ("routes", "airports")}
 
 
+@pytest.mark.side_by_side(90)
 def test_other_jobs_go_on_at_other_parallelisms(
     airflow: AirflowHome,
     flights: Path,

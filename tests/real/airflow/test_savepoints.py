@@ -9,20 +9,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
 
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
-from airflow_cairn.cli.main import main
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until
 from scripts.setup.venv import VENV
 from tests.real.airflow.conftest import CLEARS, Gates
+from tests.real.airflow.flights_jobs import Shell
 from tests.real.airflow.lake import STORAGE, Lake
 from tests.real.airflow.store import JobStore
 
@@ -31,18 +30,12 @@ pytestmark = pytest.mark.e2e
 KEPT = "s3://savepoints/kept"
 TAKE, DISPOSE = "take_savepoint", "dispose_of_old_ones"
 FIRST_NIGHT = datetime(2020, 1, 1, tzinfo=UTC)
-EPOCH_BEFORE = {1: "e1", 9: "e2"}
+NIGHTS = 5
+EPOCH_BEFORE = {1: "e1", 4: "e2"}
 """Nights before which the job completes an epoch."""
 HOUR_S, WINDOW_HOURS = 3600, 6
 HELD = "CHECKPOINT_COORDINATOR_SUSPEND"
 COMPLETED = "COMPLETED"
-
-
-@pytest.fixture
-def command_line(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `cairn` needs to reach the S3 server."""
-    for name, value in s3_server.env.items():
-        monkeypatch.setenv(name, value)
 
 
 def run(airflow: AirflowHome, dag_id: str, run_id: str, logical_date: datetime | None = None) -> None:
@@ -56,29 +49,20 @@ def ended(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
     assert airflow.api.run_state(dag_id, run_id) == "success", airflow.api.explain(dag_id, run_id)
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    """Ask the command line, which has to succeed, for JSON."""
-    capsys.readouterr()
-    assert main([*words, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
 def tries(airflow: AirflowHome, dag_id: str, run_id: str) -> dict[str, tuple[str | None, int]]:
     """Give state and try of each task of a run."""
     found = airflow.api.task_instances(dag_id, run_id)
     return {each.task_id.removeprefix("epoch."): (each.state, each.try_number) for each in found}
 
 
-@pytest.mark.usefixtures("command_line")
-def test_ten_nights_leave_the_newest_three(
-    airflow: AirflowHome, lake: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.side_by_side
+def test_five_nights_leave_the_newest_three(airflow: AirflowHome, lake: Lake, shell: Shell) -> None:
     """semantics P1, P3: taken while the job's DAG is paused, whatever the job has done since the night before."""
     api, name = airflow.api, "savepoints_job"
     dag_id, job = f"{name}-savepoints", lake.job(name)
     made: list[str] = []
     epochs: list[str] = []
-    for night in range(1, 11):
+    for night in range(1, NIGHTS + 1):
         if night in EPOCH_BEFORE:
             api.unpause(name)
             epochs.append(EPOCH_BEFORE[night])
@@ -90,21 +74,21 @@ def test_ten_nights_leave_the_newest_three(
         assert tries(airflow, dag_id, run_id) == {TAKE: ("success", 1), DISPOSE: ("success", 1)}
         made.append(api.xcom(dag_id, run_id, TAKE)["savepoint"])
         assert api.xcom(dag_id, run_id, DISPOSE) == {"disposed": made[-4:-3], "kept": {}}
-        assert asked(capsys, "verify", made[-1])["whole"]
+        assert shell.told("verify", made[-1])["whole"]
         assert lake.folded(made[-1]) == {"keep": epochs}
         assert lake.folders(name) == set(made[-3:])
-        listed = asked(capsys, "savepoints", name, "--storage", STORAGE)["savepoints"]
+        listed = shell.told("savepoints", name, "--storage", STORAGE)["savepoints"]
         assert [(each["savepoint"], each["status"]) for each in listed] == [
             (savepoint, COMPLETED) for savepoint in reversed(made[-3:])
         ]
     assert len(set(made)) == len(made)
     # Ids come out of the job's sequence, and no savepoint is a checkpoint (semantics T5).
-    assert job.outcomes() == [(1, 1, COMPLETED), (10, 1, COMPLETED)]
-    assert [entry.id for entry in job.coordinator.head().savepoints] == [9, 11, 12]
-    assert [asked(capsys, "verify", savepoint)["run_id"] for savepoint in made[-3:]] == ["e1", "e2", "e2"]
+    assert job.outcomes() == [(1, 1, COMPLETED), (5, 1, COMPLETED)]
+    assert [entry.id for entry in job.coordinator.head().savepoints] == [4, 6, 7]
+    assert [shell.told("verify", savepoint)["run_id"] for savepoint in made[-3:]] == ["e1", "e2", "e2"]
     assert job.value("keep", "folded") == ["e1", "e2"]
     assert job.unreferenced() == []
-    log = api.log(dag_id, "manual__2020-01-10T00:00:00+00:00", DISPOSE)
+    log = api.log(dag_id, "manual__2020-01-05T00:00:00+00:00", DISPOSE)
     assert f"Deleted: {made[-4]}" in log, log
 
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.e2e
 STEP, PAUSED = timedelta(seconds=5), "paused"
 
 
+@pytest.mark.side_by_side
 def test_windows_meet_and_what_a_pause_missed_is_one_run(airflow: AirflowHome) -> None:  # semantics S2
     api = airflow.api
 

@@ -1,7 +1,8 @@
 """Trigger, ack, complete, abort and clean while the S3 server misbehaves (semantics D3, W2, W3).
 
 A fault that passes is not noticed. One that lasts is an error that says what to do, and nothing is deleted; once the
-server is well again, the next process finds one outcome and loses nothing.
+server is well again, the next process finds one outcome and loses nothing. Here each operation and each fault comes
+once; `make soak` has each operation under each fault.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from botocore.auth import SIGV4_TIMESTAMP, S3SigV4Auth
@@ -21,6 +23,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import CairnError, ForbiddenError, ObjectStore, S3Options, open_store
 from airflow_cairn.storage.errors import ErrorKind
 from scripts.harness.s3_server import REGION, S3Server
+from tests.support.covering import covering
 from tests.support.s3_proxy import Action, Answer, Forward, Request, Rule, S3Proxy, answer, cut_the_body
 from tests.support.world.world import World
 
@@ -150,8 +153,7 @@ def store(s3_bucket: str, options: S3Options, proxy: S3Proxy) -> ObjectStore:
     return through(proxy, options, s3_bucket, PATIENCE_S)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("operation", "fault"), covering(product(OPERATIONS, FAULTS), iter))
 def test_a_fault_that_passes_is_not_noticed(
     world: World, options: S3Options, s3_bucket: str, proxy: S3Proxy, operation: str, fault: str
 ) -> None:  # semantics W2, W3
@@ -166,8 +168,7 @@ def test_a_fault_that_passes_is_not_noticed(
     world.audit("a", "b")
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("fault", "operation"), covering(product(FAULTS, OPERATIONS), iter))
 def test_a_fault_that_lasts_says_what_to_do_and_loses_nothing(
     world: World, options: S3Options, s3_bucket: str, proxy: S3Proxy, operation: str, fault: str
 ) -> None:  # semantics D3, W2, W3

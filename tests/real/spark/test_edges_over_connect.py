@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Leave to `make soak` all but what has most values go through Python: the others differ in Spark's plans alone."""
+    name = "test_values_go_past_python_as_spark_means_them"
+    marks = [] if metafunc.function.__name__ == name else [pytest.mark.soak]
+    metafunc.parametrize("spark", [pytest.param("connect", marks=marks)], indirect=True)
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A session of a server of the module's own, made as an application makes it."""

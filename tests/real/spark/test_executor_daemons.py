@@ -25,21 +25,20 @@ from tests.support.airflow_fixtures import Said
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["python"])
-def python(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(scope="module", params=["python"])
+def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What executors run as Python: that itself, or a shell script that starts it below itself, as some sites have."""
     if request.param == "python":
         return sys.executable
-    script = tmp_path / "python"
+    script = tmp_path_factory.mktemp("site") / "python"
     script.write_text(f'#!/bin/sh\n"{sys.executable}" "$@"\nexit $?\n')
     script.chmod(0o755)
     return str(script)
 
 
-@pytest.fixture
-def cluster(python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+@pytest.fixture(scope="module")
+def cluster(python: str) -> Iterator[SparkSession]:
     """A session on a cluster of two executors, which keeps the artifacts of sessions apart as a server of Cairn's."""
-    monkeypatch.setenv("PYSPARK_PYTHON", python)
     conf = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -48,7 +47,8 @@ def cluster(python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSessi
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
         **fast_conf(),
     }
-    with SparkCluster() as it:
+    with pytest.MonkeyPatch.context() as patch, SparkCluster() as it:
+        patch.setenv("PYSPARK_PYTHON", python)
         spark = SparkSession.builder.master(it.master_url).config(map={**conf}).getOrCreate()
         yield spark
         spark.stop()

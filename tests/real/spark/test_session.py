@@ -244,6 +244,7 @@ with Epoch.current() as epoch:
 """
 
 
+@pytest.mark.soak  # that the JVM is told to end is seen in tests/unit/hooks/test_server_jvm.py
 def test_a_server_whose_heap_is_full_ends_and_another_one_takes_its_place(
     job: Job, here: None, tmp_path: Path, said: Said
 ) -> None:  # semantics V4

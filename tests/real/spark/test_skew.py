@@ -82,6 +82,7 @@ def test_half_of_the_rows_in_one_key_group_and_64_columns(
     pipeline.forget()
 
 
+@pytest.mark.soak  # rows are above, and partials that merge in test_aggregates.py
 def test_partials_of_which_half_lie_in_one_key_group(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
