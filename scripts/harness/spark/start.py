@@ -20,6 +20,8 @@ from ...setup.venv import VENV
 _SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OPTION = "spark.driver.extraJavaOptions"
 EXECUTOR_OPTION = "spark.executor.extraJavaOptions"
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""The conf of queries over a few rows: to compile one costs more than to interpret it."""
 
 
 @cache

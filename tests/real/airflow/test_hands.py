@@ -161,7 +161,7 @@ def test_completed_runs_are_cleared_and_the_job_is_rewound(airflow: AirflowHome,
     assert f"cairn rewind {dag_id} --to 2 --storage {storage}" in said
 
     command = next(part for part in log.split("`") if part.startswith("cairn rewind"))
-    typed = [VENV / "bin" / "cairn", *shlex.split(command)[1:], "--yes"]
+    typed = [str(VENV / "bin" / "cairn"), *shlex.split(command)[1:], "--yes"]
     done = subprocess.run(typed, capture_output=True, text=True, check=True)
     assert "in this order:\n  e2\n  e3\n" in done.stdout
     # One after the other: of two that are cleared at once Airflow may start the later one first (measured).

@@ -20,7 +20,7 @@ from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.spark.stored import deltas
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.names import parse_storage_uri
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import INTERPRETED, fast_conf
 from tests.support.wrapped_stores import Crashed, DyingStore, Write
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def session_builder() -> Any:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        .config(map={**fast_conf()})
+        .config(map={**fast_conf(), **INTERPRETED})
     )
 
 
