@@ -94,6 +94,7 @@ def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluste
     wait_until(lambda: _below(executors) == [1, 1], 60, "all but the driver's own to end")
 
 
+@pytest.mark.soak  # it starts a cluster of its own
 @pytest.mark.parametrize("python", ["script"], indirect=True)
 def test_so_do_those_that_a_program_of_the_sites_has_started(cluster: SparkSession, said: Said) -> None:
     left = Session(cluster)
