@@ -40,6 +40,10 @@ for room in ("operators", "sensors", "triggers", "hooks", "tasks", "plugin"):
             "import airflow_cairn.spark.remote.client",
             (*AWS, *SPARK, *AIRFLOW, *COORDINATOR, "grpc", "airflow_cairn.spark.epoch"),
         ),
+        (
+            "from airflow_cairn.spark.remote.client import *; exec('with pandas_when_used(): import_client()')",
+            (*AWS, *AIRFLOW, "pandas"),
+        ),
         ("import airflow_cairn.cli.main", AWS + SPARK + NETWORK + AIRFLOW),
         ("from airflow_cairn.checkpoint import Coordinator", AWS + SPARK + NETWORK + AIRFLOW),
         ("from airflow_cairn.storage import open_store; open_store('file:///lake')", AWS + SPARK + NETWORK + AIRFLOW),
@@ -55,7 +59,17 @@ for room in ("operators", "sensors", "triggers", "hooks", "tasks", "plugin"):
         ),
         (ALL_IN_AIRFLOW, AWS + SPARK),
     ],
-    ids=["driver", "tables", "client", "command line", "coordinator", "local files", "DAG file", "Airflow"],
+    ids=[
+        "driver",
+        "tables",
+        "client",
+        "client with PySpark",
+        "command line",
+        "coordinator",
+        "local files",
+        "DAG file",
+        "Airflow",
+    ],
 )
 def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_path: Path) -> None:
     ask = f"{code}\nimport sys\nprint('found', *sorted(set({heavy!r}) & sys.modules.keys()))"
@@ -69,7 +83,7 @@ def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_pat
     ("code", "most"),
     [
         (PARSED_DAG, 150),
-        ("import airflow_cairn.spark.remote.client", 78),
+        ("import airflow_cairn.spark.remote.client", 79),
         ("from airflow_cairn import Epoch", 120),
         ("import airflow_cairn.cli.main", 135),
     ],

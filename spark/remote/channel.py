@@ -205,6 +205,16 @@ def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilde
     return TrustsOne(server.url(session), direct)
 
 
+def import_client() -> None:
+    """Import PySpark's client of Spark Connect.
+
+    Raises:
+        InvalidConfigError: it lacks a package here; the message says how to install it.
+    """
+    _client_packages()
+    import pyspark.sql.connect.session  # noqa: F401 - what every application needs
+
+
 def _client_packages() -> tuple[Any, Any]:
     try:
         import grpc

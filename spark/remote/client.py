@@ -29,7 +29,8 @@ from ...storage.errors import CairnError
 from ..execution.job_cancellation import END_SIGNAL
 from ..execution.job_server import JOB_SERVER
 from ..execution.log_lines import print_log_lines, say
-from .channel import ConnectChannel, channel_builder, check_version
+from .channel import ConnectChannel, channel_builder, check_version, import_client
+from .deferred_pandas import pandas_when_used
 from .server import GLOBAL_VIEWS, SESSION_TIMEOUT_S, ConnectServer
 from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission, is_function, release_replaced
 
@@ -64,6 +65,8 @@ def main(environ: dict[str, str] | None = None) -> int:
             return 0
         application = application_of(submission)
         with _loading():
+            with pandas_when_used():
+                import_client()
             spark = connect(submission)
     except CairnError as error:
         say(Problem.of(error).line(), sys.stdout)

@@ -102,14 +102,42 @@ def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # sem
     check_restored(second)
 
 
+USES_PANDAS = """
+import sys
+from pyspark.sql.functions import pandas_udf, udf
+
+def plus(x):
+    return x + 1
+
+def rows_of(found):
+    return sorted(tuple(row) for row in found.collect())
+
+def routes(epoch):
+    spark = epoch.spark
+    assert rows_of(spark.range(9).groupBy().count()) == [(9,)]
+    assert 'pandas' not in sys.modules, 'no Python function is used so far'
+    rows = spark.range(3).select(udf(plus, 'long')('id').alias('n'))
+    epoch.snapshot('totals', rows)
+    assert rows_of(rows) == [(1,), (2,), (3,)]
+    from pyspark.sql.connect import session
+    frame = rows.toPandas()
+    import pandas as pd
+    assert type(frame) is pd.DataFrame and session.pd.DataFrame is pd.DataFrame
+    frame['at'], frame['took'] = pd.Timestamp('2001-01-01'), pd.Timedelta(hours=1)
+    back = spark.createDataFrame(frame.assign(zoned=frame['at'].dt.tz_localize('UTC')))
+    assert [kind for _, kind in back.dtypes] == ['bigint', 'timestamp', 'interval day to second', 'timestamp']
+    assert len(spark.createDataFrame([(1,)], 'n int').toPandas()) == 1
+    more = pandas_udf(lambda n: n + 1, 'long')
+    assert rows_of(rows.select(more('n'))) == [(2,), (3,), (4,)]
+    assert rows_of(rows.mapInPandas(lambda parts: (pd.concat([each]) for each in parts), 'n long')) == rows_of(rows)
+    alone = rows.groupBy('n').applyInPandas(lambda part: part.head(1), 'n long')
+    assert rows_of(alone) == rows_of(rows)
+"""
+
+
 def test_a_function_is_called_with_its_open_epoch(clients: Clients) -> None:
-    (clients.folder / "appmod.py").write_text(
-        "from pyspark.sql.functions import udf\n"
-        "def plus(x):\n    return x + 1\n"
-        "def routes(epoch):\n"
-        "    rows = epoch.spark.range(3).select(udf(plus, 'long')('id').alias('n'))\n"
-        "    epoch.snapshot('totals', rows)\n"
-    )
+    """pandas is loaded when it is first used; all that PySpark does with it works then."""
+    (clients.folder / "appmod.py").write_text(USES_PANDAS)
     pipeline = clients.pipeline
     pipeline.trigger("one")
     module = str(clients.folder / "appmod.py")
