@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from .spark.event_time.ttl import StateTtl as StateTtl
     from .spark.tables import state as state
     from .spark.tables import table as table
+    from .tables.declared import DeltaTable as DeltaTable
+    from .tables.declared import IcebergTable as IcebergTable
+    from .tables.declared import PostgresTable as PostgresTable
     from .tasks.connect_session import ConnectSession as ConnectSession
 
 __version__ = "0.2.0"
@@ -89,6 +92,7 @@ _WHERE = {
     "ConnectSession": ".tasks.connect_session",
     "DataCheckError": ".spark.data_checks",
     "DataInterval": ".checkpoint.sources.interval",
+    "DeltaTable": ".tables.declared",
     "DisposeSavepointOperator": ".operators.savepoint.operators",
     "Epoch": ".spark.epoch",
     "ExponentialDelayRestart": ".checkpoint.config",
@@ -97,7 +101,9 @@ _WHERE = {
     "FixedDelayRestart": ".checkpoint.config",
     "NoRestart": ".checkpoint.config",
     "Offsets": ".checkpoint.sources.values",
+    "IcebergTable": ".tables.declared",
     "Pipelined": ".operators.graph.exchange",
+    "PostgresTable": ".tables.declared",
     "RegionalCheckpoints": ".checkpoint.config",
     "SavepointOperator": ".operators.savepoint.operators",
     "SparkEpochOperator": ".operators.stage.operator",

@@ -46,6 +46,7 @@ from .output.before_snapshot import BeforeSnapshot
 from .output.outputs import Outputs
 from .output.writer import Writer
 from .session import session
+from .staged_tables import EpochTable, StagedTables
 from .stored import key_groups
 from .stored.local_state import LocalState
 from .stored.outputs import nothing, united
@@ -100,6 +101,9 @@ class Epoch(EpochState):
         self._carried = RestoredState(handover.stage)
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
+        self._tables = StagedTables(
+            files, handover, self._run, self._writer, self._fence, self._before_snapshot, self._committables
+        )
         self._checks = DataChecks(handover.stage)
         self._inputs = Inputs(self._files, handover, self._backlog)
         self._event_time = EventTime(
@@ -258,6 +262,19 @@ class Epoch(EpochState):
         before = self._carried.outputs.get(f"table.{check_name('table', name)}")
         self._outputs.append(name, df, before, partition_by, overwrite_partitions=overwrite_partitions)
 
+    def table(self, name: str) -> EpochTable:
+        """Return one of the group's `tables`: Iceberg, Delta or PostgreSQL, read by everybody (semantics C4).
+
+        Args:
+            name: the name by which the group knows the table.
+
+        Raises:
+            InvalidKeyError: the name does not match the grammar (semantics W1).
+            InvalidStateError: the group has no such table.
+        """
+        self._check_open("table")
+        return self._tables.table(name)
+
     def write(self, df: DataFrame, name: str = "main") -> None:
         """Write an exchange: data that downstream stages read in this epoch; dropped once it has completed.
 
@@ -375,6 +392,7 @@ class Epoch(EpochState):
 
     def _decline(self, error: BaseException) -> None:
         self._outputs.abort()
+        self._tables.delete_all()
         acknowledging.decline(self._reports, self._handover, self._writer, error)
 
     def _check_open(self, method: str, used: str = "was called") -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 AWS = ("boto3", "botocore")
-SPARK = ("pyspark", "py4j", "pandas", "pyarrow")
+SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "pyiceberg", "deltalake", "psycopg")
 NETWORK = ("asyncio", "email", "http.client", "requests", "ssl", "urllib.request", "urllib3")
 COORDINATOR = tuple(
     f"airflow_cairn.checkpoint.{name}" for name in ("acts.claims", "cleanup", "coordinator", "savepoints.take")
@@ -20,6 +20,8 @@ AIRFLOW = ("airflow", "pendulum", "pydantic", "sqlalchemy")
 PARSED_DAG = """
 import airflow.sdk
 from airflow_cairn import CheckpointConfig, CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn import DeltaTable, IcebergTable, PostgresTable
+IcebergTable("lake.sales.orders"), DeltaTable("s3://lake/events"), PostgresTable("a.b", "dwh", "s3://lake/x")
 """
 ALL_IN_AIRFLOW = """
 import importlib, pkgutil

@@ -119,6 +119,9 @@ def test_what_only_a_command_or_spark_connect_needs_is_an_extra(wheel: zipfile.P
         'Requires-Dist: grpcio>=1.76; extra == "connect"',
         'Requires-Dist: pandas<3,>=2.2; extra == "connect"',
         'Requires-Dist: pyarrow>=21; extra == "connect"',
+        'Requires-Dist: pyarrow>=21; extra == "delta"',
+        'Requires-Dist: pyarrow>=21; extra == "iceberg"',
+        'Requires-Dist: pyarrow>=21; extra == "postgres"',
         'Requires-Dist: pyarrow>=21; extra == "state"',
         'Requires-Dist: zstandard>=0.25; extra == "connect"',
     ]

@@ -21,6 +21,7 @@ from ..documents.entries import RestoreRecord
 from ..documents.head import Head
 from ..documents.layout import run_id_of
 from ..documents.read_windows import NOTHING_READ, Overlap, ReadWindow, ReadWindows, unknown_before
+from ..documents.staged_tables import PREFIX
 from ..errors import AlreadyReadError, InvalidStateError
 from ..masking import one_line
 
@@ -213,7 +214,7 @@ def check_claimed_by_stages(
 
 
 def check_claimed_by_hooks(stateful: Iterable[str], names: Collection[str], **where: str | int) -> None:
-    """Check that each master hook that has state is still there, by its name.
+    """Check that each master hook that has state is still there, by its name; a table of the group keeps none.
 
     Args:
         stateful: names of the hooks that have state.
@@ -223,7 +224,7 @@ def check_claimed_by_hooks(stateful: Iterable[str], names: Collection[str], **wh
     Raises:
         InvalidStateError: a hook is gone (semantics T7, R3).
     """
-    unclaimed = sorted(set(stateful) - set(names))
+    unclaimed = sorted(name for name in set(stateful) - set(names) if not name.startswith(PREFIX))
     if unclaimed:
         raise InvalidStateError(
             "the checkpoint holds state that no master hook claims: was a hook renamed or removed? Give it its old "

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from inspect import Parameter, signature
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator, TaskGroup, TriggerRule
 
@@ -23,6 +23,7 @@ from ...hooks.airflow_api_access import check_airflow_api
 from ...hooks.clear_body import TaskRef
 from ...sensors.asset_events import check_table_outlets
 from ...sensors.checkpoint import CheckpointSensor
+from ...tables.declared import Declared, check_tables
 from ...tasks.connect_session import ConnectSession, check_session
 from ...tasks.job_settings import (
     SPARK_CONN_ID,
@@ -43,6 +44,9 @@ from ..stage.submit_options import check_author_settings, checked_not_secret
 from ..trigger.checks import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
 from .checks import check_last, check_outlets, check_reads, check_uids, stages_in, tooltip_of
+
+if TYPE_CHECKING:
+    from ...tables.sink import TableSink
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"
@@ -103,6 +107,8 @@ class CheckpointedTaskGroup(TaskGroup):
         listeners: notified at least once how each checkpoint ended: a list of `CheckpointListener`s.
         outlets: Airflow assets, a list: each gets an event when a checkpoint completes, so that other DAGs can be
             scheduled on it.
+        tables: Iceberg, Delta and PostgreSQL tables by the names under which stages write them, `epoch.table(name)`.
+            Each epoch's rows are committed when its checkpoint completes.
         table_outlets: Airflow assets by the names of published tables: each gets an event when a checkpoint completes,
             with the number of rows that the epoch has written to the table.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
@@ -147,6 +153,7 @@ class CheckpointedTaskGroup(TaskGroup):
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         outlets: Sequence[Asset] | None = None,
+        tables: Mapping[str, Declared] | None = None,
         table_outlets: Mapping[str, Asset] | None = None,
         restore_from: str | None = None,
         allow_non_restored_state: bool = False,
@@ -170,7 +177,14 @@ class CheckpointedTaskGroup(TaskGroup):
             )
         assert storage is not None  # checked above
         with naming(group=self.group_id):
-            checked = check_listeners(listeners)
+            sinks = _sinks_of(check_tables(tables))
+            if sinks and config is not None and (config.unaligned or config.regional is not None):
+                raise InvalidConfigError(
+                    "tables need each stage in each checkpoint: what a stage that is left out has staged could not be "
+                    "told from what a failed one left. Remove unaligned and regional from the config",
+                    tables=", ".join(tables or ()),
+                )
+            checked = check_listeners([*check_listeners(listeners), *sinks])
             self._outlets = check_outlets(outlets)
             self._table_outlets = check_table_outlets(table_outlets, self._outlets)
         check_session(session, group=self.group_id)
@@ -212,7 +226,7 @@ class CheckpointedTaskGroup(TaskGroup):
             slice_detail=slice_detail,
             source=source,
             reads_window=reads_window,
-            master_hooks=master_hooks,
+            master_hooks=[*(master_hooks or ()), *sinks] if sinks else master_hooks,
             listeners=checked,
             restore_from=restore_from,
             allow_non_restored_state=allow_non_restored_state,
@@ -378,6 +392,14 @@ class CheckpointedTaskGroup(TaskGroup):
                     job=mine.job,
                     group=self.group_id,
                 )
+
+
+def _sinks_of(tables: Mapping[str, Declared]) -> tuple[TableSink, ...]:
+    if not tables:
+        return ()
+    from ...hooks.table_access import sinks_of  # most DAG files have no tables
+
+    return sinks_of(tables)
 
 
 def _own_arguments(kind: type[BaseOperator], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,125 @@
+"""Tables outside of the storage: what the trigger fixes of one, and what a driver has staged for it (decision 0056).
+
+The trigger's answer and the committable are small; the names of the staged files, of which there may be thousands, are
+in a manifest beside the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .strict_json import Json, from_json, to_json
+
+PREFIX = "table."
+"""Begins the names by which a table's sink is asked as a hook, told as a listener, and given committables."""
+
+HIDDEN = "_cairn"
+"""The folder of staged files in a table's own location: the formats' readers, vacuum and orphan cleaning skip it."""
+
+DATA, MANIFEST = "data", "manifest"
+"""The folders of a driver's staged rows: its data files, and the one Parquet file whose only value is the manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """A table as it was when the epoch's first attempt was triggered."""
+
+    name: str
+    """For messages."""
+    table_id: str
+    """Changes when somebody replaces the table by another one of the same name."""
+    staging: str
+    """URL of the folder in which this epoch's drivers stage; no other epoch uses it."""
+    columns: Any
+    """The columns, as Spark writes a schema as JSON."""
+    partition_by: tuple[str, ...] = ()
+    """Columns by whose values files are kept apart."""
+    partitions_in_files: bool = True
+    """Whether the data files hold the partition columns; if not, the names of their folders do."""
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One staged data file."""
+
+    path: str
+    """Relative to the driver's folder of data."""
+    size_bytes: int
+    rows: int
+    partition: dict[str, str | None] = field(default_factory=dict)
+    """The values of partition columns that the file does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a driver has staged for a table."""
+
+    table_id: str
+    columns: Any
+    partition_by: tuple[str, ...]
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The committable of one driver and table."""
+
+    owner: str
+    """Tells jobs apart that write one table."""
+    folder: str
+    """The driver's folder, below `TableDescription.staging`; its name holds the execution's token."""
+    staging: str
+    sha256: str
+    """Of the manifest's text."""
+    rows: int
+
+
+def encode(document: TableDescription | StagedRows) -> Json:
+    """Give a document as JSON values."""
+    plain: Json = to_json(document)
+    return plain
+
+
+def description_of(answer: Json, *, where: str) -> TableDescription:
+    """Read the trigger's answer."""
+    return from_json(TableDescription, answer, key=where)
+
+
+def staged_of(committable: Json, *, where: str) -> StagedRows:
+    """Read a committable."""
+    return from_json(StagedRows, committable, key=where)
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Give a manifest as the text that is stored."""
+    return json.dumps(to_json(manifest), separators=(",", ":"))
+
+
+def manifest_of(text: str, *, where: str) -> Manifest:
+    """Read a stored manifest."""
+    return from_json(Manifest, json.loads(text), key=where)
+
+
+def digest(text: str) -> str:
+    """Give the SHA-256 of a text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def types_of(columns: Mapping[str, Any]) -> dict[str, str]:
+    """Give each column's type as canonical text, without what may differ: nullability and metadata inside of it."""
+    return {each["name"]: json.dumps(_bare(each["type"]), sort_keys=True) for each in columns["fields"]}
+
+
+def _bare(kind: Any) -> Any:
+    if not isinstance(kind, dict):
+        return kind
+    ignored = ("nullable", "metadata", "containsNull", "valueContainsNull")
+    bare = {name: _bare(each) for name, each in kind.items() if name not in (*ignored, "fields")}
+    if "fields" in kind:
+        bare["fields"] = [{"name": each["name"], "type": _bare(each["type"])} for each in kind["fields"]]
+    return bare

@@ -1,0 +1,88 @@
+"""The sinks of a group's tables, and the settings of a catalog or storage from an Airflow connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from airflow.sdk import BaseHook
+from airflow.sdk.log import mask_secret
+
+from ..tables.contract import STAGING, Access
+from ..tables.declared import Declared, IcebergTable, PostgresTable
+from ..tables.sink import TableSink
+from .aws_connection import s3_options_of
+
+_LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "service", "application_name", "connect_timeout")
+"""Extras of a connection that the database's library takes."""
+
+
+def sinks_of(tables: Mapping[str, Declared]) -> tuple[TableSink, ...]:
+    """Return a sink for each table; connections are fetched when a sink opens its table."""
+    return tuple(TableSink(name, table, _access_to(table)) for name, table in tables.items())
+
+
+def _access_to(table: Declared) -> Access:
+    if isinstance(table, PostgresTable):
+        return partial(postgres_settings, staging_conn_id=table.staging_conn_id)
+    return catalog_properties if isinstance(table, IcebergTable) else s3_options
+
+
+def catalog_properties(conn_id: str) -> Mapping[str, str]:
+    """Return the properties of an Iceberg catalog: the connection's extras, its host and its login.
+
+    Raises:
+        AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
+    """
+    connection = BaseHook.get_connection(conn_id)
+    found = {name: str(value) for name, value in connection.extra_dejson.items()}
+    if connection.host:
+        found.setdefault("uri", connection.host)
+    if connection.password:
+        mask_secret(connection.password)
+        found.setdefault("credential", f"{connection.login or ''}:{connection.password}".removeprefix(":"))
+    return found
+
+
+def postgres_settings(conn_id: str, *, staging_conn_id: str | None) -> Mapping[str, str]:
+    """Return psycopg's parameters, and the access to the folder of staged rows.
+
+    Raises:
+        AirflowNotFoundException: a connection is not defined, or cannot be fetched here.
+        InvalidConfigError: the connection to S3 has settings that Cairn cannot follow.
+    """
+    connection = BaseHook.get_connection(conn_id)
+    if connection.password:
+        mask_secret(connection.password)
+    named = {
+        "host": connection.host,
+        "port": connection.port,
+        "dbname": connection.schema,
+        "user": connection.login,
+        "password": connection.password,
+        **{name: value for name, value in connection.extra_dejson.items() if name in _LIBPQ},
+    }
+    staging = s3_options(staging_conn_id) if staging_conn_id else {}
+    return {
+        **{name: str(value) for name, value in named.items() if value not in (None, "")},
+        **{f"{STAGING}{name}": value for name, value in staging.items()},
+    }
+
+
+def s3_options(conn_id: str) -> Mapping[str, str]:
+    """Return the options by which a library reaches S3.
+
+    Raises:
+        AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
+        InvalidConfigError: the connection has settings that Cairn cannot follow.
+    """
+    s3 = s3_options_of(BaseHook.get_connection(conn_id))
+    options = {
+        "AWS_ACCESS_KEY_ID": s3.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3.secret_key,
+        "AWS_SESSION_TOKEN": s3.session_token,
+        "AWS_REGION": s3.region,
+        "AWS_ENDPOINT_URL": s3.endpoint_url,
+        "AWS_ALLOW_HTTP": "true" if (s3.endpoint_url or "").startswith("http:") else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}

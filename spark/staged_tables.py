@@ -1,0 +1,260 @@
+"""Stages rows for a table of another format, in the table's own location (semantics C4; decision 0056).
+
+Order: Spark writes the data files below the driver's own folder, then one Spark job lists them with their rows, then
+the manifest is written, and the acknowledgement names it as a committable. Nothing reads any of it before the job's
+sink commits the table. A crash before the acknowledgement leaves files that the sink deletes with the epoch's commit.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ..checkpoint.documents import staged_tables
+from ..checkpoint.documents.attempt import Handover
+from ..checkpoint.documents.staged_tables import (
+    DATA,
+    MANIFEST,
+    PREFIX,
+    Manifest,
+    StagedFile,
+    StagedRows,
+    TableDescription,
+)
+from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.store.job_files import JobFiles
+from ..storage.names import check_name
+from .appending import partitions
+from .execution.fence import Fence
+from .execution.job_cancellation import stopping
+from .execution.transport import is_remote
+from .input import inputs
+from .output import committer
+from .output.before_snapshot import BeforeSnapshot
+from .output.columns import columns_of
+from .output.writer import Writer
+from .stored.key_groups import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+    from .acknowledging import Committables
+
+log = logging.getLogger("airflow_cairn")
+
+_LONGEST = 1024
+"""Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows whose partition value is null."""
+
+
+@dataclass(slots=True)
+class StagedTables:
+    """The tables that one driver writes."""
+
+    files: JobFiles
+    handover: Handover
+    run: str
+    """The driver's token."""
+    writer: Writer
+    fence: Fence
+    before_snapshot: BeforeSnapshot
+    committables: Committables
+    _lock: Lock = field(default_factory=Lock)
+    _written: dict[str, tuple[SparkSession, str] | None] = field(default_factory=dict)
+    """By table, what was staged."""
+
+    def table(self, name: str) -> EpochTable:
+        """Return the handle of a table; see `Epoch.table`.
+
+        Raises:
+            InvalidStateError: the group has no such table.
+        """
+        sink = f"{PREFIX}{check_name('table', name)}"
+        ref = self.handover.hooks
+        known = [each.removeprefix(PREFIX) for each in (ref.names if ref else ()) if each.startswith(PREFIX)]
+        if name not in known:
+            raise InvalidStateError(
+                f"the group has no table {name!r}: name it there, tables={{{name!r}: IcebergTable(…)}}",
+                job=self.handover.job,
+                tables=", ".join(known) or "none",
+            )
+        answer = inputs.answer_of(self.files, self.handover, sink)
+        assert not isinstance(answer, bytes)
+        return EpochTable(self, name, staged_tables.description_of(answer, where=sink))
+
+    def stage(self, name: str, table: TableDescription, df: DataFrame) -> None:
+        """Write rows below this driver's folder, and name them in a committable.
+
+        Raises:
+            InvalidStateError: the rows do not fit the table, or rows were appended to it before.
+        """
+        checked = _checked(name, table, df)
+        self.fence.check()
+        with self._lock:
+            if name in self._written:
+                raise InvalidStateError(
+                    f"rows were appended to the table {name!r} before in this epoch. Unite the two DataFrames",
+                    stage=self.handover.stage,
+                )
+            self._written[name] = None
+        self.before_snapshot.run()
+        at = self.handover
+        folder = f"{table.staging}/{at.stage}-{at.token}-{self.run}"
+        spark = df.sparkSession
+        self._written[name] = spark, folder
+        with self.writer.waiting(), stopping(self.fence, spark, f"{folder} watched"):
+            files = _write(spark, table, checked, folder)
+            manifest = Manifest(table.table_id, table.columns, table.partition_by, tuple(files))
+            text = staged_tables.manifest_text(manifest)
+            one = spark.sql("SELECT :manifest AS manifest", args={"manifest": text}).coalesce(1)
+            _write_parquet(one, f"{folder}/{MANIFEST}")
+        owner = f"{at.job}.{staged_tables.digest(self.files.store.uri)[:8]}"
+        rows = sum(file.rows for file in files)
+        staged = StagedRows(owner, folder, table.staging, staged_tables.digest(text), rows)
+        self.committables.add(f"{PREFIX}{name}", staged_tables.encode(staged))
+
+    def delete_all(self) -> None:
+        """Delete what this driver has staged; over Spark Connect the sink does, with the epoch's commit."""
+        for spark, folder in filter(None, self._written.values()):
+            if is_remote(spark):
+                log.info("What was staged in %s stays until the epoch completes.", folder)
+                continue
+            jvm: Any = spark._jvm
+            jsc: Any = spark._jsc
+            try:
+                path = jvm.org.apache.hadoop.fs.Path(_spark_url(folder))
+                path.getFileSystem(jsc.hadoopConfiguration()).delete(path, True)
+            except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
+                log.info("Not deleted: %s (%s). It goes when the epoch completes.", folder, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTable:
+    """A table of the group's `tables`, for the application."""
+
+    _tables: StagedTables
+    name: str
+    description: TableDescription
+
+    def append(self, df: DataFrame) -> None:
+        """Add rows to the table when the checkpoint completes, each once. Runs the DataFrame now.
+
+        Args:
+            df: the rows, with the table's columns in any order; once for a table and stage in an epoch.
+
+        Raises:
+            InvalidStateError: rows were appended before in this epoch, `df` is no DataFrame, or its columns differ from
+                those that the table had when the epoch's first attempt was triggered.
+            InvalidConfigError: Spark's output committer cannot be trusted.
+        """
+        self._tables.stage(self.name, self.description, df)
+
+
+def _checked(name: str, table: TableDescription, df: DataFrame) -> DataFrame:
+    """Give the rows with the table's columns in the table's order, nulls refused where the table has none."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructType
+
+    columns_of(f"table {name}", df, ())
+    wanted, found = StructType.fromJson(table.columns), df.schema
+    there, here = (staged_tables.types_of(each.jsonValue()) for each in (wanted, found))
+    problems = [f"the column {each!r} is missing" for each in there if each not in here]
+    problems += [f"the table has no column {each!r}" for each in here if each not in there]
+    problems += [
+        f"the column {each.name!r} is {found[each.name].dataType.simpleString()} and not {each.dataType.simpleString()}"
+        for each in wanted.fields
+        if here.get(each.name, there[each.name]) != there[each.name]
+    ]
+    if len(found.names) != len(here):
+        problems.append("a column is there twice")
+    if problems:
+        raise InvalidStateError(
+            f"this cannot be appended to {table.name}: {'; '.join(problems)}. Select and cast the table's columns, or "
+            "change the table before the next epoch",
+            table=wanted.simpleString(),
+            appended=found.simpleString(),
+        )
+    return df.select(
+        *(
+            functions.col(quoted(each.name)) if each.nullable else _required(table.name, each).alias(each.name)
+            for each in wanted.fields
+        )
+    )
+
+
+def _required(table: str, column: StructField) -> Column:
+    """Give a column that fails the write at a null; Spark takes it for one without nulls, and writes it so."""
+    from pyspark.sql import functions
+
+    value, kind = functions.col(quoted(column.name)), column.dataType
+    text = f"{table} takes no null in the column {column.name!r}, and the rows have one"
+    failing = functions.raise_error(functions.lit(text)).cast(kind)
+    never = _PLACEHOLDERS.get(kind.simpleString(), 0)
+    return functions.coalesce(functions.when(value.isNull(), failing).otherwise(value), functions.lit(never).cast(kind))
+
+
+_PLACEHOLDERS: Mapping[str, Any] = {
+    "string": "",
+    "binary": b"",
+    "boolean": False,
+    "date": datetime.date(1970, 1, 1),
+    "timestamp": datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc),
+}
+"""By type, a value that is never written: it only makes the column one without nulls."""
+
+
+def _write(spark: SparkSession, table: TableDescription, df: DataFrame, folder: str) -> Sequence[StagedFile]:
+    by: tuple[str, ...] = table.partition_by
+    if by:
+        df = df.repartition(*(quoted(each) for each in by))
+        if table.partitions_in_files:
+            df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
+            df, by = partitions.told_apart(df, by), (partitions.COLUMN,)
+    _write_parquet(df, f"{folder}/{DATA}", by, compression=table.compression)
+    # Of the files only the footers are read. A file without rows does not appear, and is no part of the table.
+    found = spark.read.schema("cairn_none INT").parquet(_spark_url(f"{folder}/{DATA}"))
+    listed = found.groupBy("_metadata.file_path", "_metadata.file_size").count().collect()
+    files = []
+    for row in sorted(listed, key=lambda each: str(each["file_path"])):
+        path = unquote(row["file_path"]).partition(f"{folder.rpartition('/')[2]}/{DATA}/")[2]
+        values = {} if table.partitions_in_files else _values_in(path)
+        files.append(StagedFile(path, row["file_size"], row["count"], values))
+    return files
+
+
+def _short(column: StructField) -> Column:
+    """Give a partition column that fails the write at a long text: no footer bounds it, and the format asks there."""
+    from pyspark.sql import functions
+
+    value = functions.col(quoted(column.name))
+    if column.dataType.typeName() != "string":
+        return value
+    text = f"a value of the partition column {column.name!r} has more than {_LONGEST} bytes"
+    failing = functions.raise_error(functions.lit(text)).cast("string")
+    return functions.when(functions.octet_length(value) > _LONGEST, failing).otherwise(value).alias(column.name)
+
+
+def _write_parquet(df: DataFrame, folder: str, by: Sequence[str] = (), compression: str = "snappy") -> None:
+    url = _spark_url(folder)
+    spark = df.sparkSession
+    with committer.InForce(spark, committer.choose(spark, url)).write() as options:
+        df.write.mode("error").options(**options).option("compression", compression).partitionBy(*by).parquet(url)
+
+
+def _values_in(path: str) -> dict[str, str | None]:
+    """Read partition values from the folders that Spark names after them."""
+    named = (folder.partition("=") for folder in path.split("/")[:-1])
+    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in named}
+
+
+def _spark_url(url: str) -> str:
+    """Give a table's URL as Spark knows it: S3 by the scheme s3a alone."""
+    return re.sub(r"\As3n?:", "s3a:", url)

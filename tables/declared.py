@@ -1,0 +1,182 @@
+"""Tables as a DAG declares them; importing this module, and making a table, loads no library of a format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.validation import refuses_unknown
+from ..storage.names import check_name, shorten
+
+if TYPE_CHECKING:
+    from .contract import Access, OpenTable
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class IcebergTable:
+    """An Iceberg table that a group's stages append to, committed by `pyiceberg` when the checkpoint completes.
+
+    Args:
+        table: the full name: catalog, namespaces and table with dots between, such as `lake.sales.orders`; or its parts
+            as a tuple, where a part has dots.
+        conn_id: the Airflow connection with the catalog's properties as extras (`type`, `uri`, `warehouse`,
+            `s3.endpoint`, …); its host stands for a missing `uri`, login and password for a missing `credential`. None:
+            pyiceberg's own configuration of the catalog's name.
+
+    Raises:
+        InvalidConfigError: the name has fewer than three parts, or pyiceberg is not installed.
+    """
+
+    table: str | tuple[str, ...]
+    conn_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 3 or not all(isinstance(part, str) and part for part in self.parts):
+            raise InvalidConfigError(
+                "an Iceberg table is named by catalog, namespace and table, such as lake.sales.orders",
+                table=shorten(self.table),
+            )
+        _check_installed("iceberg", "pyiceberg", self.title)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The catalog's name, the namespaces and the table's name."""
+        return tuple(self.table.split(".")) if isinstance(self.table, str) else tuple(self.table)
+
+    @property
+    def title(self) -> str:
+        """The table's name for messages."""
+        return ".".join(map(str, self.parts))
+
+    def open(self, access: Access) -> OpenTable:
+        """Load the table's newest version."""
+        from .iceberg import OpenIceberg
+
+        return OpenIceberg(self.title, self.parts, access(self.conn_id) if self.conn_id else {})
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class DeltaTable:
+    """A Delta table that a group's stages append to, committed by `deltalake` when the checkpoint completes.
+
+    Args:
+        uri: the table's folder: `s3://lake/events`, `file:///lake/events`, or another place that `deltalake` opens.
+        conn_id: the Airflow connection to S3, of type `aws`, `cairn` or `generic`. None: the library finds credentials
+            by itself (environment, instance role).
+
+    Raises:
+        InvalidConfigError: the URI has no scheme, or deltalake is not installed.
+    """
+
+    uri: str
+    conn_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.uri, str) or not urlsplit(self.uri).scheme:
+            raise InvalidConfigError(
+                "a Delta table is named by the URI of its folder, such as s3://lake/events", uri=shorten(self.uri)
+            )
+        _check_installed("delta", "deltalake", self.uri)
+
+    @property
+    def title(self) -> str:
+        """The table's name for messages."""
+        return self.uri
+
+    def open(self, access: Access) -> OpenTable:
+        """Load the table's newest version."""
+        from .delta import OpenDelta
+
+        return OpenDelta(self.uri.rstrip("/"), access(self.conn_id) if self.conn_id else {})
+
+
+@refuses_unknown
+@dataclass(frozen=True)
+class PostgresTable:
+    """A table of PostgreSQL that a group's stages append to, by `COPY` when the checkpoint completes.
+
+    Args:
+        table: schema and table, such as `public.totals`; or both as a tuple, where one has dots.
+        conn_id: the Airflow connection of type `postgres`.
+        staging: URL of a folder for the rows until then, such as `s3://lake/staging`, which stages write and the tasks
+            of the group read and empty.
+        staging_conn_id: the Airflow connection to that folder on S3. None: pyarrow finds credentials by itself.
+
+    Raises:
+        InvalidConfigError: the name has not two parts, `staging` is no URL, or psycopg is not installed.
+    """
+
+    table: str | tuple[str, str]
+    conn_id: str
+    staging: str
+    staging_conn_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.parts) != 2 or not all(self.parts):
+            raise InvalidConfigError(
+                "a table of PostgreSQL is named by schema and table, such as public.totals", table=shorten(self.table)
+            )
+        if not isinstance(self.staging, str) or not urlsplit(self.staging).scheme:
+            raise InvalidConfigError("staging is the URL of a folder, such as s3://lake/staging", staging=self.staging)
+        _check_installed("postgres", "psycopg", self.title)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Schema and table."""
+        return tuple(self.table.split(".")) if isinstance(self.table, str) else tuple(self.table)
+
+    @property
+    def title(self) -> str:
+        """The table's name for messages."""
+        return ".".join(self.parts)
+
+    def open(self, access: Access) -> OpenTable:
+        """Look the table up."""
+        from .postgres import OpenPostgres
+
+        return OpenPostgres((self.parts[0], self.parts[1]), self.staging.rstrip("/"), access(self.conn_id))
+
+
+Declared = IcebergTable | DeltaTable | PostgresTable
+
+
+def check_tables(tables: object) -> dict[str, Declared]:
+    """Check the tables of a group where the DAG is parsed.
+
+    Raises:
+        InvalidConfigError: an entry is no table, or two are one table.
+        InvalidKeyError: a name is outside the grammar (semantics W1).
+    """
+    if tables is None:
+        return {}
+    if not isinstance(tables, Mapping):
+        raise InvalidConfigError("tables must be a dict of tables by their names", tables=shorten(tables))
+    seen: dict[str, str] = {}
+    for name, table in tables.items():
+        check_name("table", name)
+        if not isinstance(table, Declared):
+            raise InvalidConfigError(
+                "an entry of tables must be an IcebergTable, a DeltaTable or a PostgresTable",
+                name=name,
+                found=shorten(table),
+            )
+        other = seen.setdefault(f"{table.conn_id} {table.title}", name)
+        if other != name:
+            raise InvalidConfigError(f"{other} and {name} are one table; name it once", table=table.title)
+    return dict(tables)
+
+
+def _check_installed(extra: str, module: str, title: str) -> None:
+    if find_spec(module) is None:
+        raise InvalidConfigError(
+            f"{title} is committed by {module}, which is not installed: pip install 'airflow-cairn[{extra}]', where "
+            "DAGs are parsed and on the workers",
+            code="missing_extra",
+            extra=extra,
+        )

@@ -1,0 +1,196 @@
+"""The sink of one table: fixes it for an epoch at the trigger, and commits the epoch's rows once (decision 0056).
+
+Two processes may commit at once, and one may die before or after the commit. So the token of the commit is kept in the
+table, in the same transaction as the rows: whoever finds it there commits nothing, and of two that do not find it the
+format refuses the second, which then looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..checkpoint.documents import staged_tables
+from ..checkpoint.documents.staged_tables import (
+    DATA,
+    HIDDEN,
+    PREFIX,
+    Manifest,
+    StagedRows,
+    TableDescription,
+    staged_of,
+    types_of,
+)
+from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
+from ..checkpoint.extensions.contracts import MasterHook
+from ..storage.clock import system_runtime
+from .contract import Access, Mark, OpenTable, Staged
+from .staged_files import data_urls
+
+if TYPE_CHECKING:
+    from ..checkpoint.documents.strict_json import Json
+    from ..checkpoint.extensions.committables import CheckpointNotice
+    from .declared import Declared
+
+log = logging.getLogger("airflow_cairn")
+
+TRIES = 10
+"""How often one call commits anew after another writer was faster."""
+
+
+class TableSink(MasterHook):
+    """The master hook and listener of one table.
+
+    Args:
+        name: by which the group knows the table.
+        table: the declared table.
+        access: gives the settings of a connection.
+        new_token: makes the name of a folder.
+    """
+
+    def __init__(self, name: str, table: Declared, access: Access, new_token: Callable[[], str] | None = None) -> None:
+        self._name = name
+        self._table = table
+        self._access = access
+        self._new_token = new_token or system_runtime().new_token
+
+    @property
+    def name(self) -> str:
+        """The sink's name as a hook and as a listener."""
+        return f"{PREFIX}{self._name}"
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
+        """Fix the table's columns, and a folder that no other epoch uses.
+
+        Raises:
+            InvalidStateError: the library cannot append to the table, or a column's type promises no lack of nulls.
+        """
+        table = self._open()
+        staging = f"{table.files.url}/{HIDDEN}/{self._name}-{checkpoint}-{self._new_token()}"
+        found = table.describe(staging)
+        for each in found.columns["fields"]:
+            if not each["nullable"] and each["type"] not in _REQUIRED:
+                raise InvalidStateError(
+                    f"{found.name} cannot be appended to: no DataFrame can promise that the column {each['name']} of "
+                    "its type has no null. Let the column take nulls",
+                    table=found.name,
+                    type=str(each["type"]),
+                )
+        return staged_tables.encode(found)
+
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        """Commit the checkpoint's rows, unless that has been done; then delete what else was staged for its epoch.
+
+        Raises:
+            InvalidStateError: the table has changed since the epoch began, so that the rows no longer fit.
+            DamagedError: staged rows are gone or altered.
+        """
+        found = self._staged(notice)
+        if not found:
+            return
+        folders = "\n".join(sorted(each.folder for each in found))
+        mark = Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32])
+        table = self._open()
+        manifests = [(each, table.files.manifest(each)) for each in found]
+        staged = [Staged(rows, manifest) for rows, manifest in manifests if manifest is not None]
+        if any(each.rows for each in found) and not table.has(mark):
+            if len(staged) == len(found):
+                self._commit(table, mark, staged)
+            else:
+                self._check_committed(table, mark)
+        keep = [url for each in staged for url in data_urls(each.rows, each.manifest)]
+        keep += [f"{rows.folder}/{DATA}" for rows, manifest in manifests if manifest is None]
+        table.files.delete(found[0].staging, but=keep if table.names_files else ())
+
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
+        """Delete the rows of executions that no checkpoint will hold."""
+        found = self._staged(notice)
+        if found:
+            files = self._open().files
+            for each in found:
+                files.delete(each.folder)
+
+    def _open(self) -> OpenTable:
+        return self._table.open(self._access)
+
+    def _staged(self, notice: CheckpointNotice) -> list[StagedRows]:
+        return [staged_of(each.value, where=each.name) for each in notice.committables if each.name == self.name]
+
+    def _commit(self, table: OpenTable, mark: Mark, staged: Sequence[Staged]) -> None:
+        for _ in range(TRIES):
+            self._check_fits(table, mark, staged)
+            try:
+                added = table.append(mark, staged)
+            except Exception:
+                # The answer may be lost, and the commit not: then the newest version has the mark.
+                table.refresh()
+                if table.has(mark):
+                    return
+                raise
+            if added:
+                rows = sum(each.rows.rows for each in staged)
+                log.info("Checkpoint %d: committed %d rows to %s.", mark.checkpoint, rows, self._table.title)
+                return
+            table.refresh()
+            if table.has(mark):
+                return
+        raise RetryLaterError(
+            f"{self._table.title} is changed so often by others that no commit came through; the next task tries again",
+            table=self._table.title,
+            tries=TRIES,
+        )
+
+    def _check_committed(self, table: OpenTable, mark: Mark) -> None:
+        """Look again where a manifest is gone: another process deletes it once it has committed."""
+        table.refresh()
+        if not table.has(mark):
+            raise DamagedError(
+                f"rows that were staged for {self._table.title} are gone, and not in the table. Put the files back, or "
+                f"{self._give_up(mark)} and read the epoch again by `cairn rewind`",
+                code="staged_rows",
+                table=self._table.title,
+            )
+
+    def _check_fits(self, table: OpenTable, mark: Mark, staged: Sequence[Staged]) -> None:
+        now = table.describe("")
+        for each in staged:
+            problem = misfit(each.manifest, now)
+            if problem:
+                raise InvalidStateError(
+                    f"{self._table.title} has changed since the epoch began: {problem}. Change it back, or "
+                    f"{self._give_up(mark)}; then clear the task that waits for the checkpoint",
+                    code="table_changed",
+                    table=self._table.title,
+                )
+
+    def _give_up(self, mark: Mark) -> str:
+        job = mark.owner.removesuffix(f".{self._name}").rpartition(".")[0]
+        return f"give these rows up: cairn forget-listener {job} {self.name} --checkpoint {mark.checkpoint} --yes"
+
+
+def misfit(manifest: Manifest, now: TableDescription) -> str | None:
+    """Say why staged rows do not fit a table as it is now; None if they do.
+
+    A table may have got columns that may be null, and wider types.
+    """
+    if manifest.table_id != now.table_id:
+        return "it is another table of the same name"
+    if manifest.partition_by != now.partition_by:
+        parts = [", ".join(each) or "nothing" for each in (manifest.partition_by, now.partition_by)]
+        return f"it was partitioned by {parts[0]}, and is now by {parts[1]}"
+    staged, there = types_of(manifest.columns), types_of(now.columns)
+    for name, kind in staged.items():
+        if name not in there:
+            return f"the column {name} is gone"
+        if kind != there[name] and (kind, there[name]) not in _WIDER:
+            return f"the column {name} was {kind}, and is now {there[name]}"
+    for each in now.columns["fields"]:
+        if each["name"] not in staged and not each["nullable"]:
+            return f"the new column {each['name']} takes no null"
+    return None
+
+
+_WIDER = {('"integer"', '"long"'), ('"float"', '"double"')}
+_REQUIRED = ("string", "binary", "boolean", "date", "timestamp", "byte", "short", "integer", "long", "float", "double")
+"""Types of columns without nulls; of the others no DataFrame can promise that."""

@@ -1,0 +1,111 @@
+"""A table of a real PostgreSQL gets each row once, whoever dies and however many commit at once (decision 0056)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from airflow_cairn.checkpoint.documents.staged_tables import description_of
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
+from airflow_cairn.tables.declared import PostgresTable
+from airflow_cairn.tables.postgres import OpenPostgres
+from airflow_cairn.tables.sink import TableSink
+from scripts.harness.postgres_server import PostgresServer
+from tests.support.errors import raises_code
+from tests.support.lake import Place, notice
+
+
+class Postgres(Place):
+    """A table `orders` in a schema of its own, whose name needs quotes."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self.dsn = dsn
+        super().__init__(folder, f"file://{folder}/staging")
+
+    def create(self) -> None:
+        self.run('CREATE SCHEMA "the.shop"')
+        self.run('CREATE TABLE "the.shop".orders (n serial, id bigint NOT NULL, route varchar(9), PRIMARY KEY (n))')
+        self.run('ALTER TABLE "the.shop".orders DROP COLUMN n')
+
+    def new_sink(self, table: str = "orders") -> TableSink:
+        settings = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(self.dsn).items()}
+        declared = PostgresTable(("the.shop", table), "dwh", self.url)
+        return TableSink("orders", declared, lambda _: settings)
+
+    def run(self, query: Any) -> list[Any]:
+        with psycopg.connect(self.dsn) as connection:
+            found = connection.execute(query)
+            return found.fetchall() if found.description else []
+
+    def rows(self) -> list[int]:
+        return [row[0] for row in self.run('SELECT id FROM "the.shop".orders ORDER BY id')]
+
+
+@pytest.fixture
+def place(postgres: PostgresServer, tmp_path: Path) -> Iterator[Postgres]:
+    made = Postgres(tmp_path, postgres.dsn)
+    yield made
+    made.run('DROP SCHEMA "the.shop" CASCADE')
+
+
+def test_each_row_once(place: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C4, D4
+    staging = place.trigger(3)
+    place.stage(staging, "dead", 7)
+    told = notice(place.stage(staging, "good", 1, 2), place.stage(staging, "also", 3, stage="late"))
+    texts = OpenPostgres._texts
+
+    def broken(table: OpenPostgres, *given: Any) -> Iterator[bytes]:
+        yield from texts(table, *given)
+        raise ConnectionError("the file system is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenPostgres, "_texts", broken)
+        with pytest.raises(ConnectionError):
+            place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [], "one transaction, or nothing"
+    append = OpenPostgres.append
+
+    def lost(*given: Any) -> bool:
+        append(*given)
+        raise ConnectionError("reset")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenPostgres, "append", lost)
+        place.sink.notify_checkpoint_complete(told)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sink: sink.notify_checkpoint_complete(told), [place.new_sink() for _ in range(4)]))
+    assert place.rows() == [1, 2, 3]
+    assert place.staged() == set()
+    later = notice(place.stage(place.trigger(1), "later", 4, 5), checkpoint=1)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sink: sink.notify_checkpoint_complete(later), [place.new_sink() for _ in range(4)]))
+    assert place.rows() == [1, 2, 3, 4, 5]
+
+
+def test_what_does_not_fit(place: Postgres) -> None:
+    committable = place.stage(place.trigger(3), "good", 1)
+    place.run('ALTER TABLE "the.shop".orders DROP COLUMN route')
+    with raises_code("table_changed", match="column route is gone"):
+        place.sink.notify_checkpoint_complete(notice(committable))
+    for column in ("route text", "price numeric(10,2)", "at timestamp(3)"):
+        place.run(f'ALTER TABLE "the.shop".orders ADD COLUMN {column}')
+    place.sink.notify_checkpoint_complete(notice(committable))
+    assert place.run('SELECT * FROM "the.shop".orders') == [(1, "r1", None, None)]
+    found = description_of(place.sink.trigger(4, 0), where="answer")
+    types = [(each["name"], each["type"], each["nullable"]) for each in found.columns["fields"]]
+    assert types == [
+        ("id", "long", False),
+        ("route", "string", True),
+        ("price", "decimal(10,2)", True),
+        ("at", "timestamp_ntz", True),
+    ]
+    place.run('ALTER TABLE "the.shop".orders ADD COLUMN span interval')
+    with pytest.raises(InvalidStateError, match="the column span of the type interval"):
+        place.sink.trigger(5, 0)
+    with pytest.raises(InvalidConfigError, match=r"no table the\.shop\.none"):
+        place.new_sink("none").trigger(5, 0)

@@ -1,0 +1,173 @@
+"""Iceberg and Delta tables: Spark stages Parquet in the table's own location, the sink commits it (decision 0056)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.tables.declared import DeltaTable, IcebergTable
+from airflow_cairn.tables.sink import TableSink
+from tests.real.spark.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+ARROW = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("region", pa.string()),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(10, 2)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("share", pa.float64()),
+        ("open", pa.bool_()),
+        ("tags", pa.list_(pa.string())),
+        ("where", pa.struct([("x", pa.float64())])),
+    ]
+)
+ICEBERG = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "region", StringType()),
+    NestedField(3, "day", DateType()),
+    NestedField(4, "price", DecimalType(10, 2)),
+    NestedField(5, "at", TimestamptzType()),
+    NestedField(6, "local", TimestampType()),
+    NestedField(7, "share", DoubleType()),
+    NestedField(8, "open", BooleanType()),
+    NestedField(9, "tags", ListType(10, StringType(), element_required=False)),
+    NestedField(11, "where", StructType(NestedField(12, "x", DoubleType()))),
+)
+REGIONS = ("eu", "a/b c=d%", "", None, "ümlaut 'x'")
+
+
+class Lake:
+    """Two tables, partitioned by region, and a job that writes both."""
+
+    def __init__(self, folder: Path, pipeline: Pipeline) -> None:
+        self.folder = folder
+        self.pipeline = pipeline
+        self.properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
+        self.catalog = SqlCatalog("lake", **{k: v for k, v in self.properties.items() if k != "type"})
+        self.catalog.create_namespace("sales")
+        by = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+        self.catalog.create_table("sales.orders", ICEBERG, partition_spec=by)
+        self.uri = f"file://{folder}/the events"
+        deltalake.DeltaTable.create(self.uri, deltalake.Schema.from_arrow(ARROW), partition_by=["region"])
+        self.sinks = (
+            TableSink("orders", IcebergTable("lake.sales.orders", conn_id="c"), lambda _: self.properties),
+            TableSink("events", DeltaTable(self.uri), lambda _: {}),
+        )
+
+    def trigger(self, run_id: str) -> None:
+        self.pipeline.trigger(run_id, hooks=self.sinks, listeners=tuple(each.name for each in self.sinks))
+
+    def ids(self) -> tuple[list[int], list[int]]:
+        iceberg = self.catalog.load_table("sales.orders").scan().to_arrow()
+        delta = deltalake.DeltaTable(self.uri).to_pyarrow_table()
+        return sorted(iceberg["id"].to_pylist()), sorted(delta["id"].to_pylist())
+
+    def staged(self) -> list[Path]:
+        return [each for each in self.folder.rglob("*") if "_cairn" in each.parts and each.is_file()]
+
+
+@pytest.fixture
+def lake(pipeline: Pipeline, tmp_path: Path) -> Lake:
+    return Lake(tmp_path, pipeline)
+
+
+def orders(spark: SparkSession, first: int, count: int = 5) -> DataFrame:
+    regions = ", ".join("NULL" if each is None else '"' + each + '"' for each in REGIONS)
+    return spark.range(first, first + count).selectExpr(
+        "id",
+        f"element_at(array({regions}), int(id % {len(REGIONS)}) + 1) AS region",
+        "date_add(DATE'2026-01-01', int(id)) AS day",
+        "CAST(id AS DECIMAL(10, 2)) AS price",
+        "TIMESTAMP'2026-01-01 12:00:00' AS at",
+        "TIMESTAMP_NTZ'2026-01-01 12:00:00' AS local",
+        "id / 2 AS share",
+        "id % 2 = 0 AS open",
+        "array('a', NULL) AS tags",
+        "named_struct('x', double(id)) AS where",
+    )
+
+
+def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake) -> None:  # semantics C4
+    """Formats' partitions, types and names; a failed try, a dead driver; each row once, and no file besides."""
+    from pyspark.sql.functions import expr
+
+    pipeline = lake.pipeline
+
+    def body(epoch: Any) -> None:
+        for name in ("orders", "events"):
+            epoch.table(name).append(orders(spark, 0))
+
+    lake.trigger("a")
+    pipeline.failed("a", body)
+    assert lake.staged() == [], "the failed driver has deleted what it staged"
+    for column, value, why in (
+        ("id", "nullif(id, 3)", "takes no null in the column 'id'"),
+        ("region", "repeat('x', 1025)", "'region' has more than 1024 bytes"),
+    ):
+        with pytest.raises(Exception, match=why), pipeline.epoch("a") as epoch:
+            epoch.table("orders").append(orders(spark, 0).withColumn(column, expr(value)))
+    assert lake.staged() == []
+    with pipeline.epoch("a") as epoch:
+        with pytest.raises(InvalidStateError, match="the group has no table 'order'"):
+            epoch.table("order")
+        for df, why in (
+            (orders(spark, 0).drop("day"), "'day' is missing"),
+            (orders(spark, 0).selectExpr("*", "1 AS more"), "has no column 'more'"),
+            (orders(spark, 0).withColumn("id", expr("string(id)")), "'id' is string and not bigint"),
+        ):
+            with pytest.raises(InvalidStateError, match=why):
+                epoch.table("orders").append(df)
+        body(epoch)
+        with pytest.raises(InvalidStateError, match="appended to the table 'orders' before"):
+            epoch.table("orders").append(orders(spark, 0))
+    assert lake.ids() == ([], []), "nothing is visible before the checkpoint completes"
+    assert deltalake.DeltaTable(lake.uri).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True) == []
+    pipeline.complete("a")
+    assert lake.ids() == ([], [])
+    assert [pipeline.coordinator.deliver(lake.sinks) for _ in range(2)] == [8, 0], "three tries have failed"
+    assert lake.ids() == ([*range(5)], [*range(5)])
+    iceberg = lake.catalog.load_table("sales.orders")
+    delta = deltalake.DeltaTable(lake.uri)
+    named = {each["file_path"].removeprefix("file://") for each in iceberg.inspect.files().to_pylist()}
+    named |= {unquote(each["path"]) for each in pa.table(delta.get_add_actions()).to_pylist()}
+    assert len(named) == 5 + 4, "Delta takes an empty text for null"
+    assert {str(each) for each in lake.staged()} == {
+        each if each.startswith("/") else f"{lake.folder}/the events/{each}" for each in named
+    }
+    expected = {row["id"]: row["region"] for row in orders(spark, 0).collect()}
+    for found in (iceberg.scan().to_arrow(), delta.to_pyarrow_table()):
+        assert {row["id"]: row["region"] or None for row in found.to_pylist()} == {
+            each: region or None for each, region in expected.items()
+        }
+    assert iceberg.scan(row_filter="region = 'a/b c=d%'").to_arrow()["id"].to_pylist() == [1]
+    assert iceberg.scan().to_arrow().sort_by("id").to_pylist()[2]["price"] == 2

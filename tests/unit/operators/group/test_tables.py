@@ -1,0 +1,116 @@
+"""The tables of a group: what a DAG says, what is refused at its parse, and what a connection becomes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_cairn import DeltaTable, IcebergTable, PostgresTable
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.hooks import table_access
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.tables import declared
+from tests.support.errors import raises_code
+from tests.support.world.listeners import Listener
+from tests.support.world.parties import Ids
+
+TABLES = {"orders": IcebergTable("lake.sales.orders"), "events": DeltaTable("s3://lake/events")}
+
+
+def group(**options: Any) -> CheckpointedTaskGroup:
+    return CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", **options)
+
+
+def test_a_table_is_a_hook_and_a_listener() -> None:
+    with DAG("flights", schedule=None) as dag, group(tables=TABLES, listeners=[Listener()], master_hooks=[Ids()]):
+        SparkEpochOperator(task_id="a", application="a.py")
+    trigger: Any = dag.get_task("e.trigger_checkpoint")
+    wait: Any = dag.get_task("e.wait_for_checkpoint")
+    assert [each.name for each in trigger.master_hooks] == ["ids", "table.orders", "table.events"]
+    assert [each.name for each in wait.listeners] == ["warehouse", "table.orders", "table.events"]
+    assert wait.listeners == trigger.listeners
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"tables": ["x"]}, "tables must be a dict"),
+        ({"tables": {"x": "lake.sales.orders"}}, "must be an IcebergTable, a DeltaTable or a PostgresTable"),
+        ({"tables": {"x": DeltaTable("s3://a/b"), "y": DeltaTable("s3://a/b")}}, "x and y are one table"),
+        ({"tables": TABLES, "config": CheckpointConfig(unaligned=True)}, "Remove unaligned and regional"),
+        ({"tables": TABLES, "config": CheckpointConfig(regional=RegionalCheckpoints())}, "Remove unaligned"),
+        ({"tables": TABLES, "config": CheckpointConfig(max_concurrent_checkpoints=2)}, "must be 1 with master hooks"),
+    ],
+)
+def test_what_a_group_refuses(options: dict[str, Any], text: str) -> None:  # semantics S3
+    with DAG("flights", schedule=None), pytest.raises(InvalidConfigError, match=text), group(**options):
+        SparkEpochOperator(task_id="a", application="a.py")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: IcebergTable("sales.orders"), "named by catalog, namespace and table"),
+        (lambda: IcebergTable(("lake", "", "x")), "named by catalog, namespace and table"),
+        (lambda: PostgresTable("totals", "dwh", "s3://x/y"), "named by schema and table"),
+        (lambda: PostgresTable("a.b", "dwh", "/x"), "the URL of a folder"),
+        (lambda: DeltaTable("/lake/events"), "named by the URI of its folder"),
+        (lambda: DeltaTable("s3://lake/x", con_id="y"), "did you mean 'conn_id'"),  # type: ignore[call-arg]
+    ],
+)
+def test_what_a_table_refuses(make: Callable[[], object], text: str) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match=text):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "extra"),
+    [
+        (lambda: IcebergTable("a.b.c"), "iceberg"),
+        (lambda: DeltaTable("s3://a/b"), "delta"),
+        (lambda: PostgresTable("a.b", "c", "s3://d/e"), "postgres"),
+    ],
+)
+def test_a_library_that_is_missing_is_an_import_error_that_names_the_extra(
+    make: Callable[[], object], extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(name: str) -> None:
+        assert importlib.util.find_spec(name) is not None, "a name that is never there would be no check"
+
+    monkeypatch.setattr(declared, "find_spec", none)
+    with raises_code("missing_extra", match=rf"pip install 'airflow-cairn\[{extra}\]'"):
+        make()
+
+
+def test_connections(connections: Callable[[str, str], None]) -> None:
+    rest = {"conn_type": "generic", "host": "https://catalog", "login": "me", "password": "canary", "extra": {"a": 1}}
+    connections("rest", json.dumps(rest))
+    found = table_access.catalog_properties("rest")
+    assert found == {"uri": "https://catalog", "credential": "me:canary", "a": "1"}
+    connections("own", json.dumps({"conn_type": "generic", "extra": {"uri": "sqlite://", "type": "sql"}}))
+    assert table_access.catalog_properties("own") == {"uri": "sqlite://", "type": "sql"}
+    s3 = {"conn_type": "aws", "login": "key", "password": "canary", "extra": {"endpoint_url": "http://x"}}
+    connections("lake", json.dumps(s3))
+    assert table_access.s3_options("lake") == {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "canary",
+        "AWS_ENDPOINT_URL": "http://x",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    dwh = {"conn_type": "postgres", "host": "db", "port": 5, "login": "me", "password": "canary", "schema": "shop"}
+    connections("dwh", json.dumps({**dwh, "extra": {"sslmode": "require", "cursor": "x"}}))
+    assert table_access.postgres_settings("dwh", staging_conn_id="lake") == {
+        "host": "db",
+        "port": "5",
+        "dbname": "shop",
+        "user": "me",
+        "password": "canary",
+        "sslmode": "require",
+        **{f"staging.{name}": value for name, value in table_access.s3_options("lake").items()},
+    }

@@ -1,0 +1,269 @@
+"""A sink commits each row once, whoever dies and however often it is told (semantics C4, D4; decision 0056).
+
+Real tables of pyiceberg and deltalake; the rows are staged by pyarrow in the form in which Spark stages them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, UUIDType
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.tables import delta, iceberg
+from airflow_cairn.tables.declared import DeltaTable, IcebergTable
+from airflow_cairn.tables.delta import OpenDelta
+from airflow_cairn.tables.iceberg import OpenIceberg
+from airflow_cairn.tables.sink import TableSink
+from airflow_cairn.tables.staged_files import StagedFiles
+from tests.support.errors import raises_code
+from tests.support.lake import SCHEMA, Delta, Iceberg, Place, notice
+
+
+class Killed(BaseException):
+    """The notifier's process ends here."""
+
+
+@pytest.fixture(params=[Iceberg, Delta])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    made: Place = request.param(tmp_path, f"file://{tmp_path}/the lake")
+    return made
+
+
+def wrapped(patch: pytest.MonkeyPatch, place: Place, method: str, before: Callable[[int], None], after: Any) -> None:
+    """Have something happen before and after a write of the sink; each is given the number of the call."""
+    kind: Any = StagedFiles if method == "delete" else OpenIceberg if isinstance(place, Iceberg) else OpenDelta
+    real = getattr(kind, method)
+    calls = []
+
+    def call(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        before(len(calls))
+        answer = real(*args, **options)
+        after(len(calls))
+        return answer
+
+    patch.setattr(kind, method, call)
+
+
+def raising(error: BaseException) -> Callable[[int], None]:
+    def fail(number: int) -> None:
+        if number == 1:
+            raise error
+
+    return fail
+
+
+def nothing(number: int) -> None:
+    """Nothing happens here."""
+
+
+POINTS = ("commit, before", "commit, after", "answer lost", "delete, before", "delete, after", "another party")
+TIDIED = ("between", "before", "never")
+CHOSEN = {(point, "between") for point in POINTS} | {("another party", "before"), ("commit, after", "never")}
+
+
+@pytest.mark.parametrize(
+    ("point", "tidied"),
+    [
+        pytest.param(point, tidied, marks=() if (point, tidied) in CHOSEN else pytest.mark.soak)
+        for point in POINTS
+        for tidied in TIDIED
+    ],
+)
+def test_each_row_once_whoever_dies(
+    place: Place, monkeypatch: pytest.MonkeyPatch, point: str, tidied: str
+) -> None:  # semantics C4
+    staging = place.trigger(3)
+    place.stage(staging, "dead", 7, 8)
+    told = notice(place.stage(staging, "good", 1, 2), place.stage(staging, "also", 3, stage="late"))
+    expected = [1, 2, 3]
+    place.foreign(100)
+    if tidied == "before":
+        place.tidy()
+    with monkeypatch.context() as patch:
+        method = "delete" if point.startswith("delete") else "append"
+        if point == "another party":
+            wrapped(patch, place, method, lambda number: place.foreign(101) if number == 1 else None, nothing)
+            expected = [*expected, 101]
+            place.sink.notify_checkpoint_complete(told)
+        elif point == "answer lost":
+            wrapped(patch, place, method, nothing, raising(ConnectionError("reset")))
+            place.sink.notify_checkpoint_complete(told)
+        else:
+            killed = raising(Killed())
+            wrapped(patch, place, method, *((killed, nothing) if point.endswith("before") else (nothing, killed)))
+            with pytest.raises(Killed):
+                place.sink.notify_checkpoint_complete(told)
+    if tidied == "between":
+        place.foreign(102)
+        expected = [*expected, 102]
+        place.tidy()
+    for _ in range(2):
+        place.new_sink().notify_checkpoint_complete(told)
+        assert place.rows() == sorted([*expected, 100])
+    assert place.staged() == {each for each in place.named() if "_cairn" in each}, "every other file is gone"
+    assert len(place.staged()) == 3
+
+
+@pytest.mark.parametrize("gone_on", [0, 1, 2])
+def test_two_at_once_commit_once(place: Place, monkeypatch: pytest.MonkeyPatch, gone_on: int) -> None:  # semantics C4
+    """The second has read the table, sleeps while the first commits and the job goes on, and then commits too."""
+    told = notice(place.stage(place.trigger(3), "good", 1, 2))
+    slow = place.new_sink()
+
+    def other(number: int) -> None:
+        if number == 1:
+            place.sink.notify_checkpoint_complete(told)
+            for more in range(gone_on):
+                later = place.stage(place.trigger(4 + more), "later", 10 + more)
+                place.sink.notify_checkpoint_complete(notice(later, checkpoint=4 + more))
+
+    wrapped(monkeypatch, place, "append", other, nothing)
+    slow.notify_checkpoint_complete(told)
+    assert place.rows() == [1, 2, *range(10, 10 + gone_on)]
+    assert place.staged() == place.named()
+
+
+def test_tokens_are_compared_and_not_ids(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C4
+    """After a rewind, or for a job that began anew, ids may be lower: nothing is taken for committed."""
+    for module in (iceberg, delta):
+        monkeypatch.setattr(module, "REMEMBERED", 3)
+    for number, checkpoint in enumerate((40, 41, 3, 41, 42, 43)):
+        told = notice(place.stage(place.trigger(checkpoint), f"t{number}", number), checkpoint=checkpoint)
+        for _ in range(2):
+            place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [*range(6)]
+    assert place.staged() == place.named()
+
+
+def test_an_epoch_without_rows_commits_nothing(place: Place) -> None:
+    told = notice(place.stage(place.trigger(3), "good"))
+    for _ in range(2):
+        place.sink.notify_checkpoint_complete(told)
+        place.sink.notify_checkpoint_complete(notice())
+    assert (place.rows(), place.staged()) == ([], set())
+
+
+def test_what_no_checkpoint_will_hold_is_deleted(place: Place) -> None:  # semantics D4
+    staging = place.trigger(3)
+    kept = place.stage(staging, "kept", 1)
+    ended = replace(notice(place.stage(staging, "failed", 2)), status=Status.FAILED, reason=Reason.CHECKPOINT_EXPIRED)
+    place.sink.notify_checkpoint_aborted(ended)
+    place.sink.notify_checkpoint_complete(notice(kept, checkpoint=4))
+    assert place.rows() == [1]
+    assert place.staged() == place.named()
+
+
+def test_a_table_that_changed_keeps_the_notice_with_a_way_out(place: Place) -> None:
+    committable = place.stage(place.trigger(3), "good", 1)
+    if isinstance(place, Iceberg):
+        with place.table.update_schema() as update:
+            update.rename_column("route", "way")
+        why = "column route is gone"
+    else:
+        assert isinstance(place, Delta)
+        other = pa.table({"id": pa.array([5], pa.int64()), "route": pa.array([6], pa.int64())})
+        deltalake.write_deltalake(place.table, other, mode="overwrite", schema_mode="overwrite")
+        why = r'column route was "string", and is now "long"'
+    with raises_code("table_changed", match=rf"{why}.*cairn forget-listener flights table.orders --checkpoint 3 --yes"):
+        place.sink.notify_checkpoint_complete(notice(committable))
+    assert len(place.staged()) == 2, "nothing is deleted"
+    if isinstance(place, Iceberg):
+        with place.table.update_schema() as update:
+            update.rename_column("way", "route")
+            update.add_column("more", StringType())
+        place.sink.notify_checkpoint_complete(notice(committable))
+        assert place.rows() == [1]
+        place.catalog.drop_table("sales.orders")
+        place.create()
+        later = place.stage(place.trigger(4), "more", 2)
+        place.catalog.drop_table("sales.orders")
+        place.create()
+        with raises_code("table_changed", match="another table of the same name"):
+            place.sink.notify_checkpoint_complete(notice(later))
+
+
+def test_staged_rows_that_are_gone_or_altered_are_not_committed(place: Place) -> None:
+    staging = place.trigger(3)
+    committable = place.stage(staging, "good", 1)
+    assert isinstance(committable.value, dict)
+    manifest = Path(f"{committable.value['folder']}/manifest/part.parquet".removeprefix("file://"))
+    pq.write_table(pa.table({"manifest": ["{}"]}), manifest)
+    with raises_code("staged_rows", match="altered"):
+        place.sink.notify_checkpoint_complete(notice(committable))
+    manifest.unlink()
+    with raises_code("staged_rows", match="are gone, and not in the table.*cairn rewind"):
+        place.sink.notify_checkpoint_complete(notice(committable))
+    outside = replace(committable, value={**committable.value, "folder": f"{staging}/../../x"})
+    other = replace(committable, value={**committable.value, "staging": "file:///tmp"})
+    for each in (outside, other):
+        with raises_code("staged_rows"):
+            place.sink.notify_checkpoint_complete(notice(each))
+    assert place.rows() == []
+
+
+def test_a_table_that_never_rests_is_left_to_the_next_task(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = notice(place.stage(place.trigger(3), "good", 1))
+    monkeypatch.setattr(OpenIceberg if isinstance(place, Iceberg) else OpenDelta, "append", lambda *_: False)
+    with pytest.raises(RetryLaterError, match="the next task tries again"):
+        place.sink.notify_checkpoint_complete(told)
+
+
+def test_tables_that_cannot_be_appended_to_are_refused_at_the_trigger(tmp_path: Path) -> None:
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    cases: list[tuple[Schema, PartitionSpec, str]] = [
+        (Schema(NestedField(1, "u", UUIDType())), PartitionSpec(), "the column u of the type uuid"),
+        (
+            Schema(NestedField(1, "id", LongType())),
+            PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "b")),
+            r"partitioned by bucket\[4\]\(id\), a long",
+        ),
+        (
+            Schema(NestedField(1, "l", ListType(2, IntegerType(), element_required=True))),
+            PartitionSpec(),
+            "requires the elements of l",
+        ),
+        (
+            Schema(NestedField(1, "l", ListType(2, IntegerType(), element_required=False), required=True)),
+            PartitionSpec(),
+            "no DataFrame can promise that the column l",
+        ),
+    ]
+    settings = {"type": "sql", **place.properties}
+    for number, (schema, spec, why) in enumerate(cases):
+        place.catalog.create_table(f"sales.t{number}", schema, partition_spec=spec)
+        table = IcebergTable(("lake", "sales", f"t{number}"), conn_id="rest")
+        with pytest.raises(InvalidStateError, match=why):
+            TableSink("t", table, lambda _: settings).trigger(1, 0)
+    with pytest.raises(InvalidConfigError, match=r"the catalog has no table lake\.sales\.none"):
+        TableSink("t", IcebergTable("lake.sales.none", conn_id="rest"), lambda _: settings).trigger(1, 0)
+    with pytest.raises(InvalidConfigError, match="there is no Delta table"):
+        TableSink("t", DeltaTable(f"file://{tmp_path}/none"), lambda _: {}).trigger(1, 0)
+    uri = f"file://{tmp_path}/constrained"
+    made = deltalake.DeltaTable.create(uri, deltalake.Schema.from_arrow(SCHEMA))
+    made.alter.add_constraint({"positive": "id > 0"})
+    with pytest.raises(InvalidStateError, match="the constraint positive"):
+        TableSink("t", DeltaTable(uri), lambda _: {}).trigger(1, 0)
+    for feature, of_readers in (("deletionVectors", ["deletionVectors"]), ("rowTracking", [])):
+        log = tmp_path / feature / "_delta_log" / f"{0:020d}.json"
+        log.parent.mkdir(parents=True)
+        protocol: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": [feature]}
+        protocol["readerFeatures"] = of_readers
+        first = Path(tmp_path, "constrained", "_delta_log", f"{0:020d}.json").read_text().splitlines()
+        lines = [each for each in first if '"protocol"' not in each]
+        log.write_text("\n".join([json.dumps({"protocol": protocol}), *lines]))
+        with pytest.raises(InvalidStateError, match=f"the feature {feature}"):
+            TableSink("t", DeltaTable(f"file://{tmp_path}/{feature}"), lambda _: {}).trigger(1, 0)
