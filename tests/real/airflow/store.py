@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.metadata import StageLine
-from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark.stored.outputs import data_files, of_checkpoint
 from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage.clock import system_runtime
 from airflow_cairn.storage.port import Written
 from scripts.demo.compare import leftovers
 from scripts.demo.stored_state import state_rows
