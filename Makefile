@@ -45,11 +45,11 @@ test: ## Run every test, on real Airflow, Spark and S3; say how long each lane t
 	exit $$status
 
 test-fast: ## Run what needs no Airflow, Spark, S3 server, browser or database; no simulation, no crash points, nothing marked large (two minutes)
-	@$(SETUP) venv lineage
+	@$(SETUP) venv lineage launchers
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)"
 
 coverage: ## Run test-fast and say which lines and branches of the package it takes; fails below the floor in pyproject.toml
-	@$(SETUP) venv lineage
+	@$(SETUP) venv lineage launchers
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)" --cov --cov-report=term:skip-covered
 
 soak: ## Run the cases that make test leaves out, count work up to 1,000 retained epochs, race for 500 checkpoints on S3, draw 50 histories of states on Spark, then simulate seeds until one fails: [FROM=0] [TO=5000]

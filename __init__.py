@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .operators.savepoint.operators import SavepointOperator as SavepointOperator
     from .operators.savepoint.operators import savepoint_dag as savepoint_dag
     from .operators.savepoint.stop import StopWithSavepointOperator as StopWithSavepointOperator
+    from .operators.stage.launched import epoch_stage as epoch_stage
     from .operators.stage.operator import SparkEpochOperator as SparkEpochOperator
     from .plugin.timetable import CheckpointTimetable as CheckpointTimetable
     from .sensors.completed_epoch import CompletedEpochSensor as CompletedEpochSensor
@@ -109,6 +110,7 @@ _WHERE = {
     "SparkEpochOperator": ".operators.stage.operator",
     "StateTtl": ".spark.event_time.ttl",
     "StopWithSavepointOperator": ".operators.savepoint.stop",
+    "epoch_stage": ".operators.stage.launched",
     "savepoint_dag": ".operators.savepoint.operators",
     "state": ".spark.tables",
     "table": ".spark.tables",

@@ -36,6 +36,10 @@ has declined, and otherwise unseen by Airflow's retries (measured). A failure mu
 first."""
 
 
+_DEPLOYED = re.compile(r" and submission ID [^\s:]+:(?P<pod>\S+) into Kubernetes$")
+"""The end of Spark's line about a driver for whose end it does not wait."""
+
+
 class _PassedOn:
     """Replaces the provider's log while it reads the driver's lines: the provider strips a trace's indentation."""
 
@@ -158,12 +162,18 @@ class EpochSubmitHook(SparkSubmitHook):
                 output.line(own, own=True)
 
     def _first_id(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """Let the provider keep the first application id: a later one may come from an error's text."""
+        """Let the provider keep the first application id: a later one may come from an error's text.
+
+        The driver's pod is noted here: the provider looks for it only in the namespace `spark`.
+        """
         first = None
         for line in lines:
             yield line
             first = first or self._yarn_application_id
             self._yarn_application_id = first
+            deployed = _DEPLOYED.search(line)
+            if deployed is not None and self._is_kubernetes:
+                self._kubernetes_driver_pod = deployed["pod"]
 
     def detached_command(self, application: str) -> tuple[list[str], dict[str, str]]:
         """Return the command that submits an application, and its secret environment, without starting it.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .savepoint.operators import SavepointOperator as SavepointOperator
     from .savepoint.operators import savepoint_dag as savepoint_dag
     from .savepoint.stop import StopWithSavepointOperator as StopWithSavepointOperator
+    from .stage.launched import epoch_stage as epoch_stage
     from .stage.operator import SparkEpochOperator as SparkEpochOperator
     from .stage.outcome import StageFailedError as StageFailedError
     from .stage.outcome import StageNotRetryableError as StageNotRetryableError
@@ -60,6 +61,7 @@ _WHERE = {
     "StopWithSavepointOperator": ".savepoint.stop",
     "TriggerCheckpointOperator": ".trigger.operator",
     "UncoveredSparkWarning": ".graph.stages",
+    "epoch_stage": ".stage.launched",
     "restore_latest_checkpoint": ".failure.callbacks",
     "savepoint_dag": ".savepoint.operators",
 }

@@ -64,8 +64,8 @@ def warnings() -> Iterator[tuple[str, str]]:
 
 
 def test_every_warning_is_in_the_runbook() -> None:
-    """Say what it means and what to do, in docs/operations.md or in the page about the server that it is of"""
-    pages = ("operations.md", "how-to/warm-sessions.md", "how-to/run-on-spark-connect.md")
+    """Say what it means and what to do, in docs/operations.md or in the page about that server or service"""
+    pages = ("operations.md", "how-to/warm-sessions.md", "how-to/run-on-spark-connect.md", "how-to/run-on-a-service.md")
     said = " ".join("\n".join((ROOT / "docs" / page).read_text() for page in pages).split())
     found = list(warnings())
     assert len(found) > 40

@@ -220,6 +220,7 @@ _UPWARDS = {
     "tasks/clearing.py": "from .health.examine import examine_worker",
     "tasks/health/x.py": "from ..reports import notes",
     "operators/graph/x.py": "from ..stage.drivers import DurableSubmit",
+    "operators/launchers/x.py": "from ..stage.outcome import StageRun",
     "operators/stage/x.py": "from ..trigger.operator import TriggerCheckpointOperator",
     "operators/failure/x.py": "from ..trigger import checks",
     "operators/trigger/x.py": "from ..group.task_group import CheckpointedTaskGroup",

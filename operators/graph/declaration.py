@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator
 
 from ...checkpoint import CheckpointConfig
@@ -25,8 +24,8 @@ Push = Callable[[str, Any], None]
 """Stores a value as an XCom of a task: key, value."""
 
 
-class StageOperator(SparkSubmitOperator):
-    """The declared side of a stage; `SparkEpochOperator` fills these attributes in and runs the stage.
+class StageOperator(BaseOperator):
+    """The declared side of a stage; `EpochStage` fills these attributes in and runs the stage.
 
     The DAG's topology is read from these attributes. A running stage finds its siblings through the topology.
     """
@@ -40,6 +39,8 @@ class StageOperator(SparkSubmitOperator):
     max_parallelism: int | None
     reads: tuple[str, ...]
     exchange: Exchange | None
+    application_args: list[Any] | None = None
+    """The program's arguments, where the stage gives them itself."""
 
 
 class TriggerOperator(BaseOperator):

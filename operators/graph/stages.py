@@ -19,6 +19,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.names import check_name
 from ...tasks.job_settings import check_room, naming
+from ..launchers.known import has_launcher
 from .declaration import StageOperator, stage_uid
 
 
@@ -187,11 +188,15 @@ def warn_of_uncovered_spark(tasks: Iterable[Any], group: str) -> None:
         if not is_stage(task) and runs_spark(kind):
             warnings.warn(
                 f"{task.task_id}, in the group {group}, is of type {kind.__name__}: it runs Spark, and no checkpoint "
-                "covers what it reads and writes. Make it a SparkEpochOperator, or move it before or after the group. "
+                f"covers what it reads and writes. Make it {_as_stage(kind)}, or move it before or after the group. "
                 "To keep it there, ignore UncoveredSparkWarning",
                 UncoveredSparkWarning,
                 stacklevel=2,
             )
+
+
+def _as_stage(kind: type) -> str:
+    return f"a stage, epoch_stage({kind.__name__})(…)" if has_launcher(kind) else "a SparkEpochOperator"
 
 
 def runs_spark(kind: type) -> bool:

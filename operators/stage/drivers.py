@@ -8,6 +8,7 @@ no task owns the driver: the next try fails over, and an acknowledgement of that
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import requests
@@ -17,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException
 from ...checkpoint.errors import UnreachableError
 from ...hooks.spark_site import NOT_FOUND, is_tracked, point_at
 from ...spark.execution.failure_kinds import one_line
+from ..launchers.launcher import DriverState, Tracker
 from .outcome import NO_MEMORY
 
 if TYPE_CHECKING:
@@ -124,8 +126,13 @@ class DurableSubmit(SparkSubmitOperator):
         return NOT_FOUND
 
 
-class StageDrivers:
-    """The knowledge of one try about the drivers of the tries before it; implements the domain's `Drivers`."""
+class SubmittedDrivers:
+    """Drivers that spark-submit has left on a cluster, as Airflow's entry and the provider know them; a `Tracker`."""
+
+    missing = (
+        "the try before ended before it had noted which driver it submitted, or Airflow's note of it "
+        f"({LAST_DRIVER} in the task's state) was removed"
+    )
 
     def __init__(self, operator: DurableSubmit, context: Context) -> None:
         self._operator = operator
@@ -133,14 +140,79 @@ class StageDrivers:
         self._store = context.get("task_state_store")
         self._hook: SparkSubmitHook | None = None
 
-    def outlive(self) -> bool:
+    def tracks(self) -> bool:
         """Return whether a driver submitted now may live on without its task, and can be found again."""
-        if not self._operator.durable or self._store is None:
+        if self._store is None:
             return False
         try:
             return is_tracked(self._plain_hook())
         except (AirflowException, RuntimeError, ValueError):
             return False  # submitting meets the same error and reports it as the stage's
+
+    def find(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return the driver that was submitted last, if it is of one of these executions."""
+        last = self._last()
+        return dict([last]) if last is not None and last[0] in tokens else {}
+
+    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - Airflow's entry says it
+        """Return the driver that was submitted last, if it is of another execution than this one."""
+        last = self._last()
+        return () if last is None or last[0] == token else (last[1],)
+
+    def state(self, driver: str) -> DriverState:
+        """Ask the cluster through the provider.
+
+        Raises:
+            AirflowException: the Spark connection names no cluster.
+        """
+        if not is_tracked(self._plain_hook()):
+            # The provider treats a connection that it cannot read as YARN in client mode.
+            raise AirflowException(
+                f"Spark connection {self._operator._conn_id} cannot be read, or no longer has cluster mode"
+            )
+        last = self._last()
+        self._operator.keep_drivers_of(last[0] if last is not None else "")
+        before, self._operator._hook = self._operator._hook, self._plain_hook()
+        try:
+            status: str = self._operator.get_job_status(driver, self._context)
+            # Kubernetes reports this for a pod on an unreachable node, and the provider treats it as an end.
+            lives = self._operator.is_job_active(status) or status.upper() == UNKNOWN
+            return DriverState(status, lives, self._operator.is_job_succeeded(status))
+        finally:
+            self._operator._hook = before
+
+    def cancel(self, driver: str) -> None:
+        """End a driver through the provider."""
+        hook = self._plain_hook()
+        point_at(hook, driver)
+        hook._post_submit_commands = []  # they belong to the end of this try's own submission
+        hook.on_kill()
+
+    def _last(self) -> tuple[str, str] | None:
+        """Return the execution whose driver was submitted last, and the driver."""
+        found: JsonValue = self._store.get(LAST_DRIVER) if self._store is not None else None
+        if not isinstance(found, dict):
+            return None
+        token, driver = found.get("token"), found.get("driver")
+        return (token, driver) if isinstance(token, str) and isinstance(driver, str) else None
+
+    def _plain_hook(self) -> SparkSubmitHook:
+        """Return the hook as the provider builds it; built once."""
+        if self._hook is None:
+            self._hook = self._operator._get_hook()
+        return self._hook
+
+
+class StageDrivers:
+    """The knowledge of one try about the drivers of the tries before it; implements the domain's `Drivers`."""
+
+    def __init__(self, tracker: Tracker, *, durable: bool) -> None:
+        self._tracker = tracker
+        self._durable = durable
+
+    def outlive(self) -> bool:
+        """Return whether a driver submitted now may live on without its task, and can be found again."""
+        return self._durable and self._tracker.tracks()
 
     def driver_loss_reason(self, handover: Handover) -> str | None:
         """Return why the driver of an execution cannot be waited for; None while it lives.
@@ -148,15 +220,15 @@ class StageDrivers:
         Raises:
             UnreachableError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
         """
-        if not self._operator.durable:
+        if not self._durable:
             return "the try before ended without acknowledging"
         driver = "unknown"
         try:
-            last = self._last()
-            if last is None or last[0] != handover.token:
-                return "the try before ended before it had noted which driver it submitted"
-            driver = last[1]
-            status, lives = self._status(*last)
+            found = self._tracker.find([handover.token]).get(handover.token)
+            if found is None:
+                return self._tracker.missing
+            driver = found
+            state = self._tracker.state(driver)
         except Exception as error:  # the class depends on the provider and the deploy mode
             raise UnreachableError(
                 "the cluster does not say what became of the driver that an earlier try submitted, so nothing was "
@@ -168,13 +240,13 @@ class StageDrivers:
                 stage=handover.stage,
                 driver=driver,
             ) from error
-        if lives:
-            log.info("Driver %s lives (%s); this try waits for it and submits nothing", driver, status)
+        if state.lives:
+            log.info("Driver %s lives (%s); this try waits for it and submits nothing", driver, state.word)
             return None
-        if handover.program is not None and self._operator.is_job_succeeded(status):
-            log.info("Driver %s has ended well (%s); this try acknowledges and submits nothing", driver, status)
+        if handover.program is not None and state.succeeded:
+            log.info("Driver %s has ended well (%s); this try acknowledges and submits nothing", driver, state.word)
             return None
-        return f"its driver {driver} is gone ({status}) and has not acknowledged; if it was killed, {NO_MEMORY}"
+        return f"its driver {driver} is gone ({state.word}) and has not acknowledged; if it was killed, {NO_MEMORY}"
 
     def check_lost(self, handover: Handover, error: Exception) -> None:
         """Check, after watching a driver failed, that the driver is gone: unknown is not gone (semantics F2).
@@ -198,73 +270,39 @@ class StageDrivers:
         """Return the driver of an execution that this try has taken over.
 
         Raises:
-            AirflowException: Airflow's entry about the driver is gone or was overwritten.
+            AirflowException: the driver is not found any more.
         """
-        last = self._last()
-        if last is None or last[0] != token:
-            raise AirflowException(
-                f"Airflow's state of this task no longer says which driver runs (key {LAST_DRIVER}): it was "
-                "removed. The next try submits another one"
-            )
-        return last[1]
+        found = self._tracker.find([token]).get(token)
+        if found is None:
+            raise AirflowException(f"{self._tracker.missing}. The next try submits another one")
+        return found
 
-    def has_ended_well(self, token: str, driver: str) -> bool:
+    def has_ended_well(self, driver: str) -> bool:
         """Return whether the cluster says that a driver has ended well."""
-        return bool(self._operator.is_job_succeeded(self._status(token, driver)[0]))
+        return self._tracker.state(driver).succeeded
 
-    def end_those_before(self, token: str) -> None:
-        """End the driver of another execution, if one still runs (semantics F3). Errors are only logged.
+    def end_those_before(self, token: str, replaced: Sequence[str]) -> None:
+        """End the drivers of other executions that still run (semantics F3). Errors are only logged.
 
-        Its acknowledgement would be discarded anyway (A2): ending it saves work and room on the cluster.
+        Their acknowledgements would be discarded anyway (A2): ending them saves work and room on the cluster.
+
+        Args:
+            token: of the execution that is about to be submitted.
+            replaced: tokens of executions that it has replaced.
         """
-        last = self._last() if self.outlive() else None
-        if last is None or last[0] == token:
-            return
-        driver = last[1]
+        driver = ""
         try:
-            status, lives = self._status(*last)
-            if not lives:
-                return
-            hook = self._plain_hook()
-            point_at(hook, driver)
-            hook._post_submit_commands = []  # they belong to the end of this try's own submission
-            hook.on_kill()
+            for driver in self._tracker.others(token, replaced) if self.outlive() else ():
+                state = self._tracker.state(driver)
+                if state.lives:
+                    self._tracker.cancel(driver)
+                    log.info(
+                        "Driver %s of an earlier attempt was %s, and the cluster is asked to end it", driver, state.word
+                    )
         except Exception as error:
             log.exception(
                 "Driver %s of an earlier attempt could not be ended (%s). What it acknowledges is discarded, but it "
                 "uses the cluster until it ends: kill it manually",
-                driver,
+                driver or "unknown",
                 error,  # noqa: TRY401 - the page folds the trace away
             )
-            return
-        log.info("Driver %s of an earlier attempt was %s, and the cluster is asked to end it", driver, status)
-
-    def _last(self) -> tuple[str, str] | None:
-        """Return the execution whose driver was submitted last, and the driver."""
-        found: JsonValue = self._store.get(LAST_DRIVER) if self._store is not None else None
-        if not isinstance(found, dict):
-            return None
-        token, driver = found.get("token"), found.get("driver")
-        return (token, driver) if isinstance(token, str) and isinstance(driver, str) else None
-
-    def _status(self, token: str, driver: str) -> tuple[str, bool]:
-        """Ask the cluster through the provider: the driver's state in its words, and whether the driver lives."""
-        if not is_tracked(self._plain_hook()):
-            # The provider treats a connection that it cannot read as YARN in client mode.
-            raise AirflowException(
-                f"Spark connection {self._operator._conn_id} cannot be read, or no longer has cluster mode"
-            )
-        self._operator.keep_drivers_of(token)
-        before, self._operator._hook = self._operator._hook, self._plain_hook()
-        try:
-            status: str = self._operator.get_job_status(driver, self._context)
-            # Kubernetes reports this for a pod on an unreachable node, and the provider treats it as an end.
-            return status, self._operator.is_job_active(status) or status.upper() == UNKNOWN
-        finally:
-            self._operator._hook = before
-
-    def _plain_hook(self) -> SparkSubmitHook:
-        """Return the hook as the provider builds it; built once."""
-        if self._hook is None:
-            self._hook = self._operator._get_hook()
-        return self._hook

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from ...checkpoint.answers import Reconnect, Submit
-from ...checkpoint.config import check_parallelism
-from ...checkpoint.errors import CheckpointError, InvalidConfigError
+from ...checkpoint.answers import Submit
+from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.spark_connect import ConnectClient, connect_server
@@ -22,28 +21,18 @@ from ...hooks.spark_submit import EpochSubmitHook
 from ...spark.execution.failure_kinds import one_line
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
-from ...storage.names import check_name
-from ...tasks.dag_runs import stop_if_paused
 from ...tasks.job_settings import (
     SPARK_CONN_ID,
     JobSettings,
-    check_room,
-    check_storage_and_job,
     is_rendered_later,
-    naming,
-    rendered_settings,
-    scope_of,
 )
-from ...tasks.messages import skipping
-from ...tasks.reports import lineage
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
-from ..graph.declaration import StageOperator, checked_reads, stage_uid
-from ..graph.exchange import Exchange, checked_exchange
-from ..graph.topology import trigger_before
+from ..graph.exchange import Exchange
 from . import programs
-from .drivers import DurableSubmit, StageDrivers
-from .extras import Extras, extras_of, log_restore_source
-from .outcome import NO_CURE, StageFailedError, StageNotRetryableError, StageRun, failed_prefix, left_out
+from .drivers import DurableSubmit, StageDrivers, SubmittedDrivers
+from .epoch_stage import EpochStage
+from .extras import Extras, extras_of
+from .outcome import StageRun
 from .submit_options import (
     FILES,
     LISTS,
@@ -58,11 +47,9 @@ from .submit_options import (
     not_found,
     place_beside,
 )
-from .tries import why_ended
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
@@ -71,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 
-class SparkEpochOperator(StageOperator, DurableSubmit):
+class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # the provider's `execute` has no result
     """Submits a Spark application as one stage of the DAG run's epoch, and succeeds when the stage has acknowledged.
 
     All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;
@@ -135,25 +122,21 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     ) -> None:
         check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(conn_id=conn_id or SPARK_CONN_ID, name=name or "", **kwargs)
-        scope = scope_of(self.task_group)
+        scope = self._declare(
+            storage=storage,
+            job=job,
+            aws_conn_id=aws_conn_id,
+            uid=uid,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            reads=reads,
+            exchange=exchange,
+            airflow_api_conn_id=airflow_api_conn_id,
+        )
         if scope is not None:
             conn_id = scope.own("conn_id", conn_id)
-            aws_conn_id = scope.own("aws_conn_id", aws_conn_id)
             self._conn_id = conn_id or scope.conn_id
-        self.storage = storage if storage is not None or scope is None else scope.storage
-        self.job = job or (scope.job if scope else self._dag_id_if_any())
-        self.aws_conn_id = aws_conn_id if aws_conn_id is not None or scope is None else scope.aws_conn_id
-        self.airflow_api_conn_id = scope.airflow_api_conn_id if scope else airflow_api_conn_id
-        with naming(task=self.task_id):
-            self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
-        check_parallelism(parallelism, max_parallelism, task=self.task_id)
-        self.parallelism = parallelism
-        self.max_parallelism = max_parallelism
-        self.reads = checked_reads(reads, self.uid, self.task_id, in_group=scope is not None)
-        self.exchange = checked_exchange(exchange, self.task_id, in_group=scope is not None)
         self.name = name or f"{self.job} {self.uid}"
-        check_storage_and_job(self.storage, self.job, task=self.task_id)
-        check_room(self.storage, self.job, self.uid, task=self.task_id)
         if self.application is None or self.application == "":
             raise InvalidConfigError(
                 "no application is given: name the Python file or jar that opens the epoch, application='routes.py'",
@@ -176,134 +159,20 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 scope.group_id,
             )
         self._extras: Extras | None = None
-        self._run: StageRun | None = None
-        self._told_to_end = False
         self._client: ConnectClient | None = None
         self._ti: RuntimeTaskInstanceProtocol | None = None
         self.spark_place: SparkPlace | None = None
         """The UI address of the Spark application, once known."""
 
-    def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]  # the base has no result
-        """Claim the stage's execution, submit the application, and check that it acknowledged.
-
-        Returns:
-            Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
-
-        Raises:
-            AirflowFailException: the epoch has failed, and no retry follows; or the application failed with an
-                error that no retry cures (semantics F4); or stages that it reads from must run again first, and a
-                user has to clear them: the message says which.
-            AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running
-                the stage again would fold its input in twice.
-            StageFailedError: the application failed, declined, or never opened an epoch.
-            UnreachableError: its driver on the cluster lives or may live, and can no longer be watched.
-            FencedError: another attempt replaced this one while it ran.
-            AirflowRescheduleException: stages that it reads from run again first (semantics F1), the DAG is paused
-                (S1), another epoch holds the place that this one needs (T2), or another run has overtaken this one
-                (C2).
-            InvalidConfigError: no checkpoint was triggered for the epoch, or the rendered storage and job are too
-                long for S3.
-        """
-        # A parse does not need these imports.
-        from .claim import StageClaim
-        from .trigger_and_complete import complete_if_last
-
+    def _prepare(self) -> None:
         self._check_author_settings(rendered=True)
         self._use_files_beside_dag()
         if (problem := conflict()) is not None:
             log.warning("%s", problem)
-        ti = self._ti = context["ti"]
-        uid = stage_uid(self.uid, ti.map_index)
-        settings = rendered_settings(self)
-        check_room(settings.storage, settings.job, uid, task=self.task_id)
-        coordinator = settings.coordinator(waits=True)
-        drivers = StageDrivers(self, context)
-        claim = StageClaim(self, context, settings, coordinator, uid, drivers)
-        answer = claim.take()
-        if answer is None:
-            return None
-        run = StageRun(coordinator, answer.handover)
-        self._run = run
-        with settings.naming_connection():
-            self._run_execution(context, drivers, settings, answer, run)
-        log.info("Checkpoint %s: acknowledged", run.title)
-        complete_if_last(coordinator, claim.epoch, uid)
-        stop_if_paused(coordinator, ti)
-        return {
-            "checkpoint": answer.handover.checkpoint,
-            "epoch": claim.epoch,
-            "attempt": answer.handover.attempt,
-            "stage": uid,
-        }
 
-    def _run_execution(
-        self,
-        context: Context,
-        drivers: StageDrivers,
-        settings: JobSettings,
-        answer: Submit | Reconnect,
-        run: StageRun,
-    ) -> None:
-        """Run the application to its end, and check that it has acknowledged."""
-        from .overtaken_epoch import reschedule_if_overtaken
-
-        coordinator, uid = run.coordinator, run.handover.stage
-        try:
-            if isinstance(answer, Reconnect):
-                self._reconnect(context, drivers, run)
-            else:
-                log_restore_source(coordinator.head(), answer.handover)
-                drivers.end_those_before(answer.handover.token)
-                log.info("Checkpoint %s: submitting", run.title)
-                with programs.in_places(self, run):
-                    self._submit(context, drivers, settings, answer, run)
-            programs.acknowledge(run, vanished=self.pod_vanished)
-            run.check_acknowledged()
-        except CheckpointError as error:
-            kept = left_out(coordinator, answer.handover.epoch, uid)
-            if kept is not None:
-                raise skipping(kept) from error
-            if isinstance(error, StageFailedError) and self._told_to_end:
-                log.error("Checkpoint %s: ended: %s", run.title, why := why_ended(context["ti"]))  # noqa: TRY400 - as below
-                raise run.refused(why, incurable=False) from error
-            if isinstance(error, StageFailedError):
-                why = error.message.removeprefix(failed_prefix(uid))
-                log.error("Checkpoint %s: failed: %s", run.title, why)  # noqa: TRY400 - Airflow logs the trace, below the cause
-            if isinstance(error, StageNotRetryableError):
-                # semantics F4: Airflow does not retry this exception, and the callback reports the failure as final.
-                raise AirflowFailException(str(error)) from error
-            if isinstance(error, InvalidConfigError):
-                raise AirflowFailException(f"{error}. {NO_CURE}") from error
-            reschedule_if_overtaken(coordinator, answer.handover, error)
-            raise
-
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Begin when the trigger's turn has come, if this stage's task triggers.
-
-        Args:
-            context: Airflow's task context.
-            event: the trigger's event.
-
-        Returns:
-            The result of `execute`, whose errors may come too.
-
-        Raises:
-            CheckpointError: the wait for a place in the queue ended with an error.
-        """
-        trigger = trigger_before(self)
-        if trigger is not None:
-            trigger.check_turn(event)
-        return self.execute(context)
-
-    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
-        """Tell OpenLineage which job this is."""
-        return lineage.of_start(self.storage, self.job)
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002 - as it is called
-        """Tell OpenLineage what the stage read and wrote; only the job if nothing was submitted."""
-        if self._run is None:
-            return self.get_openlineage_facets_on_start()
-        return lineage.of_stage(rendered_settings(self).storage, self._run.coordinator, self._run.handover)
+    def _find_drivers(self, context: Context) -> StageDrivers:
+        self._ti = context["ti"]
+        return StageDrivers(SubmittedDrivers(self, context), durable=self.durable)
 
     def on_kill(self) -> None:
         """End the application, if this try submitted one and no other try has taken it over."""
@@ -345,7 +214,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             runtime = str(runtime_zip(Path(folder))) if str(self.application).endswith(".py") else ""
             self._extras = extras_of(settings, answer, sources, runtime)
             try:
-                super().execute(context)
+                DurableSubmit.execute(self, context)
             except (AirflowSkipException, AirflowFailException):
                 raise
             except Exception as error:
@@ -394,7 +263,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             driver = drivers.driver_of(token)
             self._hook = super()._get_hook()
             point_at(self._hook, driver)
-            if run.handover.program is not None and drivers.has_ended_well(token, driver):
+            if run.handover.program is not None and drivers.has_ended_well(driver):
                 self._hook._run_post_submit_commands()
                 return
             log.info("Checkpoint %s: waiting for driver %s, which an earlier try submitted", run.title, driver)
@@ -402,14 +271,6 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         except Exception as error:
             self._check_failed(drivers, run, error)
             raise run.failure(0, str(error)) from error
-
-    @staticmethod
-    def _check_failed(drivers: StageDrivers, run: StageRun, error: Exception) -> None:
-        """Check that the application failed, and not only the process that watched it."""
-        if run.declined() is None:
-            drivers.check_lost(run.handover, error)
-        if not isinstance(error, AirflowException | RuntimeError):
-            raise error
 
     def _get_hook(self) -> SparkSubmitHook:
         """Return the provider's hook with Cairn's additions for the application; the author's fields stay unchanged."""
@@ -483,16 +344,6 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
 
     def _dag_folder(self) -> Path | None:
         return folder_of(self.dag) if self.has_dag() else None
-
-    def _dag_id_if_any(self) -> str | None:
-        return self.dag.dag_id if self.has_dag() else None
-
-    def _own_task_id(self) -> str:
-        """Return the task's id without those of its groups; unlike `label` it is not the page's display name."""
-        group = self.task_group
-        if group is not None and group.node_id and group.prefix_group_id:
-            return self.task_id[len(group.node_id) + 1 :]
-        return self.task_id
 
 
 def _option(operator: SparkSubmitOperator, name: str) -> Any:

@@ -9,10 +9,10 @@ from ..postgres_jar import postgres_jar
 from ..s3a_jars import s3a_jars
 from ..yarn_jars import yarn_jars
 from .base import SetupError, saying_how_far
+from .beside import ensure_launchers, ensure_lineage
 from .browser import ensure_browser
 from .classes import ensure_classes
 from .java import ensure_java
-from .lineage import ensure_lineage
 from .receivers import ensure_receivers
 from .s3server import ensure_s3_server
 from .tutorial import ensure_tutorial
@@ -31,6 +31,7 @@ _PARTS: dict[str, Callable[[], object]] = {
     "jdbc": postgres_jar,
     "browser": ensure_browser,
     "lineage": ensure_lineage,
+    "launchers": ensure_launchers,
     "tutorial": ensure_tutorial,
 }
 _WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site, "receivers": ensure_receivers}
@@ -40,8 +41,8 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `jdbc`, `browser`, `lineage`, `tutorial`,
-            `site`, `receivers`; empty for all but the last two.
+        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `jdbc`, `browser`, `lineage`,
+            `launchers`, `tutorial`, `site`, `receivers`; empty for all but the last two.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

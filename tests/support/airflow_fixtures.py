@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scripts.setup.beside import ensure_launchers
+
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
     from airflow.sdk import DAG
@@ -116,3 +118,20 @@ class Said:
 def said(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> Said:
     caplog.set_level("INFO")
     return Said(caplog, capsys)
+
+
+@pytest.fixture(scope="module")
+def launcher_providers() -> Iterator[None]:
+    """The providers of services, for one module alone: the other tests run with what users have."""
+    import airflow
+
+    folder = str(ensure_launchers())
+    sys.path.append(folder)
+    # Looked up by the package, which has put its own path together when it was imported.
+    airflow.__path__.append(f"{folder}/airflow")
+    yield
+    airflow.__path__.remove(f"{folder}/airflow")
+    sys.path.remove(folder)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("airflow.") and (getattr(module, "__file__", None) or "").startswith(folder):
+            del sys.modules[name]

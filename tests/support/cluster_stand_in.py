@@ -17,6 +17,9 @@ from typing import Any
 
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 
+NAMESPACE = "lake"
+"""On Kubernetes; the provider itself understands no other than `spark`."""
+
 WORDS = {
     "standalone": {
         "RUNNING": "RUNNING",
@@ -83,7 +86,7 @@ class ClusterStandIn:
         host, extra = {
             "standalone": ("spark://127.0.0.1:1,127.0.0.1:2", {"rest-port": port}),
             "yarn": ("yarn", {"yarn_resourcemanager_webapp_address": self.url}),
-            "kubernetes": ("k8s://https://127.0.0.1:1", {"namespace": "spark"}),
+            "kubernetes": ("k8s://https://127.0.0.1:1", {"namespace": NAMESPACE}),
         }[self.mode]
         return json.dumps({"conn_type": "spark", "host": host, "extra": {"deploy-mode": "cluster", **extra}})
 
@@ -102,12 +105,12 @@ class ClusterStandIn:
 
     def _pod(self, name: str, namespace: str) -> Any:
         state = self._look(name)
-        if self.down or state is None or namespace != "spark":
+        if self.down or state is None or namespace != NAMESPACE:
             raise ApiException(500 if self.down else 404)
         return SimpleNamespace(status=SimpleNamespace(phase=state, container_statuses=None))
 
     def _delete_pod(self, name: str, namespace: str, **_: object) -> None:
-        assert namespace == "spark"
+        assert namespace == NAMESPACE
         # A pod that has succeeded is tidied up by the provider.
         if self.states[name] == "RUNNING":
             self._kill(name)
@@ -152,7 +155,9 @@ class ClusterStandIn:
 LINES = {
     "standalone": "INFO ClientEndpoint: Driver successfully submitted as {}",
     "yarn": "INFO YarnClientImpl: Submitted application {}",
-    "kubernetes": "INFO LoggingPodStatusWatcherImpl: pod name: {}",
+    # Spark prints no line "pod name: …" where it does not wait for the application's end.
+    "kubernetes": "INFO LoggingPodStatusWatcherImpl: Deployed Spark application routes with application ID spark-1a "
+    f"and submission ID {NAMESPACE}:{{}} into Kubernetes",
 }
 
 

@@ -21,7 +21,7 @@ from scripts.harness.ports import free_port
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
-from scripts.setup.lineage import ensure_lineage
+from scripts.setup.beside import ensure_lineage
 from tests.real.airflow.conftest import HERE, Gates, spark_conf
 
 pytestmark = pytest.mark.e2e

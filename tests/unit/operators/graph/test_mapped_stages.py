@@ -70,14 +70,15 @@ def test_instances_are_in_airflows_order() -> None:
         crossed = partial().expand(application_args=[["x"], ["y"]], env_vars=[{"N": "1"}, {"N": "2"}, {"N": "3"}])
         listed = partial("d").expand_kwargs([{"parallelism": 2}, {"parallelism": 4, "application_args": ["w"]}])
         by_name = partial("e").expand(application_args={"k": "1", "l": "2"})
-    seen = [(each.operator.application_args, (each.operator.env_vars or {})["N"]) for each in instances_of(crossed)]
+    of_crossed: list[Any] = [each.operator for each in instances_of(crossed)]
+    seen = [(each.application_args, each.env_vars["N"]) for each in of_crossed]
     assert seen == [([x], n) for x in "xy" for n in "123"]
     # Airflow itself, for the fourth instance.
     arguments, _ = crossed.expand_input.resolve({"ti": Ti(map_index=3)})
     assert (arguments["application_args"], arguments["env_vars"]["N"]) == seen[3]
     assert [(each.uid, each.operator.parallelism) for each in instances_of(listed)] == [("d-0", 2), ("d-1", 4)]
-    found: list[Any] = [each.operator.application_args for each in instances_of(by_name)]
-    assert found == [("k", "1"), ("l", "2")]
+    of_named: list[Any] = [each.operator for each in instances_of(by_name)]
+    assert [each.application_args for each in of_named] == [("k", "1"), ("l", "2")]
 
 
 def test_an_authors_callback_stays(dag_file: DagFile) -> None:

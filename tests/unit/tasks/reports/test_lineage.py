@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.views.state_list import StateRow
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks.reports import lineage
-from scripts.setup.lineage import ensure_lineage
+from scripts.setup.beside import ensure_lineage
 
 CHECKS = Path(__file__).with_name("lineage_checks.py")
 

@@ -1,6 +1,7 @@
-"""The OpenLineage provider, beside `.venv`: Airflow's Spark provider imports it wherever it is installed.
+"""Providers beside `.venv`, for the tests of one subject.
 
-That is half a second of CPU for each task of a real Airflow (measured), of which the tests start hundreds.
+Airflow imports what is installed: the OpenLineage provider costs each task of a real Airflow half a second of CPU
+(measured), and the providers of services bring plugins and some forty packages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ _AS_LINES = ("--no-emit-project", "--no-annotate", "--no-header")
 
 
 def ensure_lineage() -> Path:
-    """Bring what `uv.lock` says of the group `lineage`, without what `.venv` has already.
+    """Bring the OpenLineage provider; see `_ensure`."""
+    return _ensure("lineage")
+
+
+def ensure_launchers() -> Path:
+    """Bring the providers of services that start Spark; see `_ensure`."""
+    return _ensure("launchers")
+
+
+def _ensure(group: str) -> Path:
+    """Bring what `uv.lock` says of a group, without what `.venv` has already.
 
     Returns:
         A folder for `PYTHONPATH`, together with the Python of `.venv`.
@@ -26,21 +37,21 @@ def ensure_lineage() -> Path:
     Raises:
         SetupError: uv is missing, or the packages cannot be installed.
     """
-    folder = CACHE / f"lineage-{hashlib.sha256((ROOT / 'uv.lock').read_bytes()).hexdigest()[:16]}"
+    folder = CACHE / f"{group}-{hashlib.sha256((ROOT / 'uv.lock').read_bytes()).hexdigest()[:16]}"
     if not folder.is_dir():
         python = ensure_venv() / "python"
         with only_one():
             if not folder.is_dir():
-                _install(folder, python)
+                _install(group, folder, python)
     return folder
 
 
-def _install(folder: Path, python: Path) -> None:
-    say(f"installing the OpenLineage provider into {folder.relative_to(ROOT)}")
-    known = set(_packages())
+def _install(group: str, folder: Path, python: Path) -> None:
+    say(f"installing the group {group} into {folder.relative_to(ROOT)}")
+    known = set(_packages("--no-extra", "amazon"))  # which `.venv` is without
     with tempfile.TemporaryDirectory(dir=CACHE) as made:
         wanted, target = Path(made) / "requirements.txt", Path(made) / "packages"
-        wanted.write_text("\n".join(each for each in _packages("--group", "lineage") if each not in known))
+        wanted.write_text("\n".join(each for each in _packages("--group", group) if each not in known))
         options = ("--quiet", "--no-deps", "--require-hashes", "--python", python, "--target", target)
         run([ensure_uv(), "pip", "install", *options, "--requirement", wanted])
         shutil.move(target, folder)

@@ -1,0 +1,52 @@
+"""The operators that have a launcher. Names only: a DAG file's parse imports no provider that it does not use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from airflow.sdk import BaseOperator
+
+from ...checkpoint.errors import InvalidConfigError
+from .launcher import Launcher
+
+LAUNCHERS = {
+    "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator": "emr_serverless.EmrServerlessLauncher",
+    "airflow.providers.apache.livy.operators.livy.LivyOperator": "livy.LivyLauncher",
+}
+"""By operator: module and class of its launcher."""
+
+
+def launcher_of(kind: type[BaseOperator], operator: BaseOperator) -> Launcher:
+    """Return the launcher over an operator.
+
+    Args:
+        kind: its class, of a provider or derived from one.
+        operator: an instance.
+    """
+    module, _, name = LAUNCHERS[_known(kind)].partition(".")
+    made: Launcher = getattr(import_module(f".{module}", __package__), name)(operator)
+    return made
+
+
+def check_known(kind: object) -> None:
+    """Check that an operator's class has a launcher.
+
+    Raises:
+        InvalidConfigError: it has none; names those that have.
+    """
+    if not isinstance(kind, type) or not issubclass(kind, BaseOperator) or not _known(kind):
+        raise InvalidConfigError(
+            "epoch_stage has no launcher for this: it takes the class of an operator, one of "
+            f"{', '.join(sorted(name.rpartition('.')[2] for name in LAUNCHERS))}, or a class derived from it",
+            operator=getattr(kind, "__name__", repr(kind)),
+        )
+
+
+def has_launcher(kind: type) -> bool:
+    """Return whether an operator's class can be made a stage."""
+    return bool(_known(kind))
+
+
+def _known(kind: type) -> str:
+    names = (f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__)
+    return next((name for name in names if name in LAUNCHERS), "")

@@ -1,0 +1,117 @@
+"""What Cairn needs of whatever starts a stage's application: a launcher.
+
+A driver belongs to one execution, whose token the service keeps with it: in the field by which the service refuses a
+second submission, where it has one, and in a name that its listing shows. So a driver is found by its token alone, also
+where the task died before it had heard the driver's id, and no driver of another execution is ever taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """A driver's state, as the service has just said. Without an answer there is no state, but an error."""
+
+    word: str
+    """The service's own word."""
+    lives: bool
+    """Whether the driver may still acknowledge; False too if the service answers that it does not know the driver."""
+    succeeded: bool = False
+    link: str = ""
+    """The address of its Spark UI or run page; empty if the service names none."""
+
+
+class Tracker(Protocol):
+    """Finds, looks at and ends drivers that may outlive their task. Any method may raise the provider's errors."""
+
+    missing: str
+    """Why a driver may not be found, for people."""
+
+    def tracks(self) -> bool:
+        """Return whether a driver submitted now can be found again."""
+        ...
+
+    def find(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return drivers by the token of their execution; a driver that has ended may be missing."""
+        ...
+
+    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:
+        """Return drivers of other executions that may live.
+
+        Args:
+            token: of the execution that is about to be submitted.
+            replaced: tokens of executions that it has replaced.
+        """
+        ...
+
+    def state(self, driver: str) -> DriverState:
+        """Ask for a driver's state; raises where the service does not answer, for unknown is not gone."""
+        ...
+
+    def cancel(self, driver: str) -> None:
+        """End a driver; one that has ended is no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What a submission has to carry besides the author's own."""
+
+    token: str
+    """Of the execution; letters and digits."""
+    name: str
+    """Of the execution, for people; ends with the token."""
+    defaults: Mapping[str, str]
+    """Spark conf that the author may override."""
+    conf: Mapping[str, str]
+    """Spark conf that nothing overrides."""
+    zip_uri: str
+    """Cairn's code for the driver, for Spark's Python path."""
+
+
+class Launcher(Tracker, Protocol):
+    """Starts drivers by an operator of a service."""
+
+    service: str
+    """The service's name for a run of it, such as `Livy batch`."""
+
+    @property
+    def conf(self) -> object:
+        """The author's Spark conf."""
+        ...
+
+    @property
+    def texts(self) -> Mapping[str, object]:
+        """Other texts of the author, by argument, that the service shows to people."""
+        ...
+
+    def check(self) -> None:
+        """Check the author's options at parse; templates are not rendered yet.
+
+        Raises:
+            InvalidConfigError: an option leaves no way to hand over, or takes what the handover needs.
+        """
+        ...
+
+    def hand_over(self, handed: HandedOver) -> None:
+        """Put the handover into the operator's own fields, rendered by now.
+
+        Raises:
+            InvalidConfigError: the rendered options leave no way to hand over.
+        """
+        ...
+
+    def start(self, context: Context) -> str:
+        """Submit by the operator's own `execute`, without waiting; returns the driver."""
+        ...
+
+    def logs(self, driver: str) -> Iterable[str]:
+        """Return the last lines of a driver's output that the service has; empty if its log is elsewhere."""
+        ...

@@ -1,0 +1,134 @@
+"""Livy's batches, over `LivyOperator` and its hook.
+
+The token is the end of the batch's name, which Livy lists. No field of it refuses a second submission: the claim allows
+one. Livy forgets a batch that has ended after `livy.server.session.state-retain.sec`, and all of them when it starts
+anew without `livy.server.recovery.mode`. A batch that it does not know counts as gone, as a driver that a cluster does
+not know does: were it to live on, it could not acknowledge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException
+
+from ...checkpoint.errors import InvalidConfigError
+from ...hooks.spark_submit import YARN_DEFAULTS
+from .launcher import DriverState, HandedOver
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.livy.operators.livy import LivyOperator
+    from airflow.sdk import Context
+
+ENDED = frozenset({"success", "dead", "killed", "error"})
+"""The states of a batch that has ended; any other, also one that a later Livy adds, is of one that lives."""
+
+PAGE = 100
+NOT_FOUND = 404
+
+
+class LivyLauncher:
+    """Starts batches; implements `Launcher`."""
+
+    service = "Livy batch"
+
+    missing = "Livy has no driver of it: it was not submitted, or has ended without acknowledging"
+
+    def __init__(self, operator: LivyOperator) -> None:
+        self._operator = operator
+
+    @property
+    def conf(self) -> object:
+        """The author's conf."""
+        return self._operator.spark_params["conf"]
+
+    @property
+    def texts(self) -> Mapping[str, object]:
+        """No others."""
+        return {}
+
+    def check(self) -> None:
+        """Check the author's options.
+
+        Raises:
+            InvalidConfigError: see `Launcher`.
+        """
+        if self._operator.spark_params["name"] is not None:
+            raise InvalidConfigError(
+                "name is set by Cairn, which finds the batch by it: remove it from the stage",
+                task=self._operator.task_id,
+            )
+
+    def hand_over(self, handed: HandedOver) -> None:
+        """See `Launcher`."""
+        given = self._operator.spark_params
+        author: Mapping[str, Any] = given["conf"] or {}
+        self._operator.spark_params = {
+            **given,
+            "conf": {**YARN_DEFAULTS, **handed.defaults, **author, **handed.conf},
+            "py_files": [*(given["py_files"] or ()), handed.zip_uri],
+            "name": handed.name,
+        }
+        # It would wait in its own ways, one of which takes up a batch of any earlier try.
+        self._operator.deferrable, self._operator._polling_interval = False, 0
+
+    def start(self, context: Context) -> str:
+        """See `Launcher`."""
+        return str(type(self._operator).execute.__wrapped__(self._operator, context))
+
+    def tracks(self) -> bool:
+        """See `Launcher`."""
+        return True
+
+    def find(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return the batches that Livy knows, ended ones too."""
+        found: dict[str, str] = {}
+        begin, total = 0, 1
+        while tokens and begin < total:
+            answer = self._ask("GET", f"/batches?from={begin}&size={PAGE}")
+            begin, total = begin + PAGE, int(answer.get("total", 0))
+            for batch in answer["sessions"]:
+                token = str(batch.get("name") or "").rpartition("-")[2]
+                if token in tokens:
+                    found[token] = str(batch["id"])
+        return found
+
+    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
+        """See `Launcher`."""
+        return self.find(replaced).values()
+
+    def state(self, driver: str) -> DriverState:
+        """See `Launcher`."""
+        batch = self._ask("GET", f"/batches/{int(driver)}", missing_ok=True)
+        if not batch:
+            return DriverState("unknown to Livy", lives=False)
+        word, more = str(batch["state"]), batch.get("appInfo") or {}
+        return DriverState(word, word not in ENDED, word == "success", more.get("sparkUiUrl") or "")
+
+    def cancel(self, driver: str) -> None:
+        """See `Launcher`."""
+        self._ask("DELETE", f"/batches/{int(driver)}", missing_ok=True)
+
+    def logs(self, driver: str) -> Iterable[str]:
+        """Return the last lines of the output of Livy's spark-submit."""
+        lines: list[str] = self._ask("GET", f"/batches/{int(driver)}/log?from=-1&size={PAGE}")["log"]
+        return lines
+
+    def _ask(self, method: str, path: str, *, missing_ok: bool = False) -> dict[str, Any]:
+        """Ask Livy through the provider's hook, which keeps its own connection, headers and prefix.
+
+        Returns:
+            Livy's answer; empty if there is no such batch and that is no error.
+
+        Raises:
+            AirflowException: Livy refused.
+        """
+        hook = self._operator.hook
+        response = hook.run_method(f"{hook.endpoint_prefix}{path}", method, headers=hook.extra_headers)
+        if missing_ok and response.status_code == NOT_FOUND:
+            return {}
+        if not response.ok:
+            raise AirflowException(f"Livy answered {response.status_code} to {method} {path}: {response.text[:200]}")
+        answer: dict[str, Any] = response.json()
+        return answer

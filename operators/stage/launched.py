@@ -1,0 +1,281 @@
+"""`epoch_stage`: any operator of a service that has a launcher, as a stage of the epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from airflow.sdk import BaseOperator
+
+from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ...hooks.driver_output import driver_output
+from ...spark.execution.failure_kinds import one_line
+from ...spark.execution.log_lines import Application
+from ...storage.clock import system_sleep
+from ...storage.errors import CairnError
+from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
+from ..graph.exchange import Exchange
+from ..launchers.known import check_known, launcher_of
+from ..launchers.launcher import DriverState, HandedOver, Launcher
+from .drivers import StageDrivers
+from .epoch_stage import EpochStage
+from .extras import extras_of
+from .outcome import StageFailedError
+from .submit_options import check_author_settings, checked_not_secret
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperatorLink, Context
+
+    from ...checkpoint.answers import Submit
+    from ...tasks.job_settings import JobSettings
+    from .outcome import StageRun
+
+log = logging.getLogger("airflow_cairn")
+
+LOOK_S = 10.0
+"""Seconds between two looks at a driver."""
+
+UNANSWERED = 18
+"""How many looks in a row may fail before a try gives up watching: three minutes."""
+
+Operator = TypeVar("Operator", bound=BaseOperator)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The arguments of `epoch_stage`, besides the operator."""
+
+    storage: str | None
+    job: str | None
+    aws_conn_id: str | None
+    uid: str | None
+    parallelism: int | None
+    max_parallelism: int | None
+    reads: Sequence[str]
+    exchange: Exchange | None
+    airflow_api_conn_id: str | None
+
+    def as_arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class LaunchedStage(EpochStage):
+    """A stage whose application an operator of a service starts; the base of the classes that `epoch_stage` makes.
+
+    Args:
+        **kwargs: the operator's own arguments.
+
+    Raises:
+        InvalidConfigError: an option of `epoch_stage` is invalid, or an argument of the operator leaves no way to hand
+            over; see `SparkEpochOperator` for the options.
+        InvalidKeyError: job or uid are outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is not supported.
+    """
+
+    cairn_operator: ClassVar[type[BaseOperator]]
+    cairn_options: ClassVar[_Options]
+    cairn_durable: ClassVar[bool]
+    cairn_not_secret: ClassVar[tuple[str, ...]]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # An operator may have arguments with the names of Cairn's, such as aws_conn_id.
+        self.launch_fields = {name: vars(self)[name] for name in self.cairn_options.__slots__ if name in vars(self)}
+        scope = self._declare(**self.cairn_options.as_arguments())
+        self.not_secret = (*(scope.not_secret if scope else ()), *self.cairn_not_secret)
+        launcher = self._make_launcher()
+        self._check_author(launcher)
+        launcher.check()
+        self._launcher: Launcher | None = None
+        self._driver: str | None = None
+
+    def _prepare(self) -> None:
+        self._launcher = self._make_launcher()
+        self._check_author(self._launcher)
+
+    def _find_drivers(self, context: Context) -> StageDrivers:  # noqa: ARG002 - the service knows
+        return StageDrivers(self._ready(), durable=self.cairn_durable)
+
+    def _submit(
+        self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
+    ) -> None:
+        from ..graph.run_tasks import source_folders
+        from .stored_runtime import stored_runtime
+
+        launcher, it = self._ready(), answer.handover
+        extras = extras_of(settings, answer, source_folders(self))
+        zip_uri = stored_runtime(settings.hook().open_store(waits=True))
+        name = f"{it.job}-{it.stage}-{it.token}"
+        launcher.hand_over(HandedOver(it.token, name, extras.defaults, extras.handed, zip_uri))
+        try:
+            self._driver = launcher.start(context)
+        except Exception as error:
+            if isinstance(error, CairnError):
+                raise
+            # It may have been accepted: then the next try finds it by its token.
+            drivers.check_lost(it, error)
+            raise run.refused(
+                f"the {launcher.service} was not submitted: {one_line(error)}", incurable=False
+            ) from error
+        log.info("Checkpoint %s: %s %s was submitted", run.title, launcher.service, self._driver)
+        self._wait(context, drivers, run, self._driver)
+
+    def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
+        launcher = self._ready()
+        try:
+            self._driver = drivers.driver_of(run.handover.token)
+        except Exception as error:
+            self._check_failed(drivers, run, error)
+            raise run.failure(0, str(error)) from error
+        log.info(
+            "Checkpoint %s: waiting for %s %s, which an earlier try submitted",
+            run.title,
+            launcher.service,
+            self._driver,
+        )
+        self._wait(context, drivers, run, self._driver)
+
+    def _wait(self, context: Context, drivers: StageDrivers, run: StageRun, driver: str) -> None:
+        """Wait until a driver has ended.
+
+        Raises:
+            StageFailedError: it did not end well.
+            UnreachableError: the service does not say any more whether it lives.
+        """
+        launcher, unanswered, link = self._ready(), 0, ""
+        while True:
+            state: DriverState | None = None
+            try:
+                state = launcher.state(driver)
+                unanswered = 0
+            except Exception as error:
+                unanswered += 1
+                if unanswered >= UNANSWERED:
+                    drivers.check_lost(run.handover, error)
+                    raise
+                log.warning("The %s %s: no answer about its state: %s", launcher.service, driver, one_line(error))
+            address = SparkPlace(Application(driver, ui=state.link), "").now() if state is not None else ""
+            if address not in ("", link):
+                link = address
+                log.info("Spark application of %s %s: %s", launcher.service, driver, link)
+                context["ti"].xcom_push(SparkLink().xcom_key, link)
+            if state is not None and not state.lives:
+                break
+            system_sleep(LOOK_S)
+        cause = self._pass_on_log(launcher, driver)
+        if not state.succeeded:
+            raise self._failed(run, f"{launcher.service} {driver} ended ({state.word})", cause)
+
+    @staticmethod
+    def _pass_on_log(launcher: Launcher, driver: str) -> str:
+        """Write the end of a driver's log into the task's; gives the line that says why it failed."""
+        try:
+            lines = list(launcher.logs(driver))
+        except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
+            log.warning("The log of %s %s could not be read: %s", launcher.service, driver, one_line(error))
+            return ""
+        with driver_output() as output:
+            for line in lines:
+                output.line(line)
+            return output.cause({})
+
+    @staticmethod
+    def _failed(run: StageRun, what: str, cause: str) -> StageFailedError:
+        return run.failure(0, f"{what}: {cause}" if cause else what)
+
+    def on_kill(self) -> None:
+        """End the driver of this try's execution, unless another try has taken it over."""
+        self._told_to_end = True
+        run, launcher = self._run, self._launcher
+        if run is None or launcher is None:
+            return
+        if run.taken_over():
+            log.info("Checkpoint %s: another try of this task waits for its driver, which goes on", run.title)
+            return
+        try:
+            driver = self._driver or launcher.find([run.handover.token]).get(run.handover.token)
+            if driver is not None:
+                launcher.cancel(driver)
+                log.info("Checkpoint %s: %s %s is asked to end", run.title, launcher.service, driver)
+        except Exception as error:  # noqa: BLE001 - the task ends anyway
+            log.warning("Checkpoint %s: its %s could not be ended: %s", run.title, launcher.service, one_line(error))
+
+    def _ready(self) -> Launcher:
+        assert self._launcher is not None  # `execute` begins with `_prepare`
+        return self._launcher
+
+    def _make_launcher(self) -> Launcher:
+        """Return the launcher over a copy of this task that is nothing but the operator."""
+        plain = self.cairn_operator.__new__(self.cairn_operator)
+        vars(plain).update({**vars(self), **self.launch_fields})
+        return launcher_of(self.cairn_operator, plain)
+
+    def _check_author(self, launcher: Launcher) -> None:
+        check_author_settings(self.task_id, conf=launcher.conf, texts=launcher.texts, not_secret=self.not_secret)
+
+
+def epoch_stage(
+    operator: type[Operator],
+    *,
+    storage: str | None = None,
+    job: str | None = None,
+    aws_conn_id: str | None = None,
+    uid: str | None = None,
+    parallelism: int | None = None,
+    max_parallelism: int | None = None,
+    reads: Sequence[str] = (),
+    exchange: Exchange | None = None,
+    airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+    durable: bool = True,
+    not_secret: Collection[str] = (),
+) -> type[Operator]:
+    """Return an operator of a service as a class of stages: `epoch_stage(LivyOperator)(task_id="routes", …)`.
+
+    The call of the class takes the operator's own arguments, as they stand in a DAG without Cairn. Template fields,
+    retries, pools, callbacks and extra links stay the operator's. The stage waits in its task, whatever the operator's
+    arguments about waiting say. Its driver outlives a worker that dies, and the next try finds it by its execution's
+    token.
+
+    Args:
+        operator: a class of Airflow's providers that has a launcher, or one derived from it.
+        storage: storage URI (templated); in a `CheckpointedTaskGroup` the group's.
+        job: the job's name (templated); in a group the group's, else the DAG's id.
+        aws_conn_id: Airflow connection of type `aws` by which the task reaches an `s3://` storage; in a group the
+            group's. The driver uses the service's own role.
+        uid: the stage's name in the job; by default the task's id without those of its groups.
+        parallelism: number of subtasks that must acknowledge, 1 to 32768; None: as many as the application writes.
+        max_parallelism: the highest parallelism at which the stage's state can ever be restored (semantics R4).
+        reads: uids of stages that it reads from without waiting for them (semantics B2).
+        exchange: `"pipelined"` or `"blocking"`; None: the edges decide.
+        airflow_api_conn_id: the connection to Airflow's API; in a group the group's.
+        durable: False: a retry never waits for an earlier try's driver, and opens a new attempt.
+        not_secret: names of settings in the operator's conf that look like secrets but are none.
+
+    Returns:
+        A class derived from the operator's.
+
+    Raises:
+        InvalidConfigError: there is no launcher for the operator; further options are checked when a stage is made.
+    """
+    check_known(operator)
+    options = _Options(
+        storage, job, aws_conn_id, uid, parallelism, max_parallelism, reads, exchange, airflow_api_conn_id
+    )
+    shared = set(options.__slots__) & set(operator.template_fields)
+    links: Collection[BaseOperatorLink] = (CheckpointLink(), SparkLink(), *operator.operator_extra_links)
+    members = {
+        "__doc__": operator.__doc__,
+        "__module__": __name__,
+        "template_fields": tuple(
+            dict.fromkeys((*operator.template_fields, "storage", "job", *(["launch_fields"] if shared else [])))
+        ),
+        "operator_extra_links": links,
+        "cairn_operator": operator,
+        "cairn_options": options,
+        "cairn_durable": durable,
+        "cairn_not_secret": checked_not_secret(not_secret, operator.__name__),
+    }
+    meta: Any = type(operator)
+    return cast("type[Operator]", meta(f"Epoch{operator.__name__}", (LaunchedStage, operator), members))

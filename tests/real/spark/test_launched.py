@@ -1,0 +1,108 @@
+"""A stage by `LivyOperator` on real Spark: Livy is a stand-in of its REST API, whose batches are spark-submit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.operators import epoch_stage
+from airflow_cairn.operators.stage import launched
+from scripts.harness.spark.start import fast_conf
+from scripts.setup.java import ensure_java
+from tests.matrix import keyed_pipeline
+from tests.real.spark.pipeline import Pipeline
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.service_stand_ins import DONE, FAILED, LivyStandIn
+
+pytestmark = pytest.mark.spark
+
+RUNS = [f"manual__200{n}-01-01T00:00:00+00:00" for n in (1, 2)]
+
+
+class Batches(LivyStandIn):
+    """A Livy whose batches are real."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(act=lambda _conf, _looks: DONE)
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def accept(self, body: dict[str, Any]) -> str:
+        driver = super().accept(body)
+        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **fast_conf(), **body["conf"]}
+        words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        program = Path(sys.executable).parent / "spark-submit"
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        with (self.folder / f"batch-{driver}.log").open("wb") as log:
+            self.processes[driver] = subprocess.Popen(
+                [
+                    *(program, "--master", "local[2]", "--name", body["name"]),
+                    *("--py-files", ",".join(body["pyFiles"]), *words, body["file"]),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env={**environ, "JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": sys.executable},
+                start_new_session=True,
+            )
+        return driver
+
+    def look(self, driver: str) -> str:
+        status = self.processes[driver].poll()
+        if status is not None and driver in self.drivers:
+            self.drivers[driver].state = FAILED if status else DONE
+        return self.drivers[driver].state
+
+    def kill(self, driver: str) -> None:
+        super().kill(driver)
+        if self.processes[driver].poll() is None:
+            os.killpg(self.processes[driver].pid, signal.SIGKILL)
+        self.processes[driver].wait()
+
+
+@pytest.fixture
+def livy(tmp_path: Path, connections: Callable[[str, str], None]) -> Iterator[Batches]:
+    it = Batches(tmp_path)
+    with it:
+        connections(*it.connection())
+        yield it
+        for driver in list(it.drivers):
+            it.kill(driver)
+
+
+@pytest.mark.usefixtures("launcher_providers")
+def test_two_epochs_of_which_one_outlives_its_worker(
+    job: Job, livy: Batches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver needs nothing but its zip from the storage; the retry waits for it, and the totals are exact."""
+    from airflow.providers.apache.livy.operators.livy import LivyOperator
+
+    monkeypatch.setattr(launched, "LOOK_S", 0.5)
+
+    def run(number: int, try_number: int) -> Any:
+        kind: Any = epoch_stage(LivyOperator, storage=job.storage, job=job.name)
+        task = kind(task_id="routes", file=str(keyed_pipeline.APPLICATION), retries=3)
+        return task.execute(context(Ti(run_id=RUNS[number], try_number=try_number, max_tries=3)))
+
+    job.trigger(RUNS[0], reads=keyed_pipeline.slice_of(0))
+    assert run(0, 1)["checkpoint"] == 1, (tmp_path / "batch-1.log").read_text()
+    job.trigger(RUNS[1], reads=keyed_pipeline.slice_of(1))
+
+    def dies(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launched, "system_sleep", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(1, 1)
+    assert run(1, 2)["attempt"] == 1
+    assert livy.submitted == 2
+    pipeline = Pipeline(job.storage, None, job=job.name)
+    assert keyed_pipeline.stored_totals(pipeline) == keyed_pipeline.totals_of(2)

@@ -1,0 +1,332 @@
+"""A stage that an operator of a service starts: crash points between claim and acknowledgement, for each launcher.
+
+The provider's operator and hook, the store and the domain are real; services are stand-ins of their REST APIs
+(tests/support/service_stand_ins.py). Submissions are counted: one driver of an execution, and none left alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_cairn import CheckpointedTaskGroup
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.operators import SparkEpochOperator, epoch_stage
+from airflow_cairn.operators.stage import launched, stored_runtime
+from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.clock import system_time
+from airflow_cairn.tasks.reports.links import SparkLink
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.errors import raises_code
+from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn
+
+RUN = "manual__2001-01-01T00:00:00+00:00"
+
+pytestmark = [pytest.mark.large, pytest.mark.usefixtures("launcher_providers")]
+
+
+class Killed(BaseException):
+    """SIGKILL, seen from inside: nothing of the worker runs any more."""
+
+
+def dies(*_: object) -> None:
+    raise Killed
+
+
+@pytest.fixture(params=list(STAND_INS))
+def service(
+    request: pytest.FixtureRequest, job: Job, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServiceStandIn]:
+    """A service whose drivers acknowledge when they are looked at for the fourth time."""
+    monkeypatch.setattr(launched, "LOOK_S", 0)
+
+    def act(conf: dict[str, str], looks: int) -> str:
+        return RUNNING if looks < 3 else acknowledge(job, conf)
+
+    with STAND_INS[request.param](act) as it:
+        connections(*it.connection())
+        yield it
+
+
+def acknowledge(job: Job, conf: dict[str, str]) -> str:
+    """What a driver does that comes to its end."""
+    job.acknowledge(job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0])
+    return DONE
+
+
+def kind_of(service: ServiceStandIn) -> Any:
+    module, _, name = service.operator.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def a_try(number: int = 1, run_id: str = RUN) -> Ti:
+    return Ti(run_id=run_id, try_number=number, max_tries=3)
+
+
+def stage(job: Job, service: ServiceStandIn, **options: Any) -> Any:
+    made = epoch_stage(kind_of(service), storage=job.storage, job=job.name, **options)
+    return made(task_id="routes", retries=3, **service.arguments())
+
+
+def killed(task: Any, point: Callable[[pytest.MonkeyPatch], None], ti: Ti | None = None) -> None:
+    """Run a task whose worker is killed at a point."""
+    with pytest.MonkeyPatch.context() as patch:
+        point(patch)
+        with pytest.raises(Killed):
+            task.execute(context(ti or a_try()))
+
+
+def outlived(job: Job, service: ServiceStandIn, point: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """Run a first try whose worker is killed at a point."""
+    job.trigger(RUN)
+    killed(stage(job, service), point)
+
+
+def execute(job: Job, service: ServiceStandIn, try_number: int = 1, **options: Any) -> dict[str, Any]:
+    if try_number == 1:
+        job.trigger(RUN)
+    result: dict[str, Any] = stage(job, service, **options).execute(context(a_try(try_number)))
+    return result
+
+
+def test_a_stage_hands_over_and_waits(job: Job, service: ServiceStandIn) -> None:
+    """The author's arguments stay, conf and zip are added, and the same zip serves the next epoch."""
+    job.trigger(RUN)
+    task, ti = stage(job, service), a_try()
+    assert task.execute(context(ti))["attempt"] == 1
+    assert ti.xcoms.get(SparkLink().xcom_key) == service.ui
+    (driver,) = service.drivers
+    conf = service.conf_of(driver)
+    assert (conf["spark.author"], conf["spark.cairn.job"]) == ("{{ var }}", job.name)
+    names = [each.key for each in open_store(job.storage).list(stored_runtime.FOLDER)]
+    assert len(names) == 1
+    assert service.zip_of(driver).endswith(names[0])
+    assert set(kind_of(service).template_fields) <= set(type(task).template_fields)
+    links = {type(each) for each in task.operator_extra_links}
+    assert {type(each) for each in kind_of(service).operator_extra_links} <= links
+    later = RUN.replace("2001", "2002")
+    job.trigger(later)
+    stage(job, service).execute(context(a_try(run_id=later)))
+    assert [each.key for each in open_store(job.storage).list(stored_runtime.FOLDER)] == names
+
+
+def before_submission(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(launched.LaunchedStage, "_submit", dies)
+
+
+def before_the_id_is_known(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(launched.LaunchedStage, "_wait", dies)
+
+
+def while_it_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(launched, "system_sleep", dies)
+
+
+@pytest.mark.parametrize(
+    ("point", "attempt"), [(before_submission, 2), (before_the_id_is_known, 1), (while_it_waits, 1)]
+)
+def test_a_worker_is_killed(job: Job, service: ServiceStandIn, point: Callable[..., None], attempt: int) -> None:
+    """semantics F5: the next try finds the driver by its token alone; without one it opens the next attempt."""
+    outlived(job, service, point)
+    assert execute(job, service, 2)["attempt"] == attempt
+    assert service.submitted == 1
+
+
+def test_the_answer_to_a_submission_is_lost(job: Job, service: ServiceStandIn) -> None:
+    """It was accepted: nothing is decided, and the next try waits for it."""
+    service.cuts = True
+    with raises_code("driver_unknown"):
+        execute(job, service)
+    service.cuts = False
+    assert execute(job, service, 2)["attempt"] == 1
+    assert service.submitted == 1
+
+
+def test_a_driver_fails(job: Job, service: ServiceStandIn) -> None:
+    """semantics F2: its cause is the stage's, and the next attempt has a driver of its own."""
+    service.act = lambda _conf, _looks: FAILED
+    with pytest.raises(StageFailedError, match="the day is broken"):
+        execute(job, service)
+    service.act = lambda conf, _looks: acknowledge(job, conf)
+    assert execute(job, service, 2)["attempt"] == 2
+    tokens = [service.conf_of(driver)["spark.cairn.handover"] for driver in service.drivers]
+    assert len(set(tokens)) == 2
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_the_service_does_not_answer_or_has_forgotten(job: Job, service: ServiceStandIn, forgets: bool) -> None:
+    """Unknown is not gone; a driver that the service does not know is."""
+    outlived(job, service, while_it_waits)
+    if forgets:
+        service.drivers.clear()
+    else:
+        service.down = True
+        with raises_code("driver_unknown"):
+            execute(job, service, 2)
+        service.down = False
+    assert execute(job, service, 3)["attempt"] == (2 if forgets else 1)
+
+
+def test_a_service_that_stops_answering_while_a_task_watches(
+    job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launched, "UNANSWERED", 2)
+
+    def act(conf: dict[str, str], looks: int) -> str:
+        service.down = looks == 1
+        return RUNNING if looks <= 3 else acknowledge(job, conf)
+
+    service.act = act
+    with raises_code("driver_unknown"):
+        execute(job, service)
+    service.down = False
+    assert execute(job, service, 2)["attempt"] == 1
+    assert service.submitted == 1
+
+
+def test_a_driver_ends_well_while_the_retry_asks(job: Job, service: ServiceStandIn) -> None:
+    """semantics F5: it acknowledged after the try had looked for that, and before the service was asked."""
+    outlived(job, service, while_it_waits)
+    service.act = lambda conf, _looks: acknowledge(job, conf)
+    assert stage(job, service).execute(context(a_try(2))) is None
+    assert service.submitted == 1
+    assert [entry.id for entry in job.coordinator.head().history] == [1]
+
+
+def test_the_driver_of_an_attempt_that_is_over_is_ended(job: Job, service: ServiceStandIn) -> None:
+    """semantics F3: never a reconnect to it, although it lives and is the task's own."""
+    job.trigger(RUN)
+    ti = a_try()
+    killed(stage(job, service), while_it_waits, ti=ti)
+    job.coordinator.fail(epoch_name(RUN), "routes", str(ti.id), "its region failed")
+    assert execute(job, service, 2)["attempt"] == 2
+    assert service.killed == ["1"]
+    assert service.submitted == 2
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_kill_ends_the_driver(job: Job, service: ServiceStandIn, knows: bool) -> None:
+    """Also where the task was killed before it had heard the driver's id."""
+    job.trigger(RUN)
+    task = stage(job, service)
+    killed(task, while_it_waits if knows else before_the_id_is_known)
+    if not knows:
+        task._driver = None
+    task.on_kill()
+    assert service.live == []
+    assert len(service.killed) == 1
+
+
+def test_a_kill_leaves_a_driver_that_another_try_waits_for(job: Job, service: ServiceStandIn, said: Said) -> None:
+    job.trigger(RUN)
+    zombie, later = stage(job, service), stage(job, service)
+    service.act = lambda _conf, _looks: RUNNING
+    for number, task in ((1, zombie), (2, later)):
+        killed(task, while_it_waits, a_try(number))
+    zombie.on_kill()
+    assert len(service.live) == 1
+    assert "another try of this task waits for its driver" in said.text
+    later.on_kill()
+    assert service.live == []
+
+
+def test_a_zip_that_is_used_is_renewed_and_one_that_is_not_is_deleted(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(job.storage)
+    old = f"{stored_runtime.FOLDER}airflow_cairn-0.0.1-abc.zip"
+    store.create(old, b"old")
+    day = 24 * 3600.0
+    now = system_time()
+    monkeypatch.setattr(stored_runtime, "system_time", lambda: now + 31 * day)
+    ours = stored_runtime.stored_runtime(store)
+    (kept,) = store.list(stored_runtime.FOLDER)
+    assert ours.endswith(kept.key)
+    assert stored_runtime.stored_runtime(store) == ours
+    (renewed,) = store.list(stored_runtime.FOLDER)
+    assert (renewed.modified_ms or 0) > (kept.modified_ms or 0)
+    assert renewed.size_bytes == kept.size_bytes
+
+
+def test_a_zip_that_somebody_has_changed_is_replaced_before_a_driver_runs_it(job: Job, said: Said) -> None:
+    store = open_store(job.storage)
+    stored_runtime.stored_runtime(store)
+    ((key, own),) = [(each.key, store.get(each.key)) for each in store.list(stored_runtime.FOLDER)]
+    store.replace(key, b"print('mine')", expected_etag=own.etag)
+    stored_runtime.stored_runtime(store)
+    assert store.get(key).data == own.data
+    assert "was not what its name says" in said.text
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "match"),
+    [
+        ({}, {"name": "mine"}, "name is set by Cairn"),
+        ({}, {"conf": {"spark.cairn.job": "x"}}, "is set by Cairn itself"),
+        ({}, {"conf": {"spark.my.password": "hunter2"}}, "holds a secret"),
+        ({"reads": "clean"}, {}, "list of stages' uids"),
+    ],
+)
+def test_a_bad_option_is_refused_at_parse(
+    job: Job, options: dict[str, Any], arguments: dict[str, Any], match: str
+) -> None:
+    kind: Any = kind_of(STAND_INS["livy"]())
+    with pytest.raises(InvalidConfigError, match=match):
+        epoch_stage(kind, storage=job.storage, job="flights", **options)(
+            task_id="routes", file="routes.py", **arguments
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"job_driver": {"hive": {"query": "SELECT 1"}}}, "no sparkSubmit"),
+        ({"config": {"clientToken": "mine"}}, "clientToken is set by Cairn"),
+    ],
+)
+def test_a_job_run_that_cannot_be_a_stage_is_refused_at_parse(job: Job, arguments: dict[str, Any], match: str) -> None:
+    stand_in = STAND_INS["emr_serverless"]()
+    with pytest.raises(InvalidConfigError, match=match):
+        epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")(
+            task_id="routes", **{**stand_in.arguments(), **arguments}
+        )
+
+
+def test_an_operator_without_a_launcher_is_refused() -> None:
+    with pytest.raises(InvalidConfigError, match="one of EmrServerlessStartJobOperator, LivyOperator"):
+        epoch_stage(SparkEpochOperator)
+
+
+def test_a_group_has_stages_of_several_kinds() -> None:
+    """Its storage and job are theirs, and so are edges; retries and pool are the operator's own."""
+    livy: Any = kind_of(STAND_INS["livy"]())
+    stand_in = STAND_INS["emr_serverless"]()
+    with (
+        DAG("flights", schedule=None, default_args={"retries": 3, "aws_conn_id": "lake"}) as dag,
+        CheckpointedTaskGroup("epoch", storage="s3://lake/cairn", aws_conn_id="lake", reads_window=False),
+    ):
+        raw = SparkEpochOperator(task_id="raw", application="raw.py")
+        emr: Any = epoch_stage(kind_of(stand_in), parallelism=2)
+        clean = emr(task_id="clean", pool="emr", **{**stand_in.arguments(), "aws_conn_id": "emr"})
+        each = epoch_stage(livy).partial(task_id="each", file="each.py").expand(args=[["1"], ["2"]])
+        raw >> clean >> each
+    assert (
+        DagSerialization.from_dict(DagSerialization.to_dict(dag)).get_task("epoch.clean").task_type.endswith("Operator")
+    )
+    assert (clean.storage, clean.job, clean.retries, clean.pool) == ("s3://lake/cairn", "flights", 3, "emr")
+    # The operator's own connection is not the storage's.
+    assert (clean.aws_conn_id, clean.launch_fields) == ("lake", {"aws_conn_id": "emr"})
+    assert clean._make_launcher()._operator.aws_conn_id == "emr"
+    trigger: Any = dag.task_dict["epoch.trigger_checkpoint"]
+    drawn = {each.uid: (each.reads, each.instances) for each in trigger.drawn_stages()}
+    assert drawn == {"raw": ((), 0), "clean": (("raw",), 0), "each": (("clean",), 2)}
