@@ -19,7 +19,6 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.names import check_name
 from ...tasks.job_settings import check_room, naming
-from ..launchers.known import has_launcher
 from .declaration import StageOperator, stage_uid
 
 
@@ -196,6 +195,8 @@ def warn_of_uncovered_spark(tasks: Iterable[Any], group: str) -> None:
 
 
 def _as_stage(kind: type) -> str:
+    from ..launchers.known import has_launcher  # few parses warn
+
     return f"a stage, epoch_stage({kind.__name__})(…)" if has_launcher(kind) else "a SparkEpochOperator"
 
 

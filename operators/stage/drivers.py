@@ -18,7 +18,6 @@ from airflow.sdk.exceptions import AirflowException
 from ...checkpoint.errors import UnreachableError
 from ...hooks.spark_site import NOT_FOUND, is_tracked, point_at
 from ...spark.execution.failure_kinds import one_line
-from ..launchers.launcher import DriverState, Tracker
 from .outcome import NO_MEMORY
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from ...checkpoint.documents.attempt import Handover
+    from ..launchers.launcher import DriverState, Tracker
 
 log = logging.getLogger("airflow_cairn")
 
@@ -165,6 +165,8 @@ class SubmittedDrivers:
         Raises:
             AirflowException: the Spark connection names no cluster.
         """
+        from ..launchers.launcher import DriverState  # a parse needs none
+
         if not is_tracked(self._plain_hook()):
             # The provider treats a connection that it cannot read as YARN in client mode.
             raise AirflowException(
