@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.sdk import BaseOperator
 
+from ...checkpoint.errors import InvalidConfigError
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
 from ...spark.execution.failure_kinds import one_line
 from ...spark.execution.log_lines import Application
+from ...spark.programs.arguments import Argument
 from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
@@ -80,6 +82,12 @@ class LaunchedStage(EpochStage):
     cairn_not_secret: ClassVar[tuple[str, ...]]
 
     def __init__(self, **kwargs: Any) -> None:
+        if place := next(_places(kwargs), None):
+            raise InvalidConfigError(
+                f"{place!r} stands in the arguments of an operator of a service, and only SparkEpochOperator hands "
+                "places to a program. Give the program an Epoch block, or start it by spark-submit",
+                task=str(kwargs.get("task_id", "")),
+            )
         super().__init__(**kwargs)
         # An operator may have arguments with the names of Cairn's, such as aws_conn_id.
         self.launch_fields = {name: vars(self)[name] for name in self.cairn_options.__slots__ if name in vars(self)}
@@ -214,6 +222,15 @@ class LaunchedStage(EpochStage):
 
     def _check_author(self, launcher: Launcher) -> None:
         check_author_settings(self.task_id, conf=launcher.conf, texts=launcher.texts, not_secret=self.not_secret)
+
+
+def _places(value: object) -> Iterator[Argument]:
+    """Yield the places of a program in an operator's arguments, however deep."""
+    if isinstance(value, Argument):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _places(each)
 
 
 def epoch_stage(

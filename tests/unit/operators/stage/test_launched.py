@@ -19,7 +19,7 @@ from airflow_cairn import CheckpointedTaskGroup
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.operators import SparkEpochOperator, epoch_stage
+from airflow_cairn.operators import Output, SparkEpochOperator, epoch_stage
 from airflow_cairn.operators.stage import launched, stored_runtime
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
@@ -275,6 +275,8 @@ def test_a_zip_that_somebody_has_changed_is_replaced_before_a_driver_runs_it(job
         ({}, {"conf": {"spark.cairn.job": "x"}}, "is set by Cairn itself"),
         ({}, {"conf": {"spark.my.password": "hunter2"}}, "holds a secret"),
         ({"reads": "clean"}, {}, "list of stages' uids"),
+        ({}, {"args": ["--out", Output("clean")]}, "Give the program an Epoch block"),
+        ({}, {"conf": {"spark.x": "a/" + Output("clean")}}, "Give the program an Epoch block"),
     ],
 )
 def test_a_bad_option_is_refused_at_parse(
