@@ -161,11 +161,11 @@ ELSEWHERE = (
     r"[Mm]ark this run as done",
     # What a log says beside the error that the task ends with, or of a task that goes on.
     r"[Cc]lear manually: (?:…|on the page)|to clear manually",
-    r"once this task does: clear it",
+    r"Clear task (%s|\S+), which clears these stages too",
     r"Clear a task that stays ended",
     r"Trigger a run of the DAG; its job is shown here then",
     r"\(…\); clear it",
-    r"nothing is left to clear",
+    r"[Nn]othing is left to clear",
     r"clear the stage now",
     # No advice: what is refused, and names of threads.
     r"a clear without|a task to clear needs",

@@ -46,7 +46,7 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
     assert api.task(JOB, "e1", "epoch.slow").state == "skipped"
     links = api.request("GET", f"/dags/{JOB}/dagRuns/e1/taskInstances/epoch.wait_for_checkpoint/links")["extra_links"]
     assert links["Checkpoint"].endswith(f"/dags/{JOB}/runs/e1/plugin/run-checkpoints")
-    assert "Checkpoint 1 has completed epoch e1 without stage slow. Its input is kept" in api.log(
+    assert "checkpoint 1 has completed epoch e1 without stage slow. Its input is kept" in api.log(
         JOB, "e1", "epoch.slow"
     )
 

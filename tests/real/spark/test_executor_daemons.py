@@ -130,7 +130,7 @@ def test_where_executors_are_busy_it_gives_up_in_time_and_comes_again(
         daemons = ExecutorDaemons(cluster.sparkContext)
         for _ in range(executor_daemons.MAX_FAILURES + 1):
             daemons.end({left.uuid})
-        assert "executors are busy" in said.text
+        assert "Executors are busy" in said.text
     finally:
         held.close()
         busy.join()

@@ -37,7 +37,7 @@ from airflow_cairn.spark.remote.server_identity import certificate_authority
 from airflow_cairn.spark.remote.session_driver import forget_shared
 from airflow_cairn.spark.remote.submission import NOT_RUN, VARIABLE, Submission, session_id
 from airflow_cairn.storage.names import parse_storage_uri
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import INTERPRETED, fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
@@ -152,8 +152,11 @@ def land(folder: Path, name: str) -> None:
     pq.write_table(pa.table({"id": [1]}), folder / "landing" / f"{name}.parquet")
 
 
-def test_what_sessions_left_in_what_all_share_is_dropped(spark: SparkSession) -> None:
+def test_what_sessions_left_in_what_all_share_is_dropped(spark: SparkSession, request: pytest.FixtureRequest) -> None:
     """What the driver of a server does while no session is open; its own temporary views are none of that"""
+    mode = "spark.sql.codegen.factoryMode"
+    request.addfinalizer(lambda: spark.conf.set(mode, INTERPRETED[mode]))
+    spark.conf.set(mode, "FALLBACK")  # interpreted, Spark cannot list tables
     cached = spark.range(10).selectExpr("id AS forgotten").cache()
     spark.range(1).createOrReplaceGlobalTempView("left")
     spark.range(1).createOrReplaceTempView("own")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.documents import codec, layout, schemas
+from airflow_cairn.checkpoint.documents import codec, layout, programs, schemas
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
@@ -60,6 +60,12 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     WindowText: WINDOWS,
     codec.Count: st.integers(0, 2**62),
 }
+_OF_CHECK: dict[Any, st.SearchStrategy[Any]] = {
+    schemas.check_schema: SCHEMAS,
+    programs.check_format: st.sampled_from(sorted(programs.FORMATS)),
+    programs.check_options: st.dictionaries(st.sampled_from(sorted(programs.FORMATS["csv"])), TEXTS, max_size=2),
+    programs.check_program_kind: st.sampled_from(sorted(programs.PROGRAM_KINDS)),
+}
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
@@ -70,7 +76,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if hint is Any:
         return JSON
     if origin is Annotated:
-        return SCHEMAS if schemas.check_schema in get_args(hint) else st.integers(1, 2**40)
+        return next((_OF_CHECK[check] for check in get_args(hint)[1:] if check in _OF_CHECK), st.integers(1, 2**40))
     if origin in (Union, types.UnionType):
         return st.none() | values_of(next(each for each in get_args(hint) if each is not type(None)))
     if origin is tuple:

@@ -65,7 +65,7 @@ _FREE = {
 }  # fmt: skip
 """Fields that hold text for people or for comparing, never part of a key; and a savepoint's place, a URI of its own."""
 
-_FREE_BELOW = {"committables", "damages", "merge", "others", "partition_by", "slice", "values"}
+_FREE_BELOW = {"committables", "damages", "merge", "options", "others", "partition_by", "slice", "values"}
 
 HOSTILE = ["..", ".", "", "/etc/passwd", "../other", "a/../../b", "s3://b/x", "a\nb", "a\x00b", "-x", "x" * 2000]
 
@@ -86,6 +86,8 @@ def test_hostile_names_are_refused_wherever_a_name_can_stand(
 ) -> None:  # semantics W1, W5
     document = _example(cls, examples)
     for path in [path for path in _strings(document) if not _is_free(path)]:
+        if (path[-1], hostile) == ("format", ""):
+            continue  # Parquet
         broken = json.loads(json.dumps(document))
         place = broken
         for step in path[:-1]:
