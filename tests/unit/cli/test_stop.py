@@ -205,7 +205,7 @@ def test_if_only_the_pause_fails_the_savepoint_is_kept_and_named(
     dag.refuses_to_pause = True
     assert stop(root) == 2
     said = capsys.readouterr().err
-    assert "The job has stopped, and its savepoint is kept; but the DAG is not paused: Airflow's API does not" in said
+    assert "the job has stopped, and its savepoint is kept; but the DAG is not paused: Airflow's API does not" in said
     assert f"savepoint=`file://{root}/out/savepoint-flights-" in said
     assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
     dag.refuses_to_pause = False
