@@ -18,7 +18,7 @@ from airflow_cairn.spark.pyspark_versions import check_starts_here, conflict
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 
-BOTH = "pyspark 4.3.0 and pyspark-client 4.2.0 are installed over each other"
+BOTH = "PySpark 4.3.0 and pyspark-client 4.2.0 are installed over each other"
 
 
 @pytest.fixture

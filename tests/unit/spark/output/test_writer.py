@@ -22,7 +22,7 @@ class Plan:
 
     output: Output
     url: str
-    run: int = 0
+    delta: int = 0
     in_force: object = field(default_factory=lambda: SimpleNamespace(committer=SimpleNamespace(magic=False)))
     found: list[str] = field(default_factory=list)
 
