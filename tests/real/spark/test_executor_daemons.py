@@ -87,7 +87,7 @@ def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluste
     daemons.end({each.uuid for each in sessions[:3]})
     wait_until(lambda: _below(executors) == [2, 2], 60, "six daemons to end, while the driver's own stay")
     assert sessions[3].daemons() == used[3], "the same ones"
-    assert "of closed sessions ended on 2 of 2 executors" in said.text
+    assert "of closed sessions on 2 of 2 executors" in said.text
     assert "were not ended" not in said.text
 
     daemons.end({each.uuid for each in sessions})
