@@ -29,7 +29,6 @@ from airflow_cairn.spark.epoch import as_current
 from airflow_cairn.spark.stored import deltas, merges
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
 from scripts.harness.postgres_server import PostgresServer
-from scripts.postgres_jar import postgres_jar
 from scripts.setup.base import ROOT
 from tests.docs.test_shell_blocks import CAIRN, ON_SPARK, verb
 from tests.real.spark.pipeline import Pipeline, session_builder
@@ -142,8 +141,7 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    builder = session_builder().config("spark.sql.shuffle.partitions", "1")
-    session = builder.config("spark.jars", str(postgres_jar())).getOrCreate()
+    session = session_builder().config("spark.sql.shuffle.partitions", "1").getOrCreate()
     yield Lake(session, tmp_path_factory.mktemp("lake"))
     session.stop()
 

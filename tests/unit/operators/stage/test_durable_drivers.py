@@ -170,10 +170,9 @@ def test_a_retry_acknowledges_for_a_program(job: Job, cluster: ClusterStandIn, e
     assert [entry.id for entry in job.coordinator.head().completed] == [1]
 
 
-def test_a_program_whose_pod_vanished_has_not_ended_well(job: Job, cluster: ClusterStandIn, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)  # other clusters say that they do not know a driver
+def test_a_program_whose_pod_vanished_has_not_ended_well(job: Job, cluster: ClusterStandIn) -> None:
     """The provider takes a pod that is gone for one that has succeeded; what it wrote may be half of it."""
-    if mode != "kubernetes":
-        pytest.skip("other clusters say that they do not know a driver")
 
     def vanish(_driver: str, conf: dict[str, str], _looks: int) -> str:
         wrote(job, conf)
