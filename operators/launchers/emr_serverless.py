@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...tasks.job_settings import is_rendered_later
-from .launcher import DriverState, HandedOver
+from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.operators.emr import EmrServerlessStartJobOperator
-    from airflow.sdk import Context
 
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 """The states of a job run that has ended; one that is CANCELLING may still write."""
@@ -31,15 +30,14 @@ _OURS = ("clientToken", "name", "configurationOverrides", "jobDriver")
 _PY_FILES = re.compile(r"(--py-files[= ]\s*)(\S+)")
 
 
-class EmrServerlessLauncher:
-    """Starts job runs; implements `Launcher`."""
+class EmrServerlessLauncher(Launcher):
+    """Starts job runs."""
 
     service = "EMR Serverless job run"
 
     missing = "EMR Serverless has no driver of it: it was not submitted, or has ended without acknowledging"
 
-    def __init__(self, operator: EmrServerlessStartJobOperator) -> None:
-        self._operator = operator
+    _operator: EmrServerlessStartJobOperator
 
     @property
     def conf(self) -> object:
@@ -115,14 +113,6 @@ class EmrServerlessLauncher:
         operator.client_request_token, operator.name = handed.token, handed.name[-MAX_NAME:]
         operator.deferrable, operator.wait_for_completion = False, False
 
-    def start(self, context: Context) -> str:
-        """See `Launcher`."""
-        return str(type(self._operator).execute.__wrapped__(self._operator, context))
-
-    def tracks(self) -> bool:
-        """See `Launcher`."""
-        return True
-
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return job runs that have not ended."""
         if not tokens:
@@ -133,10 +123,6 @@ class EmrServerlessLauncher:
         runs = [run for page in pages for run in page["jobRuns"]]
         named = {str(run.get("name", "")).rpartition("-")[2]: str(run["id"]) for run in runs}
         return {token: named[token] for token in tokens if token in named}
-
-    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
-        """See `Launcher`."""
-        return self.find(replaced).values()
 
     def state(self, driver: str) -> DriverState:
         """See `Launcher`."""

@@ -7,9 +7,10 @@ where the task died before it had heard the driver's id, and no driver of anothe
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -76,42 +77,57 @@ class HandedOver:
     """Cairn's code for the driver, for Spark's Python path."""
 
 
-class Launcher(Tracker, Protocol):
-    """Starts drivers by an operator of a service."""
+class Launcher(Tracker):
+    """Starts drivers by an operator of a service.
+
+    Args:
+        operator: the author's, of the provider.
+    """
 
     service: str
     """The service's name for a run of it, such as `Livy batch`."""
 
+    def __init__(self, operator: Any) -> None:
+        self._operator = operator
+
     @property
+    @abstractmethod
     def conf(self) -> object:
         """The author's Spark conf."""
-        ...
 
     @property
     def texts(self) -> Mapping[str, object]:
         """Other texts of the author, by argument, that the service shows to people."""
-        ...
+        return {}
 
+    @abstractmethod
     def check(self) -> None:
         """Check the author's options at parse; templates are not rendered yet.
 
         Raises:
             InvalidConfigError: an option leaves no way to hand over, or takes what the handover needs.
         """
-        ...
 
+    @abstractmethod
     def hand_over(self, handed: HandedOver) -> None:
         """Put the handover into the operator's own fields, rendered by now.
 
         Raises:
             InvalidConfigError: the rendered options leave no way to hand over.
         """
-        ...
 
     def start(self, context: Context) -> str:
         """Submit by the operator's own `execute`, without waiting; returns the driver."""
-        ...
+        return str(type(self._operator).execute.__wrapped__(self._operator, context))
 
+    def tracks(self) -> bool:
+        """See `Tracker`: the service knows each driver by its token."""
+        return True
+
+    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
+        """See `Tracker`."""
+        return self.find(replaced).values()
+
+    @abstractmethod
     def logs(self, driver: str) -> Iterable[str]:
         """Return the last lines of a driver's output that the service has; empty if its log is elsewhere."""
-        ...

@@ -15,11 +15,10 @@ from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.spark_submit import YARN_DEFAULTS
-from .launcher import DriverState, HandedOver
+from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
     from airflow.providers.apache.livy.operators.livy import LivyOperator
-    from airflow.sdk import Context
 
 ENDED = frozenset({"success", "dead", "killed", "error"})
 """The states of a batch that has ended; any other, also one that a later Livy adds, is of one that lives."""
@@ -28,25 +27,19 @@ PAGE = 100
 NOT_FOUND = 404
 
 
-class LivyLauncher:
-    """Starts batches; implements `Launcher`."""
+class LivyLauncher(Launcher):
+    """Starts batches."""
 
     service = "Livy batch"
 
     missing = "Livy has no driver of it: it was not submitted, or has ended without acknowledging"
 
-    def __init__(self, operator: LivyOperator) -> None:
-        self._operator = operator
+    _operator: LivyOperator
 
     @property
     def conf(self) -> object:
         """The author's conf."""
         return self._operator.spark_params["conf"]
-
-    @property
-    def texts(self) -> Mapping[str, object]:
-        """No others."""
-        return {}
 
     def check(self) -> None:
         """Check the author's options.
@@ -73,14 +66,6 @@ class LivyLauncher:
         # It would wait in its own ways, one of which takes up a batch of any earlier try.
         self._operator.deferrable, self._operator._polling_interval = False, 0
 
-    def start(self, context: Context) -> str:
-        """See `Launcher`."""
-        return str(type(self._operator).execute.__wrapped__(self._operator, context))
-
-    def tracks(self) -> bool:
-        """See `Launcher`."""
-        return True
-
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return the batches that Livy knows, ended ones too."""
         found: dict[str, str] = {}
@@ -93,10 +78,6 @@ class LivyLauncher:
                 if token in tokens:
                     found[token] = str(batch["id"])
         return found
-
-    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
-        """See `Launcher`."""
-        return self.find(replaced).values()
 
     def state(self, driver: str) -> DriverState:
         """See `Launcher`."""

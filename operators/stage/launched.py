@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.sdk import BaseOperator
@@ -45,24 +44,6 @@ UNANSWERED = 18
 Operator = TypeVar("Operator", bound=BaseOperator)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The arguments of `epoch_stage`, besides the operator."""
-
-    storage: str | None
-    job: str | None
-    aws_conn_id: str | None
-    uid: str | None
-    parallelism: int | None
-    max_parallelism: int | None
-    reads: Sequence[str]
-    exchange: Exchange | None
-    airflow_api_conn_id: str | None
-
-    def as_arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 class LaunchedStage(EpochStage):
     """A stage whose application an operator of a service starts; the base of the classes that `epoch_stage` makes.
 
@@ -77,7 +58,8 @@ class LaunchedStage(EpochStage):
     """
 
     cairn_operator: ClassVar[type[BaseOperator]]
-    cairn_options: ClassVar[_Options]
+    cairn_options: ClassVar[Mapping[str, Any]]
+    """The options of a stage, as `_declare` takes them."""
     cairn_durable: ClassVar[bool]
     cairn_not_secret: ClassVar[tuple[str, ...]]
 
@@ -90,8 +72,8 @@ class LaunchedStage(EpochStage):
             )
         super().__init__(**kwargs)
         # An operator may have arguments with the names of Cairn's, such as aws_conn_id.
-        self.launch_fields = {name: vars(self)[name] for name in self.cairn_options.__slots__ if name in vars(self)}
-        scope = self._declare(**self.cairn_options.as_arguments())
+        self.launch_fields = {name: vars(self)[name] for name in self.cairn_options if name in vars(self)}
+        scope = self._declare(**self.cairn_options)
         self.not_secret = (*(scope.not_secret if scope else ()), *self.cairn_not_secret)
         launcher = self._make_launcher()
         self._check_author(launcher)
@@ -277,10 +259,18 @@ def epoch_stage(
         InvalidConfigError: there is no launcher for the operator; further options are checked when a stage is made.
     """
     check_known(operator)
-    options = _Options(
-        storage, job, aws_conn_id, uid, parallelism, max_parallelism, reads, exchange, airflow_api_conn_id
-    )
-    shared = set(options.__slots__) & set(operator.template_fields)
+    options = {
+        "storage": storage,
+        "job": job,
+        "aws_conn_id": aws_conn_id,
+        "uid": uid,
+        "parallelism": parallelism,
+        "max_parallelism": max_parallelism,
+        "reads": reads,
+        "exchange": exchange,
+        "airflow_api_conn_id": airflow_api_conn_id,
+    }
+    shared = options.keys() & set(operator.template_fields)
     links: Collection[BaseOperatorLink] = (CheckpointLink(), SparkLink(), *operator.operator_extra_links)
     members = {
         "__doc__": operator.__doc__,
