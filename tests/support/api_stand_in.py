@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
 Answer = tuple[int, Any] | None
@@ -96,6 +97,26 @@ class ApiStandIn:
     def url(self) -> str:
         """Its address."""
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+
+class Serving(ABC):
+    """A stand-in that serves while its block is open."""
+
+    def __enter__(self) -> Self:
+        self._server = ApiStandIn(self._answer).__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__(None, None, None)
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self._server.url
+
+    @abstractmethod
+    def _answer(self, asked: Asked) -> Answer:
+        """Answer a request."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.api_stand_in import Answer, Asked, Serving
 
 NAMESPACE = "lake"
 """On Kubernetes; the provider itself understands no other than `spark`."""
@@ -46,7 +46,7 @@ class ApiException(Exception):  # noqa: N818 - the name is the Kubernetes client
 
 
 @dataclass
-class ClusterStandIn:
+class ClusterStandIn(Serving):
     """Keeps drivers.
 
     Args:
@@ -67,18 +67,6 @@ class ClusterStandIn:
     def submitted(self) -> int:
         """How many drivers were submitted."""
         return sum(event.startswith("submit") for event in self.events)
-
-    def __enter__(self) -> ClusterStandIn:
-        self._server = ApiStandIn(self._answer).__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.__exit__(None, None, None)
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return self._server.url
 
     def connection(self) -> str:
         """Give the Spark connection to it, as JSON."""

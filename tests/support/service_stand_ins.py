@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.api_stand_in import Answer, Asked, Serving
 
 SOURCES = {
     "livy": "https://livy.apache.org/docs/latest/rest-api.html",
@@ -34,7 +34,7 @@ class Driver:
 
 
 @dataclass
-class ServiceStandIn:
+class ServiceStandIn(Serving):
     """Keeps drivers.
 
     Args:
@@ -53,18 +53,6 @@ class ServiceStandIn:
     down: bool = False
     cuts: bool = False
     """Whether it accepts a submission and the answer is lost."""
-
-    def __enter__(self) -> ServiceStandIn:
-        self._server = ApiStandIn(self._answer).__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.__exit__(None, None, None)
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return self._server.url
 
     @property
     def live(self) -> list[str]:
