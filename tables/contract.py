@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..checkpoint.documents.staged_tables import Manifest, StagedRows, TableDescription
+from ..checkpoint.errors import InvalidStateError
 from .staged_files import StagedFiles
 
 Access = Callable[[str], Mapping[str, str]]
@@ -36,6 +37,13 @@ class Staged:
 
     rows: StagedRows
     manifest: Manifest
+
+
+def refused(table: str, why: str) -> InvalidStateError:
+    """Make the error for a table that a format's library cannot append to."""
+    return InvalidStateError(
+        f"{table} cannot be appended to: it {why}. Publish the rows, and write them in a later task", table=table
+    )
 
 
 class OpenTable(Protocol):

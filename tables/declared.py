@@ -16,9 +16,25 @@ if TYPE_CHECKING:
     from .contract import Access, OpenTable
 
 
+class _Named:
+    """A table that is named by parts."""
+
+    table: str | tuple[str, ...]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the name, the table's own last."""
+        return tuple(self.table.split(".")) if isinstance(self.table, str) else tuple(self.table)
+
+    @property
+    def title(self) -> str:
+        """The table's name for messages."""
+        return ".".join(map(str, self.parts))
+
+
 @refuses_unknown
 @dataclass(frozen=True)
-class IcebergTable:
+class IcebergTable(_Named):
     """An Iceberg table that a group's stages append to, committed by `pyiceberg` when the checkpoint completes.
 
     Args:
@@ -42,16 +58,6 @@ class IcebergTable:
                 table=shorten(self.table),
             )
         _check_installed("iceberg", "pyiceberg", self.title)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The catalog's name, the namespaces and the table's name."""
-        return tuple(self.table.split(".")) if isinstance(self.table, str) else tuple(self.table)
-
-    @property
-    def title(self) -> str:
-        """The table's name for messages."""
-        return ".".join(map(str, self.parts))
 
     def open(self, access: Access) -> OpenTable:
         """Load the table's newest version."""
@@ -98,7 +104,7 @@ class DeltaTable:
 
 @refuses_unknown
 @dataclass(frozen=True)
-class PostgresTable:
+class PostgresTable(_Named):
     """A table of PostgreSQL that a group's stages append to, by `COPY` when the checkpoint completes.
 
     Args:
@@ -109,7 +115,7 @@ class PostgresTable:
         staging_conn_id: the Airflow connection to that folder on S3. None: pyarrow finds credentials by itself.
 
     Raises:
-        InvalidConfigError: the name has not two parts, `staging` is no URL, or psycopg is not installed.
+        InvalidConfigError: the name does not have two parts, `staging` is not a URL, or psycopg is not installed.
     """
 
     table: str | tuple[str, str]
@@ -126,16 +132,6 @@ class PostgresTable:
             raise InvalidConfigError("staging is the URL of a folder, such as s3://lake/staging", staging=self.staging)
         _check_installed("postgres", "psycopg", self.title)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Schema and table."""
-        return tuple(self.table.split(".")) if isinstance(self.table, str) else tuple(self.table)
-
-    @property
-    def title(self) -> str:
-        """The table's name for messages."""
-        return ".".join(self.parts)
-
     def open(self, access: Access) -> OpenTable:
         """Look the table up."""
         from .postgres import OpenPostgres
@@ -150,7 +146,7 @@ def check_tables(tables: object) -> dict[str, Declared]:
     """Check the tables of a group where the DAG is parsed.
 
     Raises:
-        InvalidConfigError: an entry is no table, or two are one table.
+        InvalidConfigError: an entry is not a table, or two entries name one table.
         InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     if tables is None:

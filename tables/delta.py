@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import DATA, StagedFile, TableDescription
-from ..checkpoint.errors import InvalidConfigError, InvalidStateError
-from .contract import REMEMBERED, Mark, Staged
+from ..checkpoint.errors import InvalidConfigError
+from .contract import REMEMBERED, Mark, Staged, refused
 from .staged_files import StagedFiles
 
 _APPENDED = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
@@ -25,7 +25,7 @@ _USES = {
 }
 _PARTITION_TYPES = ("string", "boolean", "date", "byte", "short", "integer", "long")
 _WITH_BOUNDS = ("boolean", "byte", "short", "integer", "long", "date")
-"""Types whose bounds in a footer hold for each value; not for a number that is none."""
+"""Types whose bounds in a footer hold for each value. Floats are left out: a NaN lies outside of their bounds."""
 _COMPRESSION = "snappy"
 
 
@@ -68,17 +68,17 @@ class OpenDelta:
         schema = json.loads(self._table.schema().to_json())
         features = set(protocol.writer_features or ())
         if unknown := features - _FEATURES:
-            raise self._refused(f"has the feature {', '.join(sorted(unknown))}")
+            raise refused(self._uri, f"has the feature {', '.join(sorted(unknown))}")
         for name, value in (metadata.configuration or {}).items():
             if name.startswith("delta.constraints."):
-                raise self._refused(f"has the constraint {name.removeprefix('delta.constraints.')}")
+                raise refused(self._uri, f"has the constraint {name.removeprefix('delta.constraints.')}")
             if name == "delta.columnMapping.mode" and value != "none":
-                raise self._refused("has the feature columnMapping")
+                raise refused(self._uri, "has the feature columnMapping")
         for field in schema["fields"]:
             for key in _USES.keys() & field["metadata"].keys():
-                raise self._refused(f"has {_USES[key]}, {field['name']}")
+                raise refused(self._uri, f"has {_USES[key]}, {field['name']}")
             if field["name"] in metadata.partition_columns and field["type"] not in _PARTITION_TYPES:
-                raise self._refused(f"is partitioned by {field['name']}, a {field['type']}")
+                raise refused(self._uri, f"is partitioned by {field['name']}, a {field['type']}")
         by = tuple(metadata.partition_columns)
         return TableDescription(self._uri, str(metadata.id), staging, schema, by, bool(not by), _COMPRESSION)
 
@@ -121,12 +121,6 @@ class OpenDelta:
                 path = f"{folder}/{DATA}/{file.path}"
                 stats = json.dumps(_statistics(file, self.files.footer(f"{self._uri}/{path}"), types))
                 yield AddAction(path, file.size_bytes, file.partition, 0, True, stats)
-
-    def _refused(self, why: str) -> InvalidStateError:
-        return InvalidStateError(
-            f"{self._uri} cannot be appended to: it {why}. Publish the rows, and write them in a later task",
-            table=self._uri,
-        )
 
 
 def _application(mark: Mark) -> str:

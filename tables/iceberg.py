@@ -1,7 +1,7 @@
 """Iceberg: the files are added, and the mark is set as a property of the table, in one commit (decision 0056).
 
 A snapshot's property would go with the snapshot, when the table's owner expires it. The library's own retries are off,
-without a change of the table: it would commit on top of a version in which nobody has looked for the mark.
+without a change of the table: it would commit on top of a version that was not searched for the mark.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import TableDescription
-from ..checkpoint.errors import InvalidConfigError, InvalidStateError
-from .contract import REMEMBERED, Mark, Staged
+from ..checkpoint.errors import InvalidConfigError
+from .contract import REMEMBERED, Mark, Staged, refused
 from .staged_files import StagedFiles, data_urls
 
 _SPARK = {
@@ -79,13 +79,13 @@ class OpenIceberg:
         """
         metadata, schema = self._table.metadata, self._table.schema()
         if metadata.format_version > 2:
-            raise self._refused(f"has format version {metadata.format_version}")
+            raise refused(self._title, f"has format version {metadata.format_version}")
         by = []
         for field in metadata.spec().fields:
             column = schema.find_column_name(field.source_id)
             kind = str(schema.find_type(field.source_id))
             if str(field.transform) != "identity" or kind not in _PARTITION_TYPES or "." in str(column):
-                raise self._refused(f"is partitioned by {field.transform}({column}), a {kind}")
+                raise refused(self._title, f"is partitioned by {field.transform}({column}), a {kind}")
             by.append(str(column))
         return TableDescription(
             self._title,
@@ -130,7 +130,7 @@ class OpenIceberg:
 
     def _column(self, field: Any, *, top: bool = False) -> dict[str, Any]:
         if field.required and not top:
-            raise self._refused(f"requires a value of the nested column {field.name}")
+            raise refused(self._title, f"requires a value of the nested column {field.name}")
         kind = self._spark(field.field_type, str(field.name))
         return {"name": field.name, "type": kind, "nullable": not field.required, "metadata": {}}
 
@@ -140,22 +140,18 @@ class OpenIceberg:
         if isinstance(kind, StructType):
             return {"type": "struct", "fields": [self._column(each) for each in kind.fields]}
         if isinstance(kind, ListType | MapType) and (kind.element_required if isinstance(kind, ListType) else False):
-            raise self._refused(f"requires the elements of {column}")
+            raise refused(self._title, f"requires the elements of {column}")
         if isinstance(kind, ListType):
             return {"type": "array", "elementType": self._spark(kind.element_type, column), "containsNull": True}
         if isinstance(kind, MapType):
             if kind.value_required:
-                raise self._refused(f"requires the values of {column}")
+                raise refused(self._title, f"requires the values of {column}")
             key, value = (self._spark(each, column) for each in (kind.key_type, kind.value_type))
             return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
         if isinstance(kind, DecimalType):
             return f"decimal({kind.precision},{kind.scale})"
         if str(kind) not in _SPARK:
-            raise self._refused(f"has the column {column} of the type {kind}, which Spark does not write as Parquet")
+            raise refused(
+                self._title, f"has the column {column} of the type {kind}, which Spark does not write as Parquet"
+            )
         return _SPARK[str(kind)]
-
-    def _refused(self, why: str) -> InvalidStateError:
-        return InvalidStateError(
-            f"{self._title} cannot be appended to: it {why}. Publish the rows, and write them in a later task",
-            table=self._title,
-        )

@@ -1,7 +1,7 @@
 """The sink of one table: fixes it for an epoch at the trigger, and commits the epoch's rows once (decision 0056).
 
 Two processes may commit at once, and one may die before or after the commit. So the token of the commit is kept in the
-table, in the same transaction as the rows: whoever finds it there commits nothing, and of two that do not find it the
+table, in the same transaction as the rows: a process that finds it there commits nothing, and of two that do not the
 format refuses the second, which then looks again.
 """
 
