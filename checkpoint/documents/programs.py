@@ -13,7 +13,7 @@ from .codec import OutputName
 from .strict_json import SPARSE
 
 RAW = "raw"
-"""The format of files that nobody reads as rows."""
+"""The format of files that are not read as rows."""
 
 _TEXT_OPTIONS = frozenset({"encoding", "lineSep", "dateFormat", "timestampFormat", "timestampNTZFormat", "locale"})
 FORMATS: dict[str, frozenset[str]] = {

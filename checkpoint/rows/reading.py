@@ -119,6 +119,11 @@ def pyarrow_parquet(reader: str) -> Any:
     return pyarrow.parquet
 
 
+def has_int96(schema: Any) -> bool:
+    """Tell whether a file has moments of Parquet's old type, by its own schema as pyarrow gives it."""
+    return any(schema.column(at).physical_type == "INT96" for at in range(len(schema)))
+
+
 def find_state(
     files: JobFiles, entry: CompletedEntry, stage: str, name: str, kind: RowsKind = "state", most: int = sys.maxsize
 ) -> StoredState:
@@ -229,8 +234,7 @@ def rows_of(
                 buffer_size=_READ_BYTES if budget is None else _FEW_BYTES,
                 coerce_int96_timestamp_unit="us",
             )
-            int96 = any(file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema)))
-            footer = file.metadata.metadata or {}
+            footer, int96 = file.metadata.metadata or {}, has_int96(file.schema)
             read_as = {name: Column(kinds.get(name, "boolean"), footer, int96=int96) for name in columns}
             # By one thread: each would set memory aside for itself, which a bounded process has no room for.
             for batch in file.iter_batches(batch_size=size, columns=list(columns), use_threads=False):

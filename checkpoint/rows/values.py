@@ -31,7 +31,7 @@ _JULIAN = -719_164
 """The first day of the year 1 of the Julian calendar, counted from 1970."""
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z")
 
-_ARROW = {
+ARROW = {
     "boolean": "bool_",
     "byte": "int8",
     "short": "int16",
@@ -104,8 +104,8 @@ def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
         else:
             raise ValueError(f"it has {found} where the schema has {kind['type']}")
         return make(*(known for known, _ in pairs)), make(*(raw for _, raw in pairs))
-    if kind in _ARROW:
-        known = getattr(pa, _ARROW[kind])()
+    if kind in ARROW:
+        known = getattr(pa, ARROW[kind])()
         return known, pa.int32() if kind == "date" else known
     if kind == "timestamp":
         return pa.timestamp("us", "UTC"), pa.int64()

@@ -107,7 +107,7 @@ def in_places(stage: StageOperator, run: StageRun) -> Iterator[None]:
     """Give a stage's program its places while it is submitted; without effect for a program with an `Epoch` block.
 
     Raises:
-        StageFailedError: an input is not there, or is no whole folder.
+        StageFailedError: an input is missing, or is not a whole folder.
         InvalidConfigError: pyarrow is not installed.
     """
     given: list[str | Argument] | None = stage.application_args

@@ -2,7 +2,7 @@
 
 The object's name holds the hash of its content, so any writer's object serves all, and a version never passes for
 another. It is read and compared before each submission, since a driver runs it (decision 0030). Each use after a day
-writes it anew, and an upload of another version deletes those that nobody has used for `UNUSED_DAYS`. So a driver finds
+writes it anew, and an upload of another version deletes those that were not used for `UNUSED_DAYS`. So a driver finds
 its zip unless it waits for its start longer than that.
 
 Races: of two who create it one wins, with the same bytes. A cleaner that has listed the object just before its renewal

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow_cairn")
 
-_SUCCESS = "_SUCCESS"
+SUCCESS = "_SUCCESS"
+"""The file by which Spark's and Hadoop's committers say that all of a write is there."""
 _AT_ONCE = 8
 """Files described at once: a thousand took 1.45 s on a local S3 server."""
 
@@ -383,7 +384,7 @@ class Writer:
             else:
                 data.append((part, found))
         if magic:
-            committer.verify_magic(self._files, folder + _SUCCESS)
+            committer.verify_magic(self._files, folder + SUCCESS)
         empty: list[str] = []
         if output.kind != "table" or output.appended is not None:
             empty = row_count.without_rows(self._files.read_range, data, output.schema or "")

@@ -22,21 +22,19 @@ from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.metadata import CHECKS
 from ...checkpoint.documents.programs import RAW, Program, ProgramOutput
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.sources.file_names import is_hidden
 from ...storage.clock import system_runtime
 from ...storage.port import ObjectStat
 from .. import acknowledging
 from ..execution.fence import replaced
 from ..input.restored import Backlog, RestoredState
-from ..output.writer import Writer
+from ..output.writer import SUCCESS, Writer
 from ..stored.outputs import File, Stored
-from .inputs import is_hidden
 from .schemas import footer_of
 
 if TYPE_CHECKING:
     from ...checkpoint.coordinator import Coordinator
 
-SUCCESS = "_SUCCESS"
-"""The file by which Spark's and Hadoop's committers say that all of a write is there."""
 _UNCOMMITTED = ("_temporary", "__magic", ".spark-staging")
 """Beginnings of the folders in which committers keep what they have not committed."""
 _AT_ONCE = 8

@@ -68,9 +68,30 @@ def _parts(value: object) -> tuple[str | Argument, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Moment(Argument):
+    """A bound of the epoch's slice."""
+
+    format: str | None = None
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        """Check the format and the time zone."""
+        if self.format is not None and not isinstance(self.format, str):
+            _refuse(self, "format is to be a text as for strftime: format='%Y-%m-%d'")
+        try:
+            datetime(2026, 1, 1).strftime(self.format or "")  # noqa: DTZ001 - only the pattern is looked at
+            if self.timezone != "UTC":
+                from zoneinfo import ZoneInfo
+
+                ZoneInfo(self.timezone)
+        except (ValueError, TypeError, OSError, LookupError) as error:
+            _refuse(self, f"{error}. Write SliceStart('%Y-%m-%d', timezone='Europe/Berlin')")
+
+
 @refuses_unknown
 @dataclass(frozen=True)
-class SliceStart(Argument):
+class SliceStart(Moment):
     """The first moment of the epoch's slice.
 
     If older epochs have to be read again, the oldest one's.
@@ -80,25 +101,11 @@ class SliceStart(Argument):
         timezone: the IANA name of the time zone in which the moment is written.
     """
 
-    format: str | None = None
-    timezone: str = "UTC"
-
-    def __post_init__(self) -> None:
-        """Check the format and the time zone."""
-        _check_moment(self, self.format, self.timezone)
-
 
 @refuses_unknown
 @dataclass(frozen=True)
-class SliceEnd(Argument):
+class SliceEnd(Moment):
     """The first moment after the epoch's slice; see `SliceStart`."""
-
-    format: str | None = None
-    timezone: str = "UTC"
-
-    def __post_init__(self) -> None:
-        """Check the format and the time zone."""
-        _check_moment(self, self.format, self.timezone)
 
 
 @refuses_unknown
@@ -248,7 +255,7 @@ class Output(_Written):
 
     Args:
         name: the exchange's name, for stages that write several.
-        format: of the files: `parquet`, `orc`, `avro`, `csv`, `json`, or `raw` for files that nobody reads as rows.
+        format: of the files: `parquet`, `orc`, `avro`, `csv`, `json`, or `raw` for files that are not read as rows.
         options: options by which Spark reads that format, such as `{"header": "true"}`.
         success_file: whether the write is committed only with a file `_SUCCESS`, as Spark's are. None: unless raw.
     """
@@ -327,16 +334,3 @@ def _check_absent(argument: Any, default: object, schema: object) -> None:
         from .schemas import schema_of_text
 
         schema_of_text(schema)
-
-
-def _check_moment(argument: Any, pattern: object, zone: object) -> None:
-    from zoneinfo import ZoneInfo
-
-    if pattern is not None and not isinstance(pattern, str):
-        _refuse(argument, "format is to be a text as for strftime: format='%Y-%m-%d'")
-    try:
-        datetime(2026, 1, 1).strftime(pattern or "")  # noqa: DTZ001 - only the pattern is looked at
-        if zone != "UTC":
-            ZoneInfo(zone)  # type: ignore[arg-type]  # another type is refused below
-    except (ValueError, TypeError, OSError, LookupError) as error:
-        _refuse(argument, f"{error}. Write SliceStart('%Y-%m-%d', timezone='Europe/Berlin')")

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover, moment_in_slice
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.sources.file_names import is_hidden
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import StorageUri
 from ..input.inputs import Inputs
@@ -28,6 +29,7 @@ from .arguments import (
     NO_PARTS,
     Argument,
     Joined,
+    Moment,
     NewState,
     Output,
     Publish,
@@ -62,7 +64,7 @@ def filled(
         sources: the folder of each of the DAG's sources that has one, by name.
 
     Raises:
-        InvalidStateError: an input is not there, or is no whole folder; or the slice has no such value.
+        InvalidStateError: an input is missing, or is not a whole folder; or the slice has no such value.
         InvalidConfigError: pyarrow, which an input without rows needs, is not installed.
     """
     inputs = _Inputs(handover, files, sources)
@@ -127,7 +129,7 @@ class _Inputs:
     def url(self, folder: str) -> str:
         return self.files.spark_url(folder.rstrip("/"))
 
-    def moment(self, which: str, argument: SliceStart | SliceEnd) -> str:
+    def moment(self, which: str, argument: Moment) -> str:
         text = getattr(hull_of(self.handover), which)
         if text is None:
             raise InvalidStateError(f"the slice has no {which}: the run has no data interval, and no source a window")
@@ -237,9 +239,3 @@ def _check_whole(part: Stored) -> None:
         )
     if output.items is not None or output.kind in ("list", "value"):
         raise InvalidStateError(f"{output.id} is no folder that a program could read", output=output.id)
-
-
-def is_hidden(name: str) -> bool:
-    """Tell whether Spark's readers pass over a file, by its path in the folder that they read."""
-    parts = name.split("/")
-    return any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in parts)

@@ -15,7 +15,8 @@ from typing import Any
 from ...checkpoint.documents.acknowledgement import StateHandle
 from ...checkpoint.documents.schemas import stored_schema
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
-from ...checkpoint.rows.reading import RemoteFile, pyarrow_parquet
+from ...checkpoint.rows.reading import RemoteFile, has_int96, pyarrow_parquet
+from ...checkpoint.rows.values import ARROW
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import shorten
 
@@ -97,7 +98,7 @@ def footer_of(files: JobFiles, handle: StateHandle) -> Footer:
         handle: the file.
 
     Raises:
-        InvalidStateError: the file is no whole Parquet file, or a column has a type that cannot be stored.
+        InvalidStateError: the file is not a complete Parquet file, or a column has a type that cannot be stored.
         InvalidConfigError: pyarrow is not installed.
     """
     parquet = pyarrow_parquet(_READER)
@@ -105,8 +106,7 @@ def footer_of(files: JobFiles, handle: StateHandle) -> Footer:
         found = parquet.ParquetFile(RemoteFile(files, handle, None), pre_buffer=False)
         metadata, arrow = found.metadata, found.schema_arrow
         own = (metadata.metadata or {}).get(OF_SPARK)
-        int96 = any(metadata.schema.column(at).physical_type == "INT96" for at in range(len(metadata.schema)))
-        text = own.decode() if own is not None else json.dumps(_struct(arrow, int96=int96))
+        text = own.decode() if own is not None else json.dumps(_struct(arrow, int96=has_int96(metadata.schema)))
     except (ValueError, KeyError, NotImplementedError, OSError) as error:
         # pyarrow's own errors are such.
         raise InvalidStateError(
@@ -210,11 +210,9 @@ def _arrow(kind: Any) -> Any:
         return pyarrow.timestamp("us", "UTC")
     if kind == "timestamp_ntz":
         return pyarrow.timestamp("us")
-    names = {"boolean": "bool_", "date": "date32", "byte": "int8", "short": "int16", "integer": "int32"}
-    names |= {"long": "int64", "float": "float32", "double": "float64", "binary": "binary"}
-    if kind not in names:
+    if kind not in ARROW:
         raise InvalidStateError(
             f"an output without rows has a column of the type {kind}, so no empty folder can be made of it for a "
             "program. Let the stage that wrote it write at least a row, or another type"
         )
-    return getattr(pyarrow, names[kind])()
+    return getattr(pyarrow, ARROW[kind])()
