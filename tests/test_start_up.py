@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-AWS = ("boto3", "botocore")
+AWS = ("boto3", "botocore", "google.auth")
 SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "pyiceberg", "deltalake", "psycopg")
 NETWORK = ("asyncio", "email", "http.client", "requests", "ssl", "urllib.request", "urllib3")
 COORDINATOR = tuple(

@@ -27,12 +27,13 @@ Worker = subprocess.Popen[str]
 class Workers:
     """Starts worker processes and ends them."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self.where = str(root)
         self.running: list[Worker] = []
 
     def start(self, *words: str) -> Worker:
-        command = [sys.executable, str(WORKER), str(self.root), *words]
+        command = [sys.executable, str(WORKER), self.where, *words]
         worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.running.append(worker)
         return worker
