@@ -169,7 +169,7 @@ def test_two_roots_over_one_file_exclude_each_other(workers: Workers):
     outer, inner = LocalStore(workers.root), LocalStore(workers.root / "job")
     old = inner.create("head.json", b"old")
     assert isinstance(old, Written)
-    workers.root = workers.root / "job"
+    workers.where = str(workers.root / "job")
     worker = workers.start("stop", "compared", "replace", "head.json", "theirs", old.etag)
     assert hear(worker) == "compared"
     waits: list[float] = []
