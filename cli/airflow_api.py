@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError, RefusedError
-from ..storage import S3Options
+from ..storage import GcsOptions, S3Options
 from ..storage.errors import printable
 from ..storage.names import shorten
 
@@ -243,15 +243,20 @@ def take_over(options: argparse.Namespace) -> None:
     Arguments take precedence over the connection, and the connection over `CAIRN_STORAGE`.
 
     Args:
-        options: the command's arguments `conn`, `storage`, `endpoint_url`, `region`. Sets `s3`, the S3 store's options.
+        options: the command's arguments `conn`, `storage`, `endpoint_url`, `region`. Sets `s3` and `gcs`, the options
+            of each kind of bucket.
     """
     options.s3 = S3Options(endpoint_url=options.endpoint_url, region=options.region)
+    options.gcs = GcsOptions(options.endpoint_url)
     from_environment = os.environ.get("CAIRN_STORAGE")
     if options.conn is None:
         options.storage = options.storage or from_environment
         return
-    found, storage = _read(options.conn)
+    found, storage = _read(options.conn, options.storage or from_environment)
     options.storage = options.storage or storage or from_environment
+    if isinstance(found, GcsOptions):
+        options.gcs = replace(found, endpoint_url=options.endpoint_url or found.endpoint_url)
+        return
     options.s3 = replace(
         found,
         endpoint_url=options.endpoint_url or found.endpoint_url,
@@ -259,11 +264,12 @@ def take_over(options: argparse.Namespace) -> None:
     )
 
 
-def _read(conn_id: str) -> tuple[S3Options, str | None]:
+def _read(conn_id: str, named: str | None) -> tuple[S3Options | GcsOptions, str | None]:
     # Airflow prints when it is imported; this command's output must stay machine-readable.
     with redirect_stdout(sys.stderr):
         try:
             from ..hooks.aws_connection import connection_on_a_shell, s3_options_of
+            from ..hooks.google_connection import gcs_options_of
             from ..hooks.storage import STORAGE
         except ImportError as error:
             raise InvalidConfigError(
@@ -272,4 +278,6 @@ def _read(conn_id: str) -> tuple[S3Options, str | None]:
                 conn_id=conn_id,
             ) from error
         found = connection_on_a_shell(conn_id)
-        return s3_options_of(found), found.extra_dejson.get(STORAGE) or None
+        storage = found.extra_dejson.get(STORAGE) or None
+        options_of = gcs_options_of if str(named or storage).startswith("gs:") else s3_options_of
+        return options_of(found), storage

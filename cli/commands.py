@@ -221,10 +221,10 @@ def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
     """Open a store with the arguments that every command has.
 
     Args:
-        uri: `file:///folder` or `s3://bucket/prefix`.
-        options: the command's arguments, with `s3` as set by `airflow_api.take_over`.
+        uri: `file:///folder`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+        options: the command's arguments, with `s3` and `gcs` as set by `airflow_api.take_over`.
     """
-    return open_store(uri, s3=options.s3)
+    return open_store(uri, s3=options.s3, gcs=options.gcs)
 
 
 def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:

@@ -9,13 +9,15 @@ from functools import cached_property
 from airflow.sdk import BaseHook
 
 from ..checkpoint.masking import masked
-from ..spark.output.committer import s3a_conf
-from ..storage import ObjectStore, S3Options, open_store
+from ..spark.output.committer import gcs_conf, gcs_environment, s3a_conf
+from ..storage import GcsOptions, ObjectStore, S3Options, open_store
 from ..storage.errors import CairnError
+from ..storage.facts import facts_of
 from ..storage.names import StorageUri, parse_storage_uri
+from ..storage.network.waiting import Waiting
 from ..storage.probe import probe
-from ..storage.s3.waiting import Waiting
 from .aws_connection import s3_options_of
+from .google_connection import gcs_options_of
 
 
 class CheckpointStorageHook(BaseHook):
@@ -25,9 +27,10 @@ class CheckpointStorageHook(BaseHook):
     the task SDK, which fetches the connection.
 
     Args:
-        storage: storage URI, `file:///folder` or `s3://bucket/prefix`.
-        aws_conn_id: an Airflow connection of type `aws`, `cairn` or `generic`; None leaves credentials, region and
-            endpoint to boto3's own chain (environment, profile, instance role). Not used for a `file://` storage.
+        storage: storage URI, `file:///folder`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+        aws_conn_id: an Airflow connection: of type `aws` for `s3://`, `google_cloud_platform` for `gs://`, or `cairn`
+            or `generic`. None leaves credentials, region and endpoint to boto3's own chain (environment, profile,
+            instance role), or to Google's application default credentials. Not used for a `file://` storage.
 
     Raises:
         UnsupportedStorageError: the URI's scheme is not supported.
@@ -64,22 +67,35 @@ class CheckpointStorageHook(BaseHook):
             return None
         return s3_options_of(self.get_connection(self.aws_conn_id))
 
+    @cached_property
+    def gcs_options(self) -> GcsOptions | None:
+        """The options of the store on Google Cloud; None for another store, or if google-auth decides everything.
+
+        Raises:
+            AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
+            InvalidConfigError: the connection has settings that Cairn cannot follow.
+        """
+        if self._where.scheme != "gs" or self.aws_conn_id is None:
+            return None
+        return gcs_options_of(self.get_connection(self.aws_conn_id))
+
     def open_store(self, *, waits: bool = False) -> ObjectStore:
         """Open the store, without writing and without sending it a request.
 
         Args:
-            waits: wait some minutes for an S3 store that refuses temporarily: for a task, if nothing else asks again.
+            waits: wait some minutes for a store that refuses temporarily: for a task, if nothing else asks again.
                 During the wait the connection is fetched anew, because its keys may have been renewed.
 
         Raises:
             AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
             InvalidConfigError: the connection has settings that Cairn cannot follow.
-            UnsupportedStorageError: boto3 refuses the options.
+            UnsupportedStorageError: boto3 refuses the options, or the packages for `gs://` are missing.
         """
-        if not waits:
-            return open_store(self._where, s3=self.s3_options)
-        whose = f"the connection {self.aws_conn_id}" if self.aws_conn_id else "boto3's own chain"
-        return open_store(self._where, s3=self.s3_options, waiting=Waiting(whose, self._renewed))
+        waiting = None
+        if waits:
+            whose = f"the connection {self.aws_conn_id}" if self.aws_conn_id else facts_of(self.storage).own_chain
+            waiting = Waiting(whose, self._renewed)
+        return open_store(self._where, s3=self.s3_options, gcs=self.gcs_options, waiting=waiting)
 
     def _renewed(self) -> S3Options | None:
         return CheckpointStorageHook(self._where, self.aws_conn_id).s3_options
@@ -87,8 +103,10 @@ class CheckpointStorageHook(BaseHook):
     def driver_environment(self) -> dict[str, str]:
         """Return the credentials as environment variables, for the process that runs a driver in client mode.
 
-        Empty if the connection names no key pair: then the driver's own chain finds one, as the worker's does.
+        Empty if the connection names no key: then the driver's own chain finds one, as the worker's does.
         """
+        if self.gcs_options is not None:
+            return gcs_environment(self.gcs_options)
         options = self.s3_options
         if options is None or options.access_key is None or options.secret_key is None:
             return {}
@@ -98,7 +116,9 @@ class CheckpointStorageHook(BaseHook):
         return found
 
     def driver_conf(self) -> dict[str, str]:
-        """Return the Spark conf, without any secret, with which s3a writes to the storage; empty for `file://`."""
+        """Return the Spark conf, without any secret, with which Spark writes to the storage; empty for `file://`."""
+        if self._where.scheme == "gs":
+            return gcs_conf(self.gcs_options)
         return s3a_conf(self.s3_options, self._where.bucket) if self.is_s3 else {}
 
 

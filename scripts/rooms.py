@@ -13,7 +13,7 @@ from pathlib import Path
 from .setup.base import ROOT
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "storage": ("*", "local s3", "probe open"),
+    "storage": ("*", "network", "local s3 gcs", "probe open"),
     "checkpoint": (
         "masking errors reasons validation",
         "documents",

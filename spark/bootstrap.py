@@ -22,7 +22,7 @@ from ..checkpoint.errors import InvalidConfigError, InvalidStateError, RefusedEr
 from ..checkpoint.savepoints import savepoint_format
 from ..checkpoint.savepoints.savepoint_format import METADATA, FolderOwner, SavepointFiles, SavepointHeader
 from ..checkpoint.store.jsonl import Spool
-from ..storage import S3Options
+from ..storage import GcsOptions, S3Options
 from ..storage.checksums import SHA256
 from ..storage.clock import Runtime, system_runtime
 from ..storage.errors import CairnError, ForbiddenError, GoneError
@@ -63,7 +63,7 @@ def bootstrap_savepoint(
     """Write a savepoint that holds these states, for a job to start from.
 
     Args:
-        spark: the session; for S3 it must reach the bucket by `s3a://`.
+        spark: the session; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
         states: by uid of the stage, then by name: a DataFrame, or `Keyed(df, key)`.
         target: URI of a folder; the savepoint gets a new folder below it.
         max_parallelism: by uid, the number of key groups; the stage keeps it (semantics R4); 128 by default.
@@ -82,14 +82,16 @@ def bootstrap_savepoint(
     """
     target = check_storage_uri(target)
     groups = dict(max_parallelism or {})
+    gcs = None
     if s3 is None:
         s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
-    _check_apart(target, s3)
+        gcs = conf.gcs_options(lambda key: spark.conf.get(key, None))
+    _check_apart(target, s3, gcs)
     plan = _checked(states, groups)
     runtime = runtime or system_runtime()
     request = runtime.new_token()
     name = savepoint_format.folder_name(JOB, request, storage=target)
-    files = SavepointFiles(conf.open_driver_store(target, s3).below(name), FolderOwner(JOB, request))
+    files = SavepointFiles(conf.open_driver_store(target, s3, gcs).below(name), FolderOwner(JOB, request))
     files.claim()
     try:
         lines: list[Line] = [MetadataHeader(JOB, 1, JOB, 1, Slice(), tuple(plan))]
@@ -102,14 +104,14 @@ def bootstrap_savepoint(
     return files.store.uri
 
 
-def _check_apart(target: str, s3: S3Options | None) -> None:
+def _check_apart(target: str, s3: S3Options | None, gcs: GcsOptions | None) -> None:
     """Refuse a job's folder and everything below it: the job deletes its files."""
     scheme, _, path = target.partition("://")
     *above, last = path.split("/")
-    while last and (above or scheme == "s3"):
+    while last and (above or scheme != "file"):
         folder = f"{scheme}://{'/'.join((*above, last))}"
         try:
-            conf.open_driver_store(folder, s3).stat(layout.HEAD)
+            conf.open_driver_store(folder, s3, gcs).stat(layout.HEAD)
         except GoneError:
             last = above.pop() if above else ""
         except ForbiddenError:

@@ -113,7 +113,7 @@ def compact(
     """Merge base and deltas of the newest checkpoint's states into new bases, which the job's next epochs adopt.
 
     Args:
-        spark: the session that reads and writes; for S3 it must reach the bucket by `s3a://`.
+        spark: the session that reads and writes; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
         storage: storage URI.
         job: the job's name.
         stage: the uid of the stage whose states are considered; None for all.
@@ -133,9 +133,11 @@ def compact(
         InvalidKeyError: the URI has no accepted form; or the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
+    gcs = None
     if s3 is None:
         s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
-    store = conf.open_driver_store(storage, s3)
+        gcs = conf.gcs_options(lambda key: spark.conf.get(key, None))
+    store = conf.open_driver_store(storage, s3, gcs)
     return list(compact_in(store, job, lambda: spark, stage, state, max_bytes=max_bytes, runtime=runtime))
 
 

@@ -35,7 +35,7 @@ def table(
     (`CheckpointConfig.retained`). Call again for a newer checkpoint.
 
     Args:
-        spark: the session that reads; for S3 it must reach the bucket by `s3a://`.
+        spark: the session that reads; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
         storage: storage URI.
         job: the job's name.
         name: the table's name.
@@ -80,7 +80,7 @@ def state(
     Unlike `Epoch.state`, this includes rows that have outlived their `ttl` but are still in the files.
 
     Args:
-        spark: the session that reads; for S3 it must reach the bucket by `s3a://`.
+        spark: the session that reads; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
         storage: storage URI.
         job: the job's name.
         stage: the stage's uid.
@@ -114,9 +114,11 @@ def state(
 
 
 def _job(spark: SparkSession, storage: str, job: str, s3: S3Options | None) -> OpenJob:
+    gcs = None
     if s3 is None:
         s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
-    return OpenJob(conf.open_driver_store(storage, s3), job, system_runtime())
+        gcs = conf.gcs_options(lambda key: spark.conf.get(key, None))
+    return OpenJob(conf.open_driver_store(storage, s3, gcs), job, system_runtime())
 
 
 def _read(

@@ -2,7 +2,8 @@
 
 Users import the names of `__all__`; the modules below are internal.
 
-Importing this package imports neither boto3 nor Airflow nor Spark; `open_store` loads a backend when it is needed.
+Importing this package imports neither boto3, google-auth, Airflow nor Spark; `open_store` loads a backend when it is
+needed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .errors import (
     UnavailableError,
     UnsupportedStorageError,
 )
+from .gcs.options import GcsOptions
 from .open import open_store
 from .port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, WriteResult, Written
 from .probe import ensure_probed, probe
@@ -35,6 +37,7 @@ __all__ = [
     "DocumentError",
     "ErrorKind",
     "ForbiddenError",
+    "GcsOptions",
     "GoneError",
     "InvalidKeyError",
     "ObjectStat",

@@ -4,9 +4,9 @@ There are two grammars. People choose *names* (job, stage uid, state, table, epo
 include Spark's files (`_temporary`, `.part-0.crc`, `origin=A%20B`), so they are wide: every listed key must be
 deletable, as long as it stays below the root and has only one meaning on every store.
 
-A storage URI (`file:///dir`, `s3://bucket/prefix`) is taken literally, as Spark takes it: no percent decoding, no
-pattern. URIs that Spark and Cairn could understand differently are refused when the DAG is parsed. Messages never
-repeat a possible secret.
+A storage URI (`file:///dir`, `s3://bucket/prefix`, `gs://bucket/prefix`) is taken literally, as Spark takes it: no
+percent decoding, no pattern. URIs that Spark and Cairn could understand differently are refused when the DAG is
+parsed. Messages never repeat a possible secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESERVED = "_cairn"
 """The folder at the root for Cairn itself (the probe); no job may have its name."""
 
 MAX_KEY_BYTES = 1024
-"""S3's longest key, in UTF-8 bytes, including the root's prefix."""
+"""The longest key of S3 and of Google Cloud Storage, in UTF-8 bytes, including the root's prefix."""
 
 _NAME = re.compile(NAME_GRAMMAR)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -130,7 +130,7 @@ def _refusal(key: object, rule: str) -> InvalidKeyError:
     return InvalidKeyError(f"this key cannot be used: {rule}", key=shorten(key))
 
 
-ACCEPTED = "file:///absolute/folder or s3://bucket/prefix (s3a:// is read as s3://)"
+ACCEPTED = "file:///absolute/folder, s3://bucket/prefix (s3a:// is read as s3://) or gs://bucket/prefix"
 """The accepted forms of a storage URI, for messages."""
 
 _SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
@@ -143,17 +143,17 @@ _EXPRESS = ("--x-s3", "--xa-s3")
 class StorageUri:
     """A parsed storage URI."""
 
-    scheme: Literal["file", "s3"]
+    scheme: Literal["file", "s3", "gs"]
     bucket: str
     """The bucket; empty for files."""
     path: str
-    """The absolute folder, for files; the prefix without outer slashes, possibly empty, for S3."""
+    """The absolute folder, for files; the prefix without outer slashes, possibly empty, in a bucket."""
 
     def __str__(self) -> str:
         """Return the normalised URI, without a trailing slash."""
         if self.scheme == "file":
             return f"file://{self.path}"
-        return f"s3://{self.bucket}/{self.path}" if self.path else f"s3://{self.bucket}"
+        return f"{self.scheme}://{self.bucket}/{self.path}" if self.path else f"{self.scheme}://{self.bucket}"
 
     def below(self, name: str) -> StorageUri:
         """Return the folder of a name below this place."""
@@ -169,7 +169,7 @@ class StorageUri:
         """Tell whether a URL of Spark names a file below this place: literally, so one with a part `..` never does.
 
         Args:
-            url: `file:///…`, `s3a://…` or `s3://…`; it may have characters that no storage URI may have.
+            url: `file:///…`, `s3a://…`, `s3://…` or `gs://…`; it may have characters that no storage URI may have.
         """
         scheme, _, rest = url.partition("://")
         above = self.path if self.scheme == "file" else "/".join(filter(None, (self.bucket, self.path)))
@@ -186,7 +186,7 @@ def parse_storage_uri(uri: object) -> StorageUri:
     """Parse a storage URI, without any I/O.
 
     Args:
-        uri: `file:///absolute/folder` or `s3://bucket/prefix`; a parsed URI is returned unchanged.
+        uri: `file:///absolute/folder`, `s3://bucket/prefix` or `gs://bucket/prefix`; a parsed URI comes back unchanged.
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
@@ -201,7 +201,7 @@ def parse_storage_uri(uri: object) -> StorageUri:
     if match is None:
         raise _invalid(uri, "it has no scheme")
     scheme, rest = match[1].lower(), match[2]
-    if scheme not in ("file", "s3", "s3a"):
+    if scheme not in ("file", "s3", "s3a", "gs"):
         raise UnsupportedStorageError(
             f"there is no storage for the scheme {scheme}. Use {ACCEPTED}", uri=_without_secrets(uri)
         )
@@ -213,7 +213,9 @@ def parse_storage_uri(uri: object) -> StorageUri:
         raise _invalid(uri, "it names a user; credentials belong into the connection, never into a URI")
     if "?" in rest or "#" in rest:
         raise _invalid(uri, "it has a query or a fragment")
-    return _file(uri, authority, path) if scheme == "file" else _s3(uri, rest, authority, path)
+    if scheme == "file":
+        return _file(uri, authority, path)
+    return _in_bucket(uri, "gs" if scheme == "gs" else "s3", rest, authority, path)
 
 
 def same_place(one: str, other: str | None) -> bool:
@@ -252,10 +254,10 @@ def _file(uri: str, authority: str, path: str) -> StorageUri:
     return StorageUri("file", "", trimmed)
 
 
-def _s3(uri: str, rest: str, bucket: str, path: str) -> StorageUri:
+def _in_bucket(uri: str, scheme: Literal["s3", "gs"], rest: str, bucket: str, path: str) -> StorageUri:
     if not rest.startswith("//") or not bucket:
         raise _invalid(uri, "it names no bucket")
-    if bucket.endswith(_EXPRESS):
+    if scheme == "s3" and bucket.endswith(_EXPRESS):
         raise UnsupportedStorageError(
             "an S3 Express directory bucket lists its keys in no order and cannot hold checkpoints. "
             "Use a general purpose bucket",
@@ -266,7 +268,7 @@ def _s3(uri: str, rest: str, bucket: str, path: str) -> StorageUri:
     prefix = path[1:].rstrip("/") if path else ""
     if prefix:
         _check_path(uri, prefix)
-    return StorageUri("s3", bucket, prefix)
+    return StorageUri(scheme, bucket, prefix)
 
 
 def _check_path(uri: str, path: str) -> None:

@@ -138,7 +138,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def spark_url(self, key: str) -> str:
-        """Return the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…` or `file:///…`."""
+        """Return the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…`, `gs://…` or `file:///…`."""
 
     def check_root(self) -> None:  # noqa: B027 - by default there is nothing to check
         """Check that the root exists, in a store with folders; in others a root without objects exists.
@@ -275,6 +275,7 @@ class ObjectStore(ABC):
         *,
         etag: str,  # noqa: ARG002
         algorithms: Sequence[str] = (SHA256,),  # noqa: ARG002
+        content: str | None = None,  # noqa: ARG002
     ) -> tuple[str, ...] | None:
         """Copy an object from another store on the same server, without its bytes passing through here.
 
@@ -286,11 +287,13 @@ class ObjectStore(ABC):
             key: the object's new key.
             etag: the object's tag at its source.
             algorithms: the checksums to return (`checksums.py`); the server copies once for each.
+            content: the checksum that the writer of the object with this tag recorded. A store whose tag names one
+                content for ever returns it, if the server itself compares the copy with its source.
 
         Returns:
-            The checksums, computed by the server from the bytes that it copied. None if they are not available: the
-            stores have no server in common, the server does not copy or compute, or the object has another tag. Then
-            nothing is known about the object at `key`.
+            The checksums, computed by the server from the bytes that it copied, or `content`. None if they are not
+            available: the stores have no server in common, the server does not copy or compute, or the object has
+            another tag. Then nothing is known about the object at `key`.
 
         Raises:
             GoneError: there is no such object.

@@ -18,7 +18,9 @@ from ..checkpoint.savepoints.target import check_target
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, ForbiddenError
+from ..storage.facts import facts_of
 from ..storage.names import MAX_KEY_BYTES, StorageUri, check_storage_uri, parse_storage_uri, shorten
+from ..storage.open import check_packages
 from ..storage.port import ObjectStore
 from . import metrics
 from .connect_session import ConnectSession
@@ -98,17 +100,17 @@ class JobSettings:
 
     @contextmanager
     def naming_connection(self) -> Iterator[None]:
-        """Add the connection's id to an S3 store's refusal that is raised in the block."""
+        """Add the connection's id to a bucket store's refusal that is raised in the block."""
         with naming_connections(aws_conn_id=self.aws_conn_id):
             yield
 
 
 @contextmanager
 def naming_connections(**conn_ids: str | None) -> Iterator[None]:
-    """Add the connections and the remedy to an S3 store's refusal that is raised in the block.
+    """Add the connections and the remedy to a bucket store's refusal that is raised in the block.
 
     Args:
-        **conn_ids: Airflow's connections by argument name; None: boto3's own chain.
+        **conn_ids: Airflow's connections by argument name; None: the store's own chain.
 
     Raises:
         ForbiddenError: the block's own error, with the connections' ids.
@@ -116,9 +118,10 @@ def naming_connections(**conn_ids: str | None) -> Iterator[None]:
     try:
         yield
     except ForbiddenError as error:
-        if not str(error.fields.get("store", "")).startswith("s3://"):
+        store = str(error.fields.get("store", ""))
+        if not store.startswith(("s3://", "gs://")):
             raise
-        whose = {name: conn_id or "none, so boto3's own chain" for name, conn_id in conn_ids.items()}
+        whose = {name: conn_id or f"none, so {facts_of(store).own_chain}" for name, conn_id in conn_ids.items()}
         raise ForbiddenError(then_clear(error.message), **{**error.fields, **whose}) from error
 
 
@@ -172,15 +175,15 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
     """
     if storage is None:
         raise InvalidConfigError(
-            "no storage is given: put the task into a CheckpointedTaskGroup, or give storage='s3://bucket/prefix' or "
-            "'file:///folder'",
+            "no storage is given: put the task into a CheckpointedTaskGroup, or give storage='s3://bucket/prefix', "
+            "'gs://bucket/prefix' or 'file:///folder'",
             **where,
         )
     if job is None:
         raise InvalidConfigError("no job is given: put the task into a DAG, or give job='name'", **where)
     with naming(**where):
         if not is_rendered_later(storage):
-            parse_storage_uri(storage)
+            check_packages(parse_storage_uri(storage))
         if not is_rendered_later(job):
             check_job(job)  # type: ignore[arg-type]  # any type may come; the check refuses all but texts
 
@@ -216,7 +219,7 @@ def check_savepoint_target(target: object, storage: object, job: object, **where
 
 
 def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:
-    """Check that the keys of a stage's files are not too long for S3; pure, as soon as storage and job are known.
+    """Check that the keys of a stage's files are not too long for a bucket; pure, as soon as storage and job are known.
 
     Raises:
         InvalidConfigError: a key may become too long, so that a write would fail late.
@@ -224,13 +227,13 @@ def check_room(storage: object, job: object, stage: str, **where: str | None) ->
     if is_rendered_later(storage) or is_rendered_later(job):
         return
     root = parse_storage_uri(storage)
-    if root.scheme != "s3":
+    if root.scheme == "file":
         return
     size = len(root.path.encode()) + 1 + layout.longest_key(str(job), stage)
     if size > MAX_KEY_BYTES:
         raise InvalidConfigError(
-            "the storage's prefix, the job's name and the stage's uid are too long together: S3 takes keys of "
-            f"{MAX_KEY_BYTES} bytes. Make them shorter by {size - MAX_KEY_BYTES} characters",
+            "the storage's prefix, the job's name and the stage's uid are too long together: S3 and Google Cloud "
+            f"Storage take keys of {MAX_KEY_BYTES} bytes. Make them shorter by {size - MAX_KEY_BYTES} characters",
             **where,
             storage=str(root),
             job=str(job),

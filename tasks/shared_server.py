@@ -15,7 +15,7 @@ from ..checkpoint.rules.server import LEASE_MS, StartIt, WaitForIt
 from ..hooks.session_server import ServerStart, StartingServer, last_words, local_state_folder, session_secret
 from ..hooks.spark_connect import connect_server
 from ..spark.execution.job_server import Heard, hear
-from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, s3_conf
+from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, store_conf
 from ..spark.remote.register import ServerRegister
 from ..spark.remote.server import LOOPBACK, ConnectServer, ServerTask, server_of, server_token, this_machine
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
@@ -199,7 +199,7 @@ class SharedServer:
                 nonce=nonce,
                 limits=self.session.limits(),
                 folder=folder,
-                s3=s3_conf(storage.s3_options),
+                s3=store_conf(storage.s3_options, storage.gcs_options),
                 bind_address=address,
                 host=None if address is None or folder is None else _host(address),
                 local_state=self.session.local_state_mb > 0,

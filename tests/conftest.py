@@ -14,6 +14,7 @@ from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
 from airflow_cairn.storage import S3Options
+from scripts.harness.gcs_server import GcsServer
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.setup.java import ensure_java
@@ -135,6 +136,13 @@ def _no_wait_for_the_disk(request: pytest.FixtureRequest) -> Iterator[None]:
 def s3_server() -> Iterator[S3Server]:
     """A real S3 server for the whole session; take a bucket of your own from it."""
     with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsServer]:
+    """A Google Cloud Storage for the whole session; take a bucket of your own from it."""
+    with GcsServer() as server:
         yield server
 
 

@@ -15,8 +15,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from ..checkpoint.validation import check_seconds
 from ..storage.errors import CairnError, ErrorKind, ForbiddenError, UnavailableError
 from ..storage.names import parse_storage_uri
-from ..storage.s3.waiting import LONGEST_S
-from ..storage.s3.waiting import describe as describe_wait
+from ..storage.network.waiting import LONGEST_S
+from ..storage.network.waiting import describe as describe_wait
 from ..tasks.job_settings import JobSettings
 
 if TYPE_CHECKING:

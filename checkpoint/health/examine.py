@@ -11,6 +11,7 @@ from functools import partial
 
 from ...storage.clock import Runtime
 from ...storage.errors import CairnError
+from ...storage.facts import facts_of
 from ...storage.port import ObjectStore
 from ..answers import FilesProgress
 from ..coordinator import Coordinator
@@ -87,7 +88,7 @@ def _rules(store: ObjectStore, done: Examination) -> Iterator[Finding]:
     rules = store.bucket_rules()
     if rules is not None:
         done.skipped |= rules.unknown
-        yield from store_reach.endangered(rules)
+        yield from store_reach.endangered(rules, facts_of(store.uri))
 
 
 def _examine_job(

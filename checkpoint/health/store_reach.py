@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from ...storage.clock import Runtime
 from ...storage.errors import ForbiddenError, GoneError, StorageError, UnavailableError, UnsupportedStorageError
+from ...storage.facts import StoreFacts, facts_of
 from ...storage.names import RESERVED
 from ...storage.port import BucketRules, ObjectStore, PendingUpload
 from ...storage.probe import log as probe_log
@@ -100,15 +101,16 @@ def _explained(store: ObjectStore, refusal: StorageError) -> Finding:
     """Give the finding that an error of the first request amounts to; the narrower classes come first."""
     nothing = "no checkpoint can be made, restored or seen"
     if refusal.code == "no_credentials":
-        mend = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; then `aws sts get-caller-identity`"
+        facts = facts_of(store.uri)
+        mend = f"{facts.find_credentials}; then `{facts.who_asks}`"
         return error("credentials-missing", store.uri, refusal.message, nothing, mend)
     if refusal.code == "clock_skew":
         return error("clock-skew", store.uri, refusal.message, nothing, _NTP)
     if refusal.code == "missing_right":
-        right = "list the folder" if store.uri.startswith("file:") else "s3:ListBucket"
+        right = "list the folder" if store.uri.startswith("file:") else facts_of(store.uri).list
         return right_missing(store, right, refusal.message)
     if isinstance(refusal, ForbiddenError):
-        mend = "Give the key pair of a user of this store; `aws sts get-caller-identity` shows who asks"
+        mend = f"Give the credentials of a user of this store; `{facts_of(store.uri).who_asks}` shows who asks"
         return error("credentials-refused", store.uri, refusal.message, nothing, mend)
     if isinstance(refusal, GoneError):
         mend = f"Correct the URI, or make it: `{_make(store.uri)}`"
@@ -125,15 +127,17 @@ def right_missing(store: ObjectStore, right: str, what: str, why: str = "no job 
     scheme, _, path = store.uri.partition("://")
     if scheme == "file":
         return error(RIGHT_MISSING, right, what, why, f"chmod -R u+rwX '{unquote(path)}'")
-    bucket = path.partition("/")[0]
-    where = bucket if right.startswith("s3:ListBucket") else f"{path}/*"
-    mend = f"Grant `{right}` on `arn:aws:s3:::{where}` to these credentials"
+    facts = facts_of(store.uri)
+    where = facts.on_bucket if right in (facts.list, facts.uploads) else facts.on_objects
+    mend = f"Grant `{right}` on `{where.format(bucket=path.partition('/')[0], path=path)}` to these credentials"
     return error(RIGHT_MISSING, right, what, why, mend + _HEADERS.get(right, ""))
 
 
 def _make(uri: str) -> str:
     scheme, _, path = uri.partition("://")
-    return f"mkdir -p '{unquote(path)}'" if scheme == "file" else f"aws s3 mb s3://{path.partition('/')[0]}"
+    if scheme == "file":
+        return f"mkdir -p '{unquote(path)}'"
+    return facts_of(uri).make.format(bucket=path.partition("/")[0])
 
 
 # What these credentials may do below the root, verb by verb, and whether its conditional writes hold.
@@ -141,21 +145,22 @@ def _make(uri: str) -> str:
 
 def rights(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
     """Use each verb once, on one object below `_cairn/doctor/`."""
+    facts = facts_of(store.uri)
     folder = f"{RESERVED}/doctor/"
     key = f"{folder}{runtime.new_token()}"
     upload = PendingUpload(key, runtime.new_token(), 0)
     # In this order: what follows a write reads it, and the delete comes last.
     verbs: tuple[tuple[str, str, Callable[[], object]], ...] = (
-        ("s3:PutObject", "no checkpoint can be triggered or acknowledged", lambda: store.create(key, b"doctor")),
-        ("s3:GetObject", "no checkpoint can be restored", lambda: store.get(key, max_bytes=1024)),
-        ("s3:ListBucket", "checkpoints and their files cannot be found", lambda: list(store.list(folder))),
+        (facts.put, "no checkpoint can be triggered or acknowledged", lambda: store.create(key, b"doctor")),
+        (facts.get, "no checkpoint can be restored", lambda: store.get(key, max_bytes=1024)),
+        (facts.list, "checkpoints and their files cannot be found", lambda: list(store.list(folder))),
         (
-            "s3:ListBucketMultipartUploads",
+            facts.uploads,
             "what killed drivers have begun to upload stays, is paid for, and no listing shows it",
             lambda: list(store.uploads(folder)),
         ),
         (
-            "s3:AbortMultipartUpload",
+            facts.abort,
             "what killed drivers have begun to upload stays, is paid for, and no listing shows it",
             lambda: store.abort_upload(upload),
         ),
@@ -168,10 +173,10 @@ def rights(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
     try:
         failures = store.delete([key])
     except ForbiddenError as refused:
-        yield right_missing(store, "s3:DeleteObject", refused.message, why)
+        yield right_missing(store, facts.delete, refused.message, why)
     else:
         for failure in failures:
-            yield right_missing(store, "s3:DeleteObject", f"{failure.key} was not deleted: {failure.reason}", why)
+            yield right_missing(store, facts.delete, f"{failure.key} was not deleted: {failure.reason}", why)
 
 
 def conditional_writes(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
@@ -216,14 +221,10 @@ def _quiet() -> Iterator[None]:
 # Which rules of the bucket endanger checkpoints: they delete, hide or keep objects behind Cairn's back.
 
 
-def endangered(rules: BucketRules) -> Iterator[Finding]:
+def endangered(rules: BucketRules, facts: StoreFacts) -> Iterator[Finding]:
     """Judge the rules; pure."""
     bucket = rules.bucket
-    change = (
-        f"`aws s3api get-bucket-lifecycle-configuration --bucket {bucket} > rules.json`, take the prefix out of the "
-        f"rule, `aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration "
-        "file://rules.json`"
-    )
+    change = facts.change_rules.format(bucket=bucket)
     for rule in rules.lifecycle:
         where = f"below `{rule.prefix}`" if rule.prefix else "in the whole bucket"
         if rule.expires:
@@ -246,21 +247,18 @@ def endangered(rules: BucketRules) -> Iterator[Finding]:
             )
     ended = "lifecycle" in rules.unknown or any(rule.ends_old_versions for rule in rules.lifecycle)
     if rules.versioned and not ended:
-        old = '{"Rules":[{"ID":"old-versions","Status":"Enabled","Filter":{},"NoncurrentVersionExpiration":'
         yield warning(
             "versions-kept",
             bucket,
             "the bucket keeps old versions, and no rule deletes them",
             "each checkpoint that Cairn deletes stays as old versions and is paid for, for ever",
-            f"`aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration "
-            f"'{old}{{\"NoncurrentDays\":30}}}}]}}'` (it replaces the bucket's other rules: add them)",
+            facts.end_old_versions.format(bucket=bucket),
         )
     if rules.retention:
         yield warning(
             "object-lock",
             bucket,
-            f"Object Lock keeps every new object ({rules.retention})",
+            f"the bucket keeps every new object ({rules.retention})",
             "old checkpoints cannot be deleted before, so the storage grows and each cleaning reports failures",
-            f"`aws s3api put-object-lock-configuration --bucket {bucket} --object-lock-configuration "
-            '\'{"ObjectLockEnabled":"Enabled"}\'`, or a bucket without Object Lock',
+            f"`{facts.unlock.format(bucket=bucket)}`, or a bucket without it",
         )

@@ -133,7 +133,12 @@ class Copying:
     def _copied(self, handle: StateHandle, etag: str, algorithms: list[str]) -> tuple[str, ...] | None:
         source, target = self.files, self.folder
         return target.store.copy_from(
-            source.store, source.full(handle.path), target.full(handle.path), etag=etag, algorithms=algorithms
+            source.store,
+            source.full(handle.path),
+            target.full(handle.path),
+            etag=etag,
+            algorithms=algorithms,
+            content=job_files.known(handle) if etag == handle.checksum else None,
         )
 
     def _copy_through_here(self, handle: StateHandle) -> str:

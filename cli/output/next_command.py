@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...storage.errors import CairnError, ErrorKind
+from ...storage.facts import facts_of
 from ..airflow_api import TOKEN
 
 _WHERE = (("storage", "--storage"), ("endpoint_url", "--endpoint-url"), ("region", "--region"), ("conn", "--conn"))
-_KNOWN_SCHEMES = ("file:", "s3:", "s3a:")
+_KNOWN_SCHEMES = ("file:", "s3:", "s3a:", "gs:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class _Failed:
         return self.typed.doctor()
 
     def credentials(self) -> str:
-        return f"AWS_PROFILE=PROFILE {self.typed.again()}"
+        return f"{facts_of(self._storage()).log_in} {self.typed.again()}"
 
     def upgrade(self) -> str:
         return "pip install --upgrade airflow-cairn"
@@ -111,6 +112,8 @@ class _Failed:
 
     def root(self) -> str:
         """Return the command that lists the root, or for a missing local root its nearest existing parent."""
+        if self._storage().startswith("gs:"):
+            return facts_of(self._storage()).look
         if not self._storage().startswith("file:"):
             endpoint = getattr(self.typed.options, "endpoint_url", None)
             return shlex.join(("aws", "s3", "ls", *(("--endpoint-url", endpoint) if endpoint else ())))

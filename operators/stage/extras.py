@@ -50,6 +50,7 @@ def extras_of(settings: JobSettings, answer: Submit, sources: Mapping[str, Stora
         answer.handover_key,
         storage=settings.storage,
         s3=storage.s3_options,
+        gcs=storage.gcs_options,
         sources=sources,
     )
     return Extras(storage.driver_conf(), handed, storage.driver_environment(), runtime)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from ..gcs_jars import gcs_jars
 from ..postgres_jar import postgres_jar
 from ..s3a_jars import s3a_jars
 from ..yarn_jars import yarn_jars
@@ -12,6 +13,7 @@ from .base import SetupError, saying_how_far
 from .beside import ensure_launchers, ensure_lineage
 from .browser import ensure_browser
 from .classes import ensure_classes
+from .gcsserver import ensure_gcs_server
 from .java import ensure_java
 from .receivers import ensure_receivers
 from .s3server import ensure_s3_server
@@ -26,7 +28,9 @@ _PARTS: dict[str, Callable[[], object]] = {
     "java": ensure_java,
     "classes": ensure_classes,
     "s3server": ensure_s3_server,
+    "gcsserver": ensure_gcs_server,
     "jars": s3a_jars,
+    "gcsjars": gcs_jars,
     "yarn": yarn_jars,
     "jdbc": postgres_jar,
     "browser": ensure_browser,
@@ -41,8 +45,8 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `jdbc`, `browser`, `lineage`,
-            `launchers`, `tutorial`, `site`, `receivers`; empty for all but the last two.
+        names: of `venv`, `java`, `classes`, `s3server`, `gcsserver`, `jars`, `gcsjars`, `yarn`, `jdbc`, `browser`,
+            `lineage`, `launchers`, `tutorial`, `site`, `receivers`; empty for all but the last two.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

@@ -111,6 +111,9 @@ def causes_and_contexts(error: BaseException) -> Iterator[BaseException]:
 _NO_S3A = re.compile(
     r"ClassNotFoundException: (Class )?org\.apache\.hadoop\.fs\.s3a\.S3AFileSystem|No FileSystem for scheme \"?s3a\b"
 )
+_NO_GS = re.compile(
+    r"ClassNotFoundException: (Class )?com\.google\.cloud\.hadoop\.fs\.gcs\.|No FileSystem for scheme \"?gs\b"
+)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[\w.]+)'")
 _GOES_ON = re.compile(r"During handling of the above exception|direct cause of the following exception")
 """Python's text between an exception and the one that it caused."""
@@ -133,6 +136,12 @@ def missing_package(error: BaseException) -> str | None:
             return (
                 f"Spark has no hadoop-aws, so it cannot reach s3a:// paths. Give {S3A_PACKAGES} where Spark is "
                 "started: packages or jars of a submitted stage, spark.jars.packages of a Spark Connect server"
+            )
+        if _NO_GS.search(text):
+            return (
+                "Spark has no connector to Google Cloud Storage. Give org.apache.spark:spark-hadoop-cloud_2.13 of your "
+                "Spark's version, which brings it, where Spark is started: packages or jars of a submitted stage, "
+                "spark.jars.packages of a Spark Connect server"
             )
         found = _NO_MODULE.search(text)
         # An exception that was caught did not end the function.

@@ -19,9 +19,9 @@ from typing import Any
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
 from ...checkpoint.errors import InvalidConfigError
-from ...storage import ObjectStore, S3Options, UnsupportedStorageError, open_store
+from ...storage import GcsOptions, ObjectStore, S3Options, UnsupportedStorageError, open_store
 from ...storage.names import StorageUri, parse_storage_uri
-from ...storage.s3.waiting import Waiting
+from ...storage.network.waiting import Waiting
 
 PREFIX = "spark.cairn."
 """Prefix of all of Cairn's keys; an author's conf may not set them."""
@@ -42,6 +42,7 @@ _S3 = {
     "expected_bucket_owner": f"{PREFIX}s3.bucketOwner",
 }
 """The conf key of each option of `S3Options`. No credential is among them."""
+GCS_ENDPOINT = f"{PREFIX}gcs.endpoint"
 LOCAL_STATE = f"{PREFIX}localState.folder"
 LOCAL_STATE_BYTES = f"{PREFIX}localState.bytes"
 
@@ -66,6 +67,8 @@ class Handed:
     """Relative to the job's prefix."""
     s3: S3Options | None = None
     """Access to S3, without credentials."""
+    gcs: GcsOptions | None = None
+    """Access to Google Cloud Storage."""
     local_state: str | None = None
     """Folder of the Spark server's copies of state (semantics V3); None: the server has none."""
     local_state_bytes: int = 0
@@ -74,7 +77,7 @@ class Handed:
 
     def open_store(self) -> ObjectStore:
         """Open the storage with the credentials that this process finds by itself (environment, instance role)."""
-        return open_driver_store(self.storage, self.s3, waits=True)
+        return open_driver_store(self.storage, self.s3, self.gcs, waits=True)
 
 
 def handover_conf(
@@ -83,6 +86,7 @@ def handover_conf(
     *,
     storage: StorageUri,
     s3: S3Options | None = None,
+    gcs: GcsOptions | None = None,
     sources: Mapping[str, StorageUri] | None = None,
 ) -> dict[str, str]:
     """Build the Spark conf that names an application's epoch.
@@ -92,6 +96,7 @@ def handover_conf(
         handover_key: the key of the handover document, relative to the job's prefix.
         storage: the storage's URI.
         s3: access to S3; credentials are left out.
+        gcs: access to Google Cloud Storage; the key file is left out.
         sources: the folder of each source that has one, by name.
     """
     window = {"start": handover.slice.start, "end": handover.slice.end}
@@ -108,10 +113,10 @@ def handover_conf(
         SLICE: json.dumps(window),
         RESTORE: str(handover.restore.checkpoint) if handover.restore else "none",
     }
-    return conf | s3_conf(s3)
+    return conf | store_conf(s3, gcs)
 
 
-READ = (STORAGE, JOB, HANDOVER, SOURCES, *_S3.values(), LOCAL_STATE, LOCAL_STATE_BYTES)
+READ = (STORAGE, JOB, HANDOVER, SOURCES, *_S3.values(), GCS_ENDPOINT, LOCAL_STATE, LOCAL_STATE_BYTES)
 """The keys that `parse` looks up."""
 
 
@@ -140,19 +145,21 @@ def parse(get: Callable[[str], str | None]) -> Handed:
         job=check_job(str(found[JOB])),
         handover_key=check_relative(str(found[HANDOVER])),
         s3=s3_options(get),
+        gcs=gcs_options(get),
         local_state=get(LOCAL_STATE) or None,
         local_state_bytes=int(get(LOCAL_STATE_BYTES) or 0),
         sources={name: parse_storage_uri(uri) for name, uri in json.loads(get(SOURCES) or "{}").items()},
     )
 
 
-def s3_conf(s3: S3Options | None) -> dict[str, str]:
-    """Build the conf of a driver's access to S3, without credentials."""
-    return {key: value for name, key in _S3.items() if (value := getattr(s3, name, None))}
+def store_conf(s3: S3Options | None, gcs: GcsOptions | None = None) -> dict[str, str]:
+    """Build the conf of a driver's access to a bucket, without credentials."""
+    found = {key: value for name, key in _S3.items() if (value := getattr(s3, name, None))}
+    return found | ({GCS_ENDPOINT: gcs.endpoint_url} if gcs is not None and gcs.endpoint_url else {})
 
 
 def s3_options(get: Callable[[str], str | None]) -> S3Options | None:
-    """Parse the conf of `s3_conf`; None if it sets nothing.
+    """Parse the conf of `store_conf` about S3; None if it sets nothing.
 
     Args:
         get: looks up a conf key; None if it is not set.
@@ -161,19 +168,32 @@ def s3_options(get: Callable[[str], str | None]) -> S3Options | None:
     return S3Options(**found) if found else None  # type: ignore[arg-type]
 
 
-def open_driver_store(storage: str | StorageUri, s3: S3Options | None, *, waits: bool = False) -> ObjectStore:
+def gcs_options(get: Callable[[str], str | None]) -> GcsOptions | None:
+    """Parse the conf of `store_conf` about Google Cloud Storage; None if it sets nothing.
+
+    Args:
+        get: looks up a conf key; None if it is not set.
+    """
+    endpoint = get(GCS_ENDPOINT)
+    return GcsOptions(endpoint) if endpoint else None
+
+
+def open_driver_store(
+    storage: str | StorageUri, s3: S3Options | None, gcs: GcsOptions | None = None, *, waits: bool = False
+) -> ObjectStore:
     """Open a storage in the driver's process, with the process's credentials where `s3` has none.
 
     Args:
         storage: the storage's URI.
         s3: access to S3.
+        gcs: access to Google Cloud Storage.
         waits: wait some minutes for a store that refuses for a moment.
 
     Raises:
-        UnsupportedStorageError: the scheme is unknown, or boto3 is missing for S3.
+        UnsupportedStorageError: the scheme is unknown, or a package is missing: boto3 or google-auth.
     """
     try:
-        return open_store(storage, s3=s3, waiting=Waiting("this driver") if waits else None)
+        return open_store(storage, s3=s3, gcs=gcs, waiting=Waiting("this driver") if waits else None)
     except ModuleNotFoundError as error:
         if error.name not in ("boto3", "botocore"):
             raise

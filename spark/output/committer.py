@@ -1,9 +1,10 @@
 """The output committer: a listing must show only committed files, because Cairn trusts listings.
 
-Two committers guarantee this: the classic `FileOutputCommitter` with algorithm version 1, which moves all files when
-the job commits, and the magic committer of s3a, which uploads in place and makes the files visible when the job
-commits. Version 2 publishes task by task: a task that dies while publishing leaves files that a listing shows. It is
-refused.
+Three committers guarantee this. The classic `FileOutputCommitter` with algorithm version 1 moves all files when the job
+commits. The magic committer of s3a uploads in place and makes the files visible when the job commits. Google Cloud
+Storage renames no folder in one step; there Hadoop's manifest committer commits a task by the rename of one file, the
+list of its files, and moves those when the job commits. Version 2 publishes task by task: a task that dies while
+publishing leaves files that a listing shows. It is refused.
 
 Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The committers are
 options of the write. Spark takes the commit protocol, and how it writes timestamps and dates, from the session alone,
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
-from ...storage import S3Options
+from ...storage import GcsOptions, S3Options
 from ...storage.errors import GoneError
 from ..execution.failure_kinds import S3A_PACKAGES
 from ..execution.transport import conf_of, identity_of, is_remote
@@ -37,11 +38,14 @@ ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
 PROTOCOL = "spark.sql.sources.commitProtocolClass"
 PARQUET_COMMITTER = "spark.sql.parquet.output.committer.class"
 S3A_COMMITTER = "fs.s3a.committer.name"
+FACTORY = "mapreduce.outputcommitter.factory.scheme.gs"
 
 _CLASSIC_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _CLASSIC_COMMITTER = "org.apache.parquet.hadoop.ParquetOutputCommitter"
 _CLOUD_PROTOCOL = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
 _CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
+
+_MANIFEST_FACTORY = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitterFactory"
 
 _FORMAT = {
     # Spark's default, INT96, is nanoseconds to plain readers, which show the year 9999 as 1816. Spark reads both.
@@ -62,25 +66,46 @@ _CURE = f"Add {S3A_PACKAGES} to the application's packages"
 class Committer:
     """The settings of one write's committer."""
 
-    magic: bool
+    signs: str
+    """The name of the committer in `_SUCCESS`; empty for the classic one, which writes none."""
     protocol: str
     """The session setting during the write."""
     options: dict[str, str] = field(default_factory=dict)
     """Options of the write."""
 
 
-CLASSIC = Committer(False, _CLASSIC_PROTOCOL, {PARQUET_COMMITTER: _CLASSIC_COMMITTER, ALGORITHM: "1"})
+CLASSIC = Committer("", _CLASSIC_PROTOCOL, {PARQUET_COMMITTER: _CLASSIC_COMMITTER, ALGORITHM: "1"})
 MAGIC = Committer(
-    True,
+    "magic",
     _CLOUD_PROTOCOL,
     # The version matters where the protocol writes to a local folder (semantics V3).
     {PARQUET_COMMITTER: _CLOUD_COMMITTER, S3A_COMMITTER: "magic", ALGORITHM: "1"},
 )
+MANIFEST = Committer(
+    "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitter",
+    _CLOUD_PROTOCOL,
+    {PARQUET_COMMITTER: _CLOUD_COMMITTER, FACTORY: _MANIFEST_FACTORY, ALGORITHM: "1"},
+)
 
 
 def choose(spark: SparkSession, url: str) -> Committer:
-    """Choose the committer for a write to a `file:///…` or `s3a://…` URL."""
+    """Choose the committer for a write to a `file:///…`, `s3a://…` or `gs://…` URL.
+
+    Raises:
+        InvalidConfigError: version 2 is set, or the classes are missing without which no write to `gs://` is safe.
+    """
     _refuse_version_2(spark)
+    if url.startswith("gs:"):
+        for name in (_CLOUD_PROTOCOL, _CLOUD_COMMITTER, _MANIFEST_FACTORY):
+            if not _is_there(spark, name):
+                raise InvalidConfigError(
+                    "Spark lacks the manifest committer, and no other is safe on Google Cloud Storage: the classic one "
+                    "renames folders there file by file, so a task that dies meanwhile leaves rows behind. Add "
+                    "org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version to the application's packages "
+                    "(Hadoop 3.3.5 or newer)",
+                    missing=name,
+                )
+        return MANIFEST
     if not url.startswith("s3a:"):
         return CLASSIC
     if all(_is_there(spark, name) for name in (_CLOUD_PROTOCOL, _CLOUD_COMMITTER)):
@@ -91,6 +116,17 @@ def choose(spark: SparkSession, url: str) -> Committer:
         _CURE,
     )
     return CLASSIC
+
+
+_FACTORIES = "mapreduce.outputcommitter.factory.scheme."
+_CURES = {
+    MAGIC.signs: (
+        "magic",
+        f"fs.s3a.committer.magic.enabled is true and that no factory is set for s3a ({_FACTORIES}s3a)",
+    ),
+    MANIFEST.signs: ("manifest", f"no other factory is set for gs ({FACTORY})"),
+}
+"""By signature, a committer's name and what to check if another one wrote."""
 
 
 @dataclass(slots=True)
@@ -147,10 +183,11 @@ class InForce:
                 self._spark.conf.set(key, value)
 
 
-def verify_magic(files: JobFiles, success_key: str) -> None:
-    """Check that the magic committer really committed a write: its `_SUCCESS` names the committer.
+def verify(committer: Committer, files: JobFiles, success_key: str) -> None:
+    """Check that the chosen committer really committed a write: its `_SUCCESS` names the committer.
 
     Args:
+        committer: the committer that was chosen.
         files: the job's files.
         success_key: key of the `_SUCCESS` object, relative to the job's prefix.
 
@@ -165,13 +202,13 @@ def verify_magic(files: JobFiles, success_key: str) -> None:
         found = json.loads(data)["committer"] if data else "none"
     except (ValueError, KeyError, TypeError):
         found = "unreadable"
-    if found != "magic":
+    if found != committer.signs:
+        name, cure = _CURES[committer.signs]
         raise InvalidConfigError(
-            "the output was to be written by the magic committer and was not; what a listing of it shows cannot be "
-            "trusted. Check that fs.s3a.committer.magic.enabled is true and that no factory is set for s3a "
-            "(mapreduce.outputcommitter.factory.scheme.s3a)",
+            f"the output was to be written by the {name} committer and was not; what a listing of it shows cannot be "
+            f"trusted. Check that {cure}",
             key=files.full(success_key),
-            expected="magic",
+            expected=committer.signs,
             found=found,
         )
 
@@ -224,6 +261,49 @@ def s3a_conf(s3: S3Options | None = None, bucket: str = "") -> dict[str, str]:
         # s3a has no option for this header. A Hadoop that does not know the setting omits the header.
         hadoop[f"{of_bucket}client.s3.custom.headers"] = f"x-amz-expected-bucket-owner={s3.expected_bucket_owner}"
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in sorted(hadoop.items())}
+
+
+_IN_BYTES = {
+    "fs.gs.block.size": str(64 << 20),
+    "fs.gs.inputstream.inplace.seek.limit": str(8 << 20),
+    "fs.gs.inputstream.min.range.request.size": str(2 << 20),
+    "fs.gs.outputstream.buffer.size": str(8 << 20),
+    "fs.gs.rewrite.max.chunk.size": str(512 << 20),
+}
+"""Hadoop 3.5 writes these defaults of its own as `64m`, and Google's connector reads bytes alone (2.2.28, 4.0.4)."""
+
+
+def gcs_conf(gcs: GcsOptions | None = None) -> dict[str, str]:
+    """Build the conf by which a submitted application reaches Google Cloud Storage, without credentials.
+
+    Each JVM finds application default credentials itself. An author's own conf should override this.
+
+    Args:
+        gcs: access to the store; an endpoint by plain HTTP is an emulator, which gets no credentials.
+    """
+    hadoop = {
+        "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+        "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+        "fs.gs.auth.type": "APPLICATION_DEFAULT",
+        **_IN_BYTES,
+    }
+    if gcs is not None and gcs.endpoint_url:
+        hadoop["fs.gs.storage.root.url"] = f"{gcs.endpoint_url.rstrip('/')}/"
+        if gcs.endpoint_url.startswith("http://"):
+            hadoop |= {
+                "fs.gs.auth.type": "UNAUTHENTICATED",
+                # The same to Google's connector 2.2, which would ask the metadata server of the machine.
+                "fs.gs.auth.service.account.enable": "false",
+                "fs.gs.auth.null.enable": "true",
+                "fs.gs.project.id": "emulated",
+            }
+    return {f"spark.hadoop.{name}": value for name, value in sorted(hadoop.items())}
+
+
+def gcs_environment(gcs: GcsOptions) -> dict[str, str]:
+    """Return the variables by which a driver beside its task finds the store and the credentials that the task has."""
+    found = {"STORAGE_EMULATOR_HOST": gcs.endpoint_url, "GOOGLE_APPLICATION_CREDENTIALS": gcs.key_path}
+    return {name: value for name, value in found.items() if value}
 
 
 def _refuse_version_2(spark: SparkSession) -> None:

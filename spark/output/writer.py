@@ -289,7 +289,7 @@ class Writer:
             planned.write_to(planned.url)
         written = self._now_ms()
         if files is None:
-            files = self._settle(output, magic=planned.in_force.committer.magic)
+            files = self._settle(output, planned.in_force.committer)
         settled = self._now_ms()
         with self._lock:
             if waited_for:
@@ -372,7 +372,7 @@ class Writer:
         name = delta_of(planned.output.id) if planned.delta else planned.output.id
         return local_first.write(self._files, self._local, planned.output, name, planned.write_to, self._handle)
 
-    def _settle(self, output: Output, *, magic: bool) -> list[File]:
+    def _settle(self, output: Output, chosen: committer.Committer) -> list[File]:
         folder = output.folder
         data: list[tuple[int, ObjectStat]] = []
         other: list[str] = []
@@ -383,8 +383,8 @@ class Writer:
                 other.append(found.key)
             else:
                 data.append((part, found))
-        if magic:
-            committer.verify_magic(self._files, folder + SUCCESS)
+        if chosen.signs:
+            committer.verify(chosen, self._files, folder + SUCCESS)
         empty: list[str] = []
         if output.kind != "table" or output.appended is not None:
             empty = row_count.without_rows(self._files.read_range, data, output.schema or "")

@@ -19,8 +19,9 @@ from typing import Any
 
 from ..checksums import algorithm_of, from_s3
 from ..errors import StorageError
+from ..network.faults import NoAnswer
 from ..port import WriteResult
-from .faults import NoAnswer, Refused
+from .faults import Refused
 from .pages import delete
 from .requests import S3Requests
 

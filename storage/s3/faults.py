@@ -1,7 +1,7 @@
-"""Faults of an S3 store: all answers but success, and their meaning (semantics W3).
+"""The meaning of an S3 store's faults (semantics W3).
 
-`Refused`: the store answered. `NoAnswer`: it did not, and may still have done the work. A 403 is never taken for
-absence, a 409 means that nothing landed, and only the store's own 404 means that something is gone.
+A 403 is never taken for absence, a 409 means that nothing landed, and only the store's own 404 means that something is
+gone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ..errors import (
     UnavailableError,
     UnsupportedStorageError,
 )
+from ..network.faults import Fault, NoAnswer
+from ..network.faults import Refused as RefusedByStore
 
 _TRANSIENT = frozenset({
     "BadDigest", "IncompleteBody", "InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling",
@@ -52,22 +54,13 @@ _KEY_CLASH = frozenset({"ExistingObjectIsDirectory", "ObjectParentIsFile"})
 _BAD_KEY = frozenset({"InvalidBucketName", "InvalidObjectName", "InvalidURI", "KeyTooLongError"})
 
 
-class Fault(Exception):  # noqa: N818 - an answer, never seen outside this package
-    """Any answer but success."""
-
-
 @dataclass
-class Refused(Fault):
-    """The store refused the request."""
-
-    status: int
-    code: str
-    text: str
+class Refused(RefusedByStore):
+    """The store refused the request, with a code of S3."""
 
     @property
     def transient(self) -> bool:
-        """True if the store may answer otherwise when asked again, and may have done the work despite its refusal."""
-        return (self.status >= 500 and self.status != 501) or self.status in (408, 429) or self.code in _TRANSIENT
+        return super().transient or self.code in _TRANSIENT
 
     @property
     def forbidden(self) -> bool:
@@ -81,22 +74,11 @@ class Refused(Fault):
 
     @property
     def conflict(self) -> bool:
-        """True if another write of the same key was under way and nothing landed (semantics W3)."""
-        return self.status == 409 and self.code not in _KEY_CLASH
+        return super().conflict and self.code not in _KEY_CLASH
 
     @property
     def bucket_gone(self) -> bool:
-        """True if the bucket does not exist."""
         return self.code == "NoSuchBucket"
-
-
-@dataclass
-class NoAnswer(Fault):
-    """No answer came."""
-
-    text: str
-    sent: bool
-    """True if the request may have reached the store."""
 
 
 def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 from ..clock import TokenSource
 from ..errors import GoneError, InvalidKeyError, StorageError
 from ..names import MAX_KEY_BYTES, check_key, check_prefix, shorten
+from ..network.conditional_write import WRITE_ID, ConditionalWrite, StoredObject
+from ..network.faults import Fault
+from ..network.waiting import RetryPolicy
 from ..port import WriteResult
-from .conditional_write import WRITE_ID, ConditionalWrite, StoredObject
-from .faults import NO_CREDENTIALS, Fault, Refused, explain
-from .waiting import RetryPolicy
+from .faults import NO_CREDENTIALS, Refused, explain
 
 _T = TypeVar("_T")
 
@@ -120,7 +121,7 @@ class S3Requests:
         *,
         about: str | None = None,
     ) -> WriteResult:
-        """Make one conditional write, and settle its outcome (see `conditional_write.py`).
+        """Make one conditional write, and settle its outcome (see `network/conditional_write.py`).
 
         Args:
             operation: for messages.

@@ -1,8 +1,8 @@
 """S3 as an object store, through boto3's client.
 
 Every request passes `_call`, which sends it once: botocore's own retries are off (it still follows a 301 to the
-bucket's region, which did nothing). `waiting.py` repeats reads and deletes, `conditional_write.py` conditional writes.
-This module never makes, changes or lists buckets.
+bucket's region, which did nothing). `network/` repeats reads, deletes and conditional writes. This module
+never makes, changes or lists buckets.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ..checksums import SHA256
 from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from ..errors import GoneError, UnsupportedStorageError
 from ..names import StorageUri, check_key, parse_storage_uri
+from ..network.faults import Fault, NoAnswer
+from ..network.waiting import RetryPolicy, Waiting
 from ..port import (
     Blob,
     BucketRules,
@@ -37,11 +39,10 @@ from ..port import (
 )
 from .clients import client_for, taken
 from .copy import Copier, copy_across
-from .faults import NO_CREDENTIALS, Fault, NoAnswer, Refused
+from .faults import NO_CREDENTIALS, Refused
 from .options import S3Options
 from .pages import delete, folders, objects, uploads
 from .requests import S3Requests
-from .waiting import RetryPolicy, Waiting
 
 # A bucket's rules that may delete or hide Cairn's objects, as far as the store reports them.
 
@@ -191,8 +192,9 @@ class S3Store(ObjectStore):
     def _renew(self) -> None:
         """Renew the connection: a client keeps the credentials that it was made with."""
         renewed = self._waiting.renewed() if self._waiting is not None and self._waiting.renewed else None
-        self._client = client_for(renewed or self._options, self._uri)
-        self._headers = (renewed or self._options).headers
+        options = renewed if isinstance(renewed, S3Options) else self._options
+        self._client = client_for(options, self._uri)
+        self._headers = options.headers
 
     def _send(self, operation: str, params: dict[str, Any]) -> Any:
         client = self._client
@@ -280,7 +282,14 @@ class S3Store(ObjectStore):
         return self._copier.copy(source, target, self.stat(source).size_bytes)
 
     def copy_from(
-        self, source: ObjectStore, source_key: str, key: str, *, etag: str, algorithms: Sequence[str] = (SHA256,)
+        self,
+        source: ObjectStore,
+        source_key: str,
+        key: str,
+        *,
+        etag: str,
+        algorithms: Sequence[str] = (SHA256,),
+        content: str | None = None,  # noqa: ARG002 - the server computes it
     ) -> tuple[str, ...] | None:
         """Copy an object from another prefix or bucket of the same server, one request per algorithm; see `copy.py`.
 

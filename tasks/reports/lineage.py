@@ -118,7 +118,7 @@ class Names:
 
     def __init__(self, storage: StorageUri, job: str) -> None:
         self.namespace, folder = _place(storage)
-        self._folder = f"{folder.rstrip('/')}/{job}".lstrip("/" if storage.scheme == "s3" else "")
+        self._folder = f"{folder.rstrip('/')}/{job}".lstrip("/" if storage.scheme != "file" else "")
 
     def source(self, source: SourceSlice) -> InputDataset:
         """Return the folder of a file source."""
@@ -178,4 +178,4 @@ def _facets(row: StateRow, checkpoint: int | None) -> dict[str, Any]:
 
 def _place(uri: StorageUri) -> tuple[str, str]:
     """Return OpenLineage's namespace and name of a folder."""
-    return ("file", uri.path) if uri.scheme == "file" else (f"s3://{uri.bucket}", uri.path)
+    return ("file", uri.path) if uri.scheme == "file" else (f"{uri.scheme}://{uri.bucket}", uri.path)

@@ -88,8 +88,11 @@ def test_finishers_aborters_and_cleaners_make_one_outcome(tmp_path: Path) -> Non
     coordinator = Coordinator(LocalStore(tmp_path / "store"), JOB)
     outcomes: Counter[Status] = Counter()
     with racers(tmp_path / "store", "finisher", "aborter", "finisher", "aborter", "cleaner") as party:
-        for number in range(ROUNDS):
-            epoch = f"e{number}"
+        rounds = 0
+        # A busy machine may let one side win many rounds in a row.
+        while rounds < ROUNDS or (len(outcomes) < 2 and rounds < 2 * ROUNDS):
+            epoch = f"e{rounds}"
+            rounds += 1
             checkpoint = _acknowledged(coordinator, epoch)
             said = party.run(epoch, checkpoint)
             ended = coordinator.head().ended_by_id(checkpoint)
@@ -110,7 +113,7 @@ def test_finishers_aborters_and_cleaners_make_one_outcome(tmp_path: Path) -> Non
     assert len(outcomes) == 2, "the race is one"
     assert all(found.whole for found in coordinator.verify())
     completed = [entry.epoch for entry in coordinator.head().history if entry.status is Status.COMPLETED]
-    assert completed == [f"e{number}" for number in range(ROUNDS)]
+    assert completed == [f"e{number}" for number in range(rounds)]
 
 
 def test_the_last_stage_and_whoever_waits_make_one_completion(tmp_path: Path) -> None:  # semantics C1, D3

@@ -20,7 +20,7 @@ from airflow_cairn.operators import (
 )
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage.errors import CairnError, ErrorKind, ForbiddenError
-from airflow_cairn.storage.s3.waiting import Waiting
+from airflow_cairn.storage.network.waiting import Waiting
 from airflow_cairn.triggers import CheckpointTrigger
 from scripts.harness.s3_server import S3Server
 from tests.support.airflow_stage import Job, Ti, context

@@ -111,6 +111,8 @@ def test_without_the_magic_classes_s3a_is_written_by_renaming_and_says_so(
     caplog.clear()
     assert committer.choose(spark, "file:///lake/x/") is committer.CLASSIC
     assert caplog.text == ""
+    with pytest.raises(InvalidConfigError, match="no other is safe on Google Cloud Storage"):
+        committer.choose(spark, "gs://lake/x/")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_a_write_that_magic_did_not_commit_is_not_believed(
     if success is not None:
         pipeline.coordinator.files.create_bytes(key, success)
     with pytest.raises(InvalidConfigError) as refused:
-        committer.verify_magic(pipeline.coordinator.files, key)
+        committer.verify(committer.MAGIC, pipeline.coordinator.files, key)
     assert "was to be written by the magic committer and was not" in str(refused.value)
     assert f"expected=`magic` found=`{found}`" in str(refused.value)
 
@@ -139,4 +141,4 @@ def test_a_write_that_magic_did_not_commit_is_not_believed(
 def test_a_write_that_magic_committed_is_believed(pipeline: Pipeline) -> None:
     key = "chk-0000000001/state/routes/1-t/r/state.x/_SUCCESS"
     pipeline.coordinator.files.create_bytes(key, b'{"committer": "magic"}')
-    committer.verify_magic(pipeline.coordinator.files, key)
+    committer.verify(committer.MAGIC, pipeline.coordinator.files, key)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.handover.conf import s3_conf
+from airflow_cairn.spark.handover.conf import store_conf
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server
@@ -102,7 +102,7 @@ def test_a_bucket_that_asks_for_headers_gets_them_from_s3a_too(tmp_path: Path) -
         bucket = server.create_bucket("asks")
         proxy.rules += [demands(option) for option in ASKED]
         s3 = S3Options(proxy.url, server.region, **{option: value for option, (_, value) in ASKED.items()})  # type: ignore[arg-type]
-        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(s3, bucket), **s3_conf(s3)}
+        conf = {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_conf(s3, bucket), **store_conf(s3)}
         found = run_application(server, "s3_headers", [f"s3://{bucket}/cairn", json.dumps(conf)], tmp_path)
     assert found["totals"] == [["A-B", 1], ["B-C", 2]]
     assert found["daily"] == [["one", 1], ["two", 1]]

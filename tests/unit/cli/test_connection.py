@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.cli.airflow_api import take_over
+from airflow_cairn.cli.commands import opened
 from airflow_cairn.cli.main import main, parser
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage import GcsOptions, S3Options, open_store
 from tests.support.world.world import World
 
 CANARY = "canary/secret+0123456789"
@@ -48,6 +49,19 @@ def test_what_is_typed_counts_before_what_the_connection_says(monkeypatch: pytes
     options = parser().parse_args(["jobs", "--conn", "lake", "--storage", "s3://lake/b", "--region", "eu-north-1"])
     take_over(options)
     assert (options.storage, options.s3) == ("s3://lake/b", replace(found, region="eu-north-1"))
+
+
+def test_a_connection_to_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"key_path": "/keys/a.json", "storage": "gs://lake/a"}
+    define(monkeypatch, conn_type="google_cloud_platform", extra=extra)
+    for words, storage, endpoint in (
+        ([], "gs://lake/a", None),
+        (["--storage", "gs://lake/b", "--endpoint-url", "http://e"], "gs://lake/b", "http://e"),
+    ):
+        options = parser().parse_args(["jobs", "--conn", "lake", *words])
+        take_over(options)
+        assert (options.storage, options.gcs) == (storage, GcsOptions(endpoint, "/keys/a.json"))
+        assert opened(options.storage, options).describe().startswith(f"{storage} at {endpoint or 'https://storage.g'}")
 
 
 def test_the_storage_of_the_environment_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:

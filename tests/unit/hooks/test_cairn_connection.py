@@ -40,7 +40,7 @@ def test_the_button_says_what_is_wrong(connections: Define, tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     for extra, wrong in (
         ({}, "names no storage to be tested: fill in Storage"),
-        ({"storage": "gs://lake"}, "gs"),
+        ({"storage": "abfss://lake"}, "abfss"),
         ({"storage": f"file://{tmp_path}/file/lake"}, "file"),
         ({"storage": "s3://lake/cairn", "role_arn": "arn:x"}, "the extra role_arn would make boto3 another identity"),
     ):

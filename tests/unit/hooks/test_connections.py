@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks import CheckpointStorageHook
-from airflow_cairn.storage import S3Options
+from airflow_cairn.storage import GcsOptions, S3Options
 from airflow_cairn.storage.errors import InvalidKeyError, UnsupportedStorageError
 from tests.support.errors import raises_code
 
@@ -146,8 +146,52 @@ def test_what_is_not_used_is_said(connections: Define, caplog: pytest.LogCapture
     assert "Connection lake: these extras are not used by Cairn: max_pool_connections" in caplog.text
 
 
+def google(connections: Define, **connection: Any) -> CheckpointStorageHook:
+    return hook(connections, storage="gs://lake/cairn", **{"conn_type": "google_cloud_platform", **connection})
+
+
+def test_a_connection_to_google_cloud(connections: Define) -> None:
+    found = google(connections, extra={"extra__google_cloud_platform__key_path": "/keys/a.json", "project": "p"})
+    assert found.gcs_options == GcsOptions(key_path="/keys/a.json")
+    assert found.s3_options is None
+    assert found.driver_environment() == {"GOOGLE_APPLICATION_CREDENTIALS": "/keys/a.json"}
+    assert found.driver_conf()["spark.hadoop.fs.gs.auth.type"] == "APPLICATION_DEFAULT"
+    found = google(connections, extra={"endpoint_url": "http://127.0.0.1:1"})
+    assert found.driver_environment() == {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:1"}
+    assert found.driver_conf()["spark.hadoop.fs.gs.storage.root.url"] == "http://127.0.0.1:1/"
+    assert found.driver_conf()["spark.hadoop.fs.gs.auth.type"] == "UNAUTHENTICATED", "an emulator gets no credentials"
+    assert found.open_store().describe() == "gs://lake/cairn at http://127.0.0.1:1"
+    assert CheckpointStorageHook("gs://lake/cairn").driver_environment() == {}
+
+
+GOOGLES = "canary-of-google-0123"
+
+
+@pytest.mark.parametrize(
+    ("connection", "text"),
+    [
+        ({"conn_type": "aws"}, "expected=`google_cloud_platform, cairn, generic` found=`aws`"),
+        ({"extra": {"keyfile_dict": json.dumps({"private_key": GOOGLES})}}, "the extra keyfile_dict gives"),
+        ({"extra": {"keyfile_dict": {"private_key": GOOGLES}}}, "the extra keyfile_dict gives"),
+        ({"extra": {"impersonation_chain": "a@b"}}, "the extra impersonation_chain gives"),
+        ({"password": GOOGLES}, "has a host, login or password"),
+    ],
+)
+def test_a_connection_to_google_cloud_that_spark_would_not_follow(
+    connections: Define, connection: dict[str, Any], text: str
+) -> None:
+    from airflow.sdk._shared.secrets_masker import _secrets_masker
+
+    with pytest.raises(InvalidConfigError) as caught:
+        google(connections, **connection).open_store()
+    assert text in str(caught.value)
+    assert GOOGLES not in str(caught.value)
+    if GOOGLES in str(connection):
+        assert _secrets_masker().redact(GOOGLES) == "***"
+
+
 def test_bad_storages() -> None:
-    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme gs"):
-        CheckpointStorageHook("gs://lake")
+    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme abfss"):
+        CheckpointStorageHook("abfss://lake")
     with pytest.raises(InvalidKeyError, match="it has no scheme"):
         CheckpointStorageHook("lake")

@@ -23,7 +23,7 @@ from airflow_cairn.operators import (
 from airflow_cairn.sensors import CheckpointSensor, CompletedEpochSensor
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.storage import ForbiddenError, S3Options, open_store
-from airflow_cairn.storage.s3.waiting import LONGEST_S
+from airflow_cairn.storage.network.waiting import LONGEST_S
 from scripts.harness.s3_server import S3Server
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context

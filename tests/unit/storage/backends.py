@@ -1,4 +1,4 @@
-"""The stores that the contract is held against: files, moto, and the real S3 server."""
+"""The stores that the contract is held against: files, moto, the real S3 server, and fake-gcs-server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_cairn.storage import ObjectStore, S3Options
+from airflow_cairn.storage import GcsOptions, ObjectStore, S3Options
+from airflow_cairn.storage.gcs.store import GcsStore
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.s3.store import S3Store
 
@@ -31,3 +32,8 @@ def s3(name: str, client: object, bucket: str, options: S3Options, prefix: str =
 
     # A page of three entries makes every listing of the suite cross pages.
     return Backend(name, lambda: S3Store(f"s3://{bucket}/{prefix}", options, page_size=3), begin_upload)
+
+
+def gcs(endpoint_url: str, bucket: str) -> Backend:
+    options = GcsOptions(endpoint_url)
+    return Backend("gcs", lambda: GcsStore(f"gs://{bucket}/lake/cairn", options, page_size=3))

@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from airflow_cairn.storage import ObjectStore, S3Options
+from scripts.harness.gcs_server import GcsServer
 from scripts.harness.s3_server import S3Server
 from tests.unit.storage import backends
 from tests.unit.storage.backends import Backend
@@ -29,9 +30,11 @@ def moto_url() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["files", "moto", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(
+    params=["files", "moto", pytest.param("s3", marks=pytest.mark.s3), pytest.param("gcs", marks=pytest.mark.s3)]
+)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    """Each of the three, empty."""
+    """Each of the four, empty."""
     if request.param == "files":
         return backends.files(tmp_path / "lake")
     if request.param == "moto":
@@ -43,6 +46,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         bucket = f"contract-{next(_numbers)}"
         client.create_bucket(Bucket=bucket)
         return backends.s3("moto", client, bucket, options)
+    if request.param == "gcs":
+        google: GcsServer = request.getfixturevalue("gcs_server")
+        return backends.gcs(google.endpoint_url, google.create_bucket(f"contract-{next(_numbers)}"))
     server: S3Server = request.getfixturevalue("s3_server")
     bucket = request.getfixturevalue("s3_bucket")
     return backends.s3("s3", server.client(), bucket, request.getfixturevalue("s3_options"))

@@ -1,4 +1,4 @@
-"""A process that works on a local store and can be stopped at any step: started by `test_local_processes.py`.
+"""A process that works on a store, and on a local one can be stopped at any step: started by `test_local_processes.py`.
 
     python local_worker.py <root> stop <step> create|replace <key> <data> [<etag>]
     python local_worker.py <root> race <key> <number of writes>
@@ -15,8 +15,12 @@ import sys
 import threading
 from collections.abc import Callable
 
-from airflow_cairn.storage import ConditionFailed, Written
+from airflow_cairn.storage import ConditionFailed, ObjectStore, Written, open_store
 from airflow_cairn.storage.local.store import LocalStore
+
+
+def opened(root: str) -> ObjectStore:
+    return open_store(root) if "://" in root else LocalStore(root)
 
 
 def stop(root: str, at: str, verb: str, key: str, data: str, etag: str = "") -> None:
@@ -35,7 +39,7 @@ def stop(root: str, at: str, verb: str, key: str, data: str, etag: str = "") -> 
 
 def race(root: str, key: str, number: str) -> None:
     """Create `key-<n>`, then swap it once: prints which of both were won."""
-    store = LocalStore(root)
+    store = opened(root)
     print("ready", flush=True)
     me = sys.stdin.readline().strip()
     won: list[str] = []
@@ -43,18 +47,18 @@ def race(root: str, key: str, number: str) -> None:
         name = f"{key}-{n}"
         if isinstance(store.create(name, b"made"), Written):
             won.append(f"create {n}")
-    tag = store.get(f"{key}-0").etag
+    tags = [store.get(f"{key}-{n}").etag for n in range(int(number))]
     print("ready", flush=True)
     sys.stdin.readline()
     for n in range(int(number)):
-        answer = store.replace(f"{key}-{n}", f"swapped by {me}".encode(), expected_etag=tag)
+        answer = store.replace(f"{key}-{n}", f"swapped by {me}".encode(), expected_etag=tags[n])
         won += [f"swap {n}"] if isinstance(answer, Written) else []
     print(json.dumps(won), flush=True)
 
 
 def count(root: str, key: str, increments: str) -> None:
     """Add one to a number `increments` times, by compare-and-swap."""
-    store = LocalStore(root)
+    store = opened(root)
     print("ready", flush=True)
     sys.stdin.readline()
     for _ in range(int(increments)):
@@ -68,7 +72,7 @@ def count(root: str, key: str, increments: str) -> None:
 
 def churn(root: str, folder: str, number: str) -> None:
     """Create an object in a folder and delete it again, so that the folder comes and goes."""
-    store = LocalStore(root)
+    store = opened(root)
     print("ready", flush=True)
     me = sys.stdin.readline().strip()
     for n in range(int(number)):

@@ -27,12 +27,13 @@ Worker = subprocess.Popen[str]
 class Workers:
     """Starts worker processes and ends them."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self.where = str(root)
         self.running: list[Worker] = []
 
     def start(self, *words: str) -> Worker:
-        command = [sys.executable, str(WORKER), str(self.root), *words]
+        command = [sys.executable, str(WORKER), self.where, *words]
         worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.running.append(worker)
         return worker
@@ -168,7 +169,7 @@ def test_two_roots_over_one_file_exclude_each_other(workers: Workers):
     outer, inner = LocalStore(workers.root), LocalStore(workers.root / "job")
     old = inner.create("head.json", b"old")
     assert isinstance(old, Written)
-    workers.root = workers.root / "job"
+    workers.where = str(workers.root / "job")
     worker = workers.start("stop", "compared", "replace", "head.json", "theirs", old.etag)
     assert hear(worker) == "compared"
     waits: list[float] = []

@@ -121,13 +121,13 @@ def test_a_uri_that_was_taken_apart_is_handed_on_as_it_is():
 
 
 @pytest.mark.parametrize(
-    "uri", ["gs://bucket/x", "hdfs://host/x", "http://host/x", "c:/windows", "s3n://b/x", "abfs://x"]
+    "uri", ["wasb://bucket/x", "hdfs://host/x", "http://host/x", "c:/windows", "s3n://b/x", "abfs://x"]
 )
 def test_an_unknown_scheme_is_refused_by_name(uri: str):
     with pytest.raises(UnsupportedStorageError) as raised:
         check_storage_uri(uri)
     assert f"there is no storage for the scheme {uri.partition(':')[0]}" in str(raised.value)
-    assert "file:///absolute/folder or s3://bucket/prefix" in str(raised.value)
+    assert "file:///absolute/folder, s3://bucket/prefix" in str(raised.value)
     with pytest.raises(UnsupportedStorageError):
         open_store(uri)
 

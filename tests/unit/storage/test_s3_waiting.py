@@ -21,7 +21,7 @@ from airflow_cairn.storage import (
     Written,
     open_store,
 )
-from airflow_cairn.storage.s3.waiting import LONGEST_S, Waiting
+from airflow_cairn.storage.network.waiting import LONGEST_S, Waiting
 from tests.support.errors import raises_code
 from tests.support.fake_s3 import FakeS3
 from tests.support.s3_proxy import Action, Request, Rule, S3Proxy, answer, lose_the_answer

@@ -636,9 +636,16 @@ class OneServer(MemoryStore):
         self.lies = False
 
     def copy_from(
-        self, source: ObjectStore, source_key: str, key: str, *, etag: str, algorithms: Sequence[str] = (SHA256,)
+        self,
+        source: ObjectStore,
+        source_key: str,
+        key: str,
+        *,
+        etag: str,
+        algorithms: Sequence[str] = (SHA256,),
+        content: str | None = None,
     ) -> tuple[str, ...] | None:
-        assert tuple(algorithms) == (SHA256,)
+        assert tuple(algorithms) == (SHA256,) and content is None
         data = source.get(source_key).data
         if source.stat(source_key).etag != etag or isinstance(self.create(key, data), ConditionFailed):
             return None

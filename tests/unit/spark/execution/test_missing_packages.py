@@ -21,6 +21,11 @@ def test_a_module_that_a_function_imports_in_vain_is_named() -> None:
     assert is_incurable(wrapped)
 
 
+def test_a_connector_that_is_missing_is_named() -> None:
+    error = PySparkException("ClassNotFoundException: Class com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem")
+    assert "spark-hadoop-cloud_2.13" in str(missing_package(error))
+
+
 def test_one_that_the_function_did_without_is_not() -> None:
     again = "During handling of the above exception, another exception occurred:\n\nTimeoutError: no answer\n"
     error = PySparkException(MISSING + again)

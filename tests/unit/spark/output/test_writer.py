@@ -23,7 +23,7 @@ class Plan:
     output: Output
     url: str
     delta: int = 0
-    in_force: object = field(default_factory=lambda: SimpleNamespace(committer=SimpleNamespace(magic=False)))
+    in_force: object = field(default_factory=lambda: SimpleNamespace(committer=SimpleNamespace(signs="")))
     found: list[str] = field(default_factory=list)
 
     def write_to(self, url: str) -> None:

@@ -1,8 +1,8 @@
 """Retries of requests, and waits for a store that refuses for a moment (semantics W3).
 
-Retries are bounded, with exponential pauses and full jitter. botocore's own are off, because they replay conditional
-writes and turn a successful create into a 412 (semantics W2). Reads, listings and deletes may be sent any number of
-times; `conditional_write.py` sends conditional writes.
+Retries are bounded, with exponential pauses and full jitter. Those of the packages that send requests are off, because
+they replay conditional writes and turn a successful create into a 412 (semantics W2). Reads, listings and deletes may
+be sent any number of times; `conditional_write.py` sends conditional writes.
 
 Only errors that `errors.py` calls curable are waited for: refused credentials (a key rotation, a policy change, a clock
 adjustment), or no answer. A role that may wait opens its store with a `Waiting`. Commands, pages and callbacks do not:
@@ -21,7 +21,6 @@ from typing import TypeVar
 from ..clock import Clock, Fraction, Sleeper, system_time
 from ..errors import ErrorKind, StorageError, may_pass
 from .faults import Fault, NoAnswer, Refused
-from .options import S3Options
 
 log = logging.getLogger("airflow_cairn")
 
@@ -52,13 +51,13 @@ class Waiting:
 
     Args:
         whose: describes the credentials, for the log.
-        renewed: returns the options anew, from the connection as it is now; None: the same options, with what boto3's
-            own chain finds now.
+        renewed: returns the options anew, from the connection as it is now; None: the same options, with what the
+            store's library finds now.
         longest_s: longest time for one request after its first refusal, in seconds.
     """
 
     whose: str
-    renewed: Callable[[], S3Options | None] | None = None
+    renewed: Callable[[], object] | None = None
     longest_s: float = LONGEST_S
     said: _Said = field(default_factory=_Said, repr=False, compare=False)
 

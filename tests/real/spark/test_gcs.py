@@ -1,0 +1,47 @@
+"""Epochs on Google Cloud Storage (fake-gcs-server) through Google's connector, by the manifest committer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.spark.output.committer import gcs_conf
+from airflow_cairn.storage import GcsOptions
+from scripts.gcs_jars import gcs_jars
+from scripts.harness.gcs_server import GcsServer
+
+pytestmark = [pytest.mark.s3, pytest.mark.spark]
+
+ROOT = str(Path(__file__).parents[3])
+APPLICATION = Path(__file__).parent / "applications" / "gcs_epochs.py"
+
+
+def test_epochs_on_google_cloud_storage(gcs_server: GcsServer, tmp_path: Path) -> None:
+    """semantics A4, A5, C4, R4, W1: two epochs, a driver that dies in the second, and a job moved by a savepoint"""
+    storage = f"gs://{gcs_server.create_bucket('epochs')}/team/cairn"
+    conf = {"spark.jars": ",".join(map(str, gcs_jars())), **gcs_conf(GcsOptions(gcs_server.endpoint_url))}
+    done = subprocess.run(
+        [sys.executable, str(APPLICATION), storage, gcs_server.endpoint_url, json.dumps(conf)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    found = json.loads(line.removeprefix("FOUND "))
+    assert found["manifest"]
+    assert found["killed at"] != "None", "the second epoch's driver died at a write"
+    assert found["restored"] == [["A-B", 1], ["A-B", 1]], "each epoch once"
+    assert found["many"] == 1000
+    assert found["daily"] == [["A-B", 1], ["A-B", 1], ["B/C=D", 2], ["B/C=D", 2], ["E-F", 4]]
+    assert found["league"] == [["A-B", 7]]
+    assert found["whole"] == [True] * len(found["whole"]) != []
+    assert found["left"] == []
