@@ -25,7 +25,7 @@ from airflow_cairn.storage.local.store import LocalStore
 
 
 def finisher(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
-    """Complete the checkpoint, after a while in the rounds in which the aborters begin at once; say what became of it."""
+    """Complete the checkpoint, after a while in the rounds in which the aborters begin at once; give the outcome."""
     for _ in range(max(0, 3 - checkpoint % 6) * 4):
         coordinator.verify()
     try:
@@ -41,7 +41,7 @@ def last(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
 
 
 def aborter(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
-    """Abort the checkpoint, after a while in the rounds in which the finishers begin at once; say whether this call did."""
+    """Abort the checkpoint, after a while in the rounds that give the finishers a start; tell whether this call did."""
     for _ in range(max(0, checkpoint % 6 - 2) * 4):
         coordinator.verify()
     return f"aborted: {coordinator.abort(checkpoint, Reason.JOB_FAILURE, f'by {me}')}"
