@@ -107,7 +107,7 @@ def test_one_that_fails_half_way_leaves_nothing(spark: SparkSession, totals: Dat
         ({"routes": {"totals": "df"}}, {"max_parallelism": {"other": 8}}, InvalidConfigError, "of which no state"),
         (
             {"routes": {"totals": "df"}},
-            {"target": "gs://lake"},
+            {"target": "hdfs://lake"},
             UnsupportedStorageError,
             "no storage for the scheme",
         ),

@@ -110,8 +110,8 @@ def test_two_stages_cannot_publish_one_table(spark: SparkSession, tmp_path: Path
 
 
 def test_bad_arguments_are_refused(spark: SparkSession, tmp_path: Path) -> None:  # semantics W1
-    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme gs"):
-        table(spark, "gs://lake/cairn", "flights", "league")
+    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme hdfs"):
+        table(spark, "hdfs://lake/cairn", "flights", "league")
     with raises_code("invalid_name", match="this job name cannot be used"):
         table(spark, f"file://{tmp_path}/lake", "../flights", "league")
 
