@@ -72,7 +72,7 @@ class StoredJob:
             answer.handover,
             answer.handover_key,
             storage=parse_storage_uri(self.storage),
-            s3=self.s3,
+            options=self.s3,
         )
         if self.copies is not None:
             handed |= {LOCAL_STATE: str(self.copies), LOCAL_STATE_BYTES: str(2**30)}

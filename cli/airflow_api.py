@@ -7,17 +7,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError, RefusedError
-from ..storage import GcsOptions, S3Options
 from ..storage.errors import printable
 from ..storage.names import shorten
+from ..storage.open import OPTIONS, StoreOptions
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -243,34 +243,31 @@ def take_over(options: argparse.Namespace) -> None:
     Arguments take precedence over the connection, and the connection over `CAIRN_STORAGE`.
 
     Args:
-        options: the command's arguments `conn`, `storage`, `endpoint_url`, `region`. Sets `s3` and `gcs`, the options
-            of each kind of bucket.
+        options: the command's arguments `conn`, `storage`, `endpoint_url`, `region`. Sets `stores`, the options of each
+            kind of store by the scheme of its URIs.
     """
-    options.s3 = S3Options(endpoint_url=options.endpoint_url, region=options.region)
-    options.gcs = GcsOptions(options.endpoint_url)
+    said = {"endpoint_url": options.endpoint_url, "region": options.region}
+    options.stores = {scheme: _with(kind(), said) for scheme, kind in OPTIONS.items()}
     from_environment = os.environ.get("CAIRN_STORAGE")
     if options.conn is None:
         options.storage = options.storage or from_environment
         return
     found, storage = _read(options.conn, options.storage or from_environment)
     options.storage = options.storage or storage or from_environment
-    if isinstance(found, GcsOptions):
-        options.gcs = replace(found, endpoint_url=options.endpoint_url or found.endpoint_url)
-        return
-    options.s3 = replace(
-        found,
-        endpoint_url=options.endpoint_url or found.endpoint_url,
-        region=options.region or found.region,
-    )
+    options.stores |= {scheme: _with(found, said) for scheme, kind in OPTIONS.items() if isinstance(found, kind)}
 
 
-def _read(conn_id: str, named: str | None) -> tuple[S3Options | GcsOptions, str | None]:
+def _with(options: StoreOptions, said: Mapping[str, str | None]) -> StoreOptions:
+    known = {each.name for each in fields(options)}
+    return replace(options, **{name: value for name, value in said.items() if value and name in known})  # type: ignore[arg-type]
+
+
+def _read(conn_id: str, named: str | None) -> tuple[StoreOptions, str | None]:
     # Airflow prints when it is imported; this command's output must stay machine-readable.
     with redirect_stdout(sys.stderr):
         try:
-            from ..hooks.aws_connection import connection_on_a_shell, s3_options_of
-            from ..hooks.google_connection import gcs_options_of
-            from ..hooks.storage import STORAGE
+            from ..hooks.aws_connection import connection_on_a_shell
+            from ..hooks.storage import OPTIONS_OF, STORAGE
         except ImportError as error:
             raise InvalidConfigError(
                 f"--conn needs Airflow, which cannot be imported here: {error}. Give the credentials in the "
@@ -279,5 +276,5 @@ def _read(conn_id: str, named: str | None) -> tuple[S3Options | GcsOptions, str 
             ) from error
         found = connection_on_a_shell(conn_id)
         storage = found.extra_dejson.get(STORAGE) or None
-        options_of = gcs_options_of if str(named or storage).startswith("gs:") else s3_options_of
-        return options_of(found), storage
+        scheme = str(named or storage).partition(":")[0]
+        return OPTIONS_OF.get(scheme, OPTIONS_OF["s3"])(found), storage

@@ -24,7 +24,7 @@ from ..checkpoint.views.wording import size
 from ..storage import open_store
 from ..storage.clock import system_sleep
 from ..storage.errors import printable
-from ..storage.names import check_name
+from ..storage.names import check_name, parse_storage_uri
 from ..storage.port import ObjectStore
 from . import doctor as doctor_of
 from . import interventions
@@ -222,9 +222,10 @@ def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
 
     Args:
         uri: `file:///folder`, `s3://bucket/prefix` or `gs://bucket/prefix`.
-        options: the command's arguments, with `s3` and `gcs` as set by `airflow_api.take_over`.
+        options: the command's arguments, with `stores` as set by `airflow_api.take_over`.
     """
-    return open_store(uri, s3=options.s3, gcs=options.gcs)
+    where = parse_storage_uri(uri)
+    return open_store(where, options=options.stores.get(where.scheme))
 
 
 def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:

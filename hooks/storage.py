@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from functools import cached_property
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 
 from ..checkpoint.masking import masked
 from ..spark.output.committer import gcs_conf, gcs_environment, s3a_conf
@@ -15,9 +16,13 @@ from ..storage.errors import CairnError
 from ..storage.facts import facts_of
 from ..storage.names import StorageUri, parse_storage_uri
 from ..storage.network.waiting import Waiting
+from ..storage.open import StoreOptions
 from ..storage.probe import probe
 from .aws_connection import s3_options_of
 from .google_connection import gcs_options_of
+
+OPTIONS_OF: dict[str, Callable[[Connection], StoreOptions]] = {"s3": s3_options_of, "gs": gcs_options_of}
+"""The reader of a connection, by the scheme of the storage's URI."""
 
 
 class CheckpointStorageHook(BaseHook):
@@ -56,28 +61,16 @@ class CheckpointStorageHook(BaseHook):
         return self._where.scheme == "s3"
 
     @cached_property
-    def s3_options(self) -> S3Options | None:
-        """The options of the S3 store; None for `file://`, or if boto3 decides everything.
+    def options(self) -> StoreOptions | None:
+        """The options of the storage's store; None for `file://`, or if its library decides everything.
 
         Raises:
             AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
             InvalidConfigError: the connection has settings that Cairn cannot follow.
         """
-        if not self.is_s3 or self.aws_conn_id is None:
+        if self._where.scheme == "file" or self.aws_conn_id is None:
             return None
-        return s3_options_of(self.get_connection(self.aws_conn_id))
-
-    @cached_property
-    def gcs_options(self) -> GcsOptions | None:
-        """The options of the store on Google Cloud; None for another store, or if google-auth decides everything.
-
-        Raises:
-            AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
-            InvalidConfigError: the connection has settings that Cairn cannot follow.
-        """
-        if self._where.scheme != "gs" or self.aws_conn_id is None:
-            return None
-        return gcs_options_of(self.get_connection(self.aws_conn_id))
+        return OPTIONS_OF[self._where.scheme](self.get_connection(self.aws_conn_id))
 
     def open_store(self, *, waits: bool = False) -> ObjectStore:
         """Open the store, without writing and without sending it a request.
@@ -95,19 +88,19 @@ class CheckpointStorageHook(BaseHook):
         if waits:
             whose = f"the connection {self.aws_conn_id}" if self.aws_conn_id else facts_of(self.storage).own_chain
             waiting = Waiting(whose, self._renewed)
-        return open_store(self._where, s3=self.s3_options, gcs=self.gcs_options, waiting=waiting)
+        return open_store(self._where, options=self.options, waiting=waiting)
 
-    def _renewed(self) -> S3Options | None:
-        return CheckpointStorageHook(self._where, self.aws_conn_id).s3_options
+    def _renewed(self) -> StoreOptions | None:
+        return CheckpointStorageHook(self._where, self.aws_conn_id).options
 
     def driver_environment(self) -> dict[str, str]:
         """Return the credentials as environment variables, for the process that runs a driver in client mode.
 
         Empty if the connection names no key: then the driver's own chain finds one, as the worker's does.
         """
-        if self.gcs_options is not None:
-            return gcs_environment(self.gcs_options)
-        options = self.s3_options
+        options = self.options
+        if isinstance(options, GcsOptions):
+            return gcs_environment(options)
         if options is None or options.access_key is None or options.secret_key is None:
             return {}
         found = {"AWS_ACCESS_KEY_ID": options.access_key, "AWS_SECRET_ACCESS_KEY": options.secret_key}
@@ -117,9 +110,12 @@ class CheckpointStorageHook(BaseHook):
 
     def driver_conf(self) -> dict[str, str]:
         """Return the Spark conf, without any secret, with which Spark writes to the storage; empty for `file://`."""
+        options = self.options
         if self._where.scheme == "gs":
-            return gcs_conf(self.gcs_options)
-        return s3a_conf(self.s3_options, self._where.bucket) if self.is_s3 else {}
+            return gcs_conf(options if isinstance(options, GcsOptions) else None)
+        if self.is_s3:
+            return s3a_conf(options if isinstance(options, S3Options) else None, self._where.bucket)
+        return {}
 
 
 # Airflow's connection type `cairn`: the form of a storage's connection, and its Test button.

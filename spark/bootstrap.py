@@ -22,11 +22,12 @@ from ..checkpoint.errors import InvalidConfigError, InvalidStateError, RefusedEr
 from ..checkpoint.savepoints import savepoint_format
 from ..checkpoint.savepoints.savepoint_format import METADATA, FolderOwner, SavepointFiles, SavepointHeader
 from ..checkpoint.store.jsonl import Spool
-from ..storage import GcsOptions, S3Options
+from ..storage import S3Options
 from ..storage.checksums import SHA256
 from ..storage.clock import Runtime, system_runtime
 from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name, check_storage_uri
+from ..storage.open import StoreOptions
 from .handover import conf
 from .output.columns import columns_of
 from .output.writer import Writer
@@ -82,16 +83,13 @@ def bootstrap_savepoint(
     """
     target = check_storage_uri(target)
     groups = dict(max_parallelism or {})
-    gcs = None
-    if s3 is None:
-        s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
-        gcs = conf.gcs_options(lambda key: spark.conf.get(key, None))
-    _check_apart(target, s3, gcs)
+    options = s3 or conf.store_options(lambda key: spark.conf.get(key, None), target)
+    _check_apart(target, options)
     plan = _checked(states, groups)
     runtime = runtime or system_runtime()
     request = runtime.new_token()
     name = savepoint_format.folder_name(JOB, request, storage=target)
-    files = SavepointFiles(conf.open_driver_store(target, s3, gcs).below(name), FolderOwner(JOB, request))
+    files = SavepointFiles(conf.open_driver_store(target, options).below(name), FolderOwner(JOB, request))
     files.claim()
     try:
         lines: list[Line] = [MetadataHeader(JOB, 1, JOB, 1, Slice(), tuple(plan))]
@@ -104,14 +102,14 @@ def bootstrap_savepoint(
     return files.store.uri
 
 
-def _check_apart(target: str, s3: S3Options | None, gcs: GcsOptions | None) -> None:
+def _check_apart(target: str, options: StoreOptions | None) -> None:
     """Refuse a job's folder and everything below it: the job deletes its files."""
     scheme, _, path = target.partition("://")
     *above, last = path.split("/")
     while last and (above or scheme != "file"):
         folder = f"{scheme}://{'/'.join((*above, last))}"
         try:
-            conf.open_driver_store(folder, s3, gcs).stat(layout.HEAD)
+            conf.open_driver_store(folder, options).stat(layout.HEAD)
         except GoneError:
             last = above.pop() if above else ""
         except ForbiddenError:

@@ -133,11 +133,8 @@ def compact(
         InvalidKeyError: the URI has no accepted form; or the job's name does not match the grammar (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
-    gcs = None
-    if s3 is None:
-        s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
-        gcs = conf.gcs_options(lambda key: spark.conf.get(key, None))
-    store = conf.open_driver_store(storage, s3, gcs)
+    options = s3 or conf.store_options(lambda key: spark.conf.get(key, None), storage)
+    store = conf.open_driver_store(storage, options)
     return list(compact_in(store, job, lambda: spark, stage, state, max_bytes=max_bytes, runtime=runtime))
 
 

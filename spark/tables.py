@@ -114,11 +114,8 @@ def state(
 
 
 def _job(spark: SparkSession, storage: str, job: str, s3: S3Options | None) -> OpenJob:
-    gcs = None
-    if s3 is None:
-        s3 = conf.s3_options(lambda key: spark.conf.get(key, None))
-        gcs = conf.gcs_options(lambda key: spark.conf.get(key, None))
-    return OpenJob(conf.open_driver_store(storage, s3, gcs), job, system_runtime())
+    options = s3 or conf.store_options(lambda key: spark.conf.get(key, None), storage)
+    return OpenJob(conf.open_driver_store(storage, options), job, system_runtime())
 
 
 def _read(

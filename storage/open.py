@@ -12,12 +12,18 @@ from .network.waiting import Waiting
 from .port import ObjectStore
 from .s3.options import S3Options
 
+StoreOptions = S3Options | GcsOptions
+"""Access to a bucket's store."""
+OPTIONS: dict[str, type[StoreOptions]] = {"s3": S3Options, "gs": GcsOptions}
+"""The kind of options by the scheme of a storage's URI; a folder has none."""
+
 
 def open_store(
     uri: str | StorageUri,
     *,
     s3: S3Options | None = None,
     gcs: GcsOptions | None = None,
+    options: StoreOptions | None = None,
     token: TokenSource = new_token,
     sleep: Sleeper = system_sleep,
     fraction: Fraction = system_fraction,
@@ -30,6 +36,7 @@ def open_store(
         uri: `file:///absolute/folder`, `s3://bucket/prefix` (`s3a://` is read as `s3://`) or `gs://bucket/prefix`.
         s3: endpoint, region and credentials of an S3 store; None leaves them all to boto3's own chain.
         gcs: endpoint and credentials of Google Cloud Storage; None leaves them to google-auth's own chain.
+        options: the same as one value, for a caller who knows no store; those of another store are not used.
         token: makes write ids and the names of temporary files.
         sleep: waits between attempts.
         fraction: draws the jitter of those waits.
@@ -50,9 +57,11 @@ def open_store(
         check_packages(where)
         from .gcs.store import GcsStore
 
+        gcs = options if isinstance(options, GcsOptions) else gcs
         return GcsStore(where, gcs, token=token, sleep=sleep, fraction=fraction, waiting=waiting, clock=clock)
     from .s3.store import S3Store
 
+    s3 = options if isinstance(options, S3Options) else s3
     return S3Store(where, s3, token=token, sleep=sleep, fraction=fraction, waiting=waiting, clock=clock)
 
 

@@ -199,7 +199,7 @@ class SharedServer:
                 nonce=nonce,
                 limits=self.session.limits(),
                 folder=folder,
-                s3=store_conf(storage.s3_options, storage.gcs_options),
+                s3=store_conf(storage.options),
                 bind_address=address,
                 host=None if address is None or folder is None else _host(address),
                 local_state=self.session.local_state_mb > 0,

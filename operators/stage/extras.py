@@ -49,8 +49,7 @@ def extras_of(settings: JobSettings, answer: Submit, sources: Mapping[str, Stora
         answer.handover,
         answer.handover_key,
         storage=settings.storage,
-        s3=storage.s3_options,
-        gcs=storage.gcs_options,
+        options=storage.options,
         sources=sources,
     )
     return Extras(storage.driver_conf(), handed, storage.driver_environment(), runtime)

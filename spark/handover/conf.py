@@ -22,6 +22,7 @@ from ...checkpoint.errors import InvalidConfigError
 from ...storage import GcsOptions, ObjectStore, S3Options, UnsupportedStorageError, open_store
 from ...storage.names import StorageUri, parse_storage_uri
 from ...storage.network.waiting import Waiting
+from ...storage.open import OPTIONS, StoreOptions
 
 PREFIX = "spark.cairn."
 """Prefix of all of Cairn's keys; an author's conf may not set them."""
@@ -33,16 +34,18 @@ SOURCES = f"{PREFIX}sources"
 """The folders of the DAG's sources: files that a stored list names elsewhere are not read (semantics W10)."""
 S3_ENDPOINT = f"{PREFIX}s3.endpoint"
 S3_REGION = f"{PREFIX}s3.region"
-_S3 = {
-    "endpoint_url": S3_ENDPOINT,
-    "region": S3_REGION,
-    "request_payer": f"{PREFIX}s3.requestPayer",
-    "server_side_encryption": f"{PREFIX}s3.encryption",
-    "sse_kms_key_id": f"{PREFIX}s3.kmsKeyId",
-    "expected_bucket_owner": f"{PREFIX}s3.bucketOwner",
+_STORES: dict[type[StoreOptions], dict[str, str]] = {
+    S3Options: {
+        "endpoint_url": S3_ENDPOINT,
+        "region": S3_REGION,
+        "request_payer": f"{PREFIX}s3.requestPayer",
+        "server_side_encryption": f"{PREFIX}s3.encryption",
+        "sse_kms_key_id": f"{PREFIX}s3.kmsKeyId",
+        "expected_bucket_owner": f"{PREFIX}s3.bucketOwner",
+    },
+    GcsOptions: {"endpoint_url": f"{PREFIX}gcs.endpoint"},
 }
-"""The conf key of each option of `S3Options`. No credential is among them."""
-GCS_ENDPOINT = f"{PREFIX}gcs.endpoint"
+"""The conf key of each option of a bucket's store. No credential is among them."""
 LOCAL_STATE = f"{PREFIX}localState.folder"
 LOCAL_STATE_BYTES = f"{PREFIX}localState.bytes"
 
@@ -65,10 +68,8 @@ class Handed:
     job: str
     handover_key: str
     """Relative to the job's prefix."""
-    s3: S3Options | None = None
-    """Access to S3, without credentials."""
-    gcs: GcsOptions | None = None
-    """Access to Google Cloud Storage."""
+    options: StoreOptions | None = None
+    """Access to the storage, without credentials."""
     local_state: str | None = None
     """Folder of the Spark server's copies of state (semantics V3); None: the server has none."""
     local_state_bytes: int = 0
@@ -77,7 +78,7 @@ class Handed:
 
     def open_store(self) -> ObjectStore:
         """Open the storage with the credentials that this process finds by itself (environment, instance role)."""
-        return open_driver_store(self.storage, self.s3, self.gcs, waits=True)
+        return open_driver_store(self.storage, self.options, waits=True)
 
 
 def handover_conf(
@@ -85,8 +86,7 @@ def handover_conf(
     handover_key: str,
     *,
     storage: StorageUri,
-    s3: S3Options | None = None,
-    gcs: GcsOptions | None = None,
+    options: StoreOptions | None = None,
     sources: Mapping[str, StorageUri] | None = None,
 ) -> dict[str, str]:
     """Build the Spark conf that names an application's epoch.
@@ -95,8 +95,7 @@ def handover_conf(
         handover: the answer of `Coordinator.begin`.
         handover_key: the key of the handover document, relative to the job's prefix.
         storage: the storage's URI.
-        s3: access to S3; credentials are left out.
-        gcs: access to Google Cloud Storage; the key file is left out.
+        options: access to the storage; its credentials are left out.
         sources: the folder of each source that has one, by name.
     """
     window = {"start": handover.slice.start, "end": handover.slice.end}
@@ -113,10 +112,18 @@ def handover_conf(
         SLICE: json.dumps(window),
         RESTORE: str(handover.restore.checkpoint) if handover.restore else "none",
     }
-    return conf | store_conf(s3, gcs)
+    return conf | store_conf(options)
 
 
-READ = (STORAGE, JOB, HANDOVER, SOURCES, *_S3.values(), GCS_ENDPOINT, LOCAL_STATE, LOCAL_STATE_BYTES)
+READ = (
+    STORAGE,
+    JOB,
+    HANDOVER,
+    SOURCES,
+    *(key for keys in _STORES.values() for key in keys.values()),
+    LOCAL_STATE,
+    LOCAL_STATE_BYTES,
+)
 """The keys that `parse` looks up."""
 
 
@@ -140,60 +147,53 @@ def parse(get: Callable[[str], str | None]) -> Handed:
                 "airflow_cairn.testing FILE. To read a published table outside of an epoch use "
                 "airflow_cairn.spark.table"
             )
+    storage = parse_storage_uri(found[STORAGE])
     return Handed(
-        storage=parse_storage_uri(found[STORAGE]),
+        storage=storage,
         job=check_job(str(found[JOB])),
         handover_key=check_relative(str(found[HANDOVER])),
-        s3=s3_options(get),
-        gcs=gcs_options(get),
+        options=store_options(get, storage),
         local_state=get(LOCAL_STATE) or None,
         local_state_bytes=int(get(LOCAL_STATE_BYTES) or 0),
         sources={name: parse_storage_uri(uri) for name, uri in json.loads(get(SOURCES) or "{}").items()},
     )
 
 
-def store_conf(s3: S3Options | None, gcs: GcsOptions | None = None) -> dict[str, str]:
+def store_conf(options: StoreOptions | None) -> dict[str, str]:
     """Build the conf of a driver's access to a bucket, without credentials."""
-    found = {key: value for name, key in _S3.items() if (value := getattr(s3, name, None))}
-    return found | ({GCS_ENDPOINT: gcs.endpoint_url} if gcs is not None and gcs.endpoint_url else {})
+    keys = {} if options is None else _STORES[type(options)]
+    return {key: value for name, key in keys.items() if (value := getattr(options, name))}
 
 
-def s3_options(get: Callable[[str], str | None]) -> S3Options | None:
-    """Parse the conf of `store_conf` about S3; None if it sets nothing.
-
-    Args:
-        get: looks up a conf key; None if it is not set.
-    """
-    found = {name: value for name, key in _S3.items() if (value := get(key))}
-    return S3Options(**found) if found else None  # type: ignore[arg-type]
-
-
-def gcs_options(get: Callable[[str], str | None]) -> GcsOptions | None:
-    """Parse the conf of `store_conf` about Google Cloud Storage; None if it sets nothing.
+def store_options(get: Callable[[str], str | None], storage: str | StorageUri) -> StoreOptions | None:
+    """Parse the conf of `store_conf` about a storage's kind of store; None if it sets nothing.
 
     Args:
         get: looks up a conf key; None if it is not set.
+        storage: the storage's URI.
+
+    Raises:
+        UnsupportedStorageError: the URI's scheme is unknown.
+        InvalidKeyError: the URI has no accepted form.
     """
-    endpoint = get(GCS_ENDPOINT)
-    return GcsOptions(endpoint) if endpoint else None
+    kind = OPTIONS.get(parse_storage_uri(storage).scheme)
+    found = {name: value for name, key in _STORES[kind].items() if (value := get(key))} if kind else {}
+    return kind(**found) if kind and found else None  # type: ignore[arg-type]
 
 
-def open_driver_store(
-    storage: str | StorageUri, s3: S3Options | None, gcs: GcsOptions | None = None, *, waits: bool = False
-) -> ObjectStore:
-    """Open a storage in the driver's process, with the process's credentials where `s3` has none.
+def open_driver_store(storage: str | StorageUri, options: StoreOptions | None, *, waits: bool = False) -> ObjectStore:
+    """Open a storage in the driver's process, with the process's credentials where `options` have none.
 
     Args:
         storage: the storage's URI.
-        s3: access to S3.
-        gcs: access to Google Cloud Storage.
+        options: access to the storage.
         waits: wait some minutes for a store that refuses for a moment.
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or a package is missing: boto3 or google-auth.
     """
     try:
-        return open_store(storage, s3=s3, gcs=gcs, waiting=Waiting("this driver") if waits else None)
+        return open_store(storage, options=options, waiting=Waiting("this driver") if waits else None)
     except ModuleNotFoundError as error:
         if error.name not in ("boto3", "botocore"):
             raise

@@ -29,7 +29,7 @@ from ...storage.clock import system_runtime
 from ...storage.errors import CairnError, GoneError
 from ...storage.names import parse_storage_uri
 from ..handover import conf
-from ..handover.conf import gcs_options, open_driver_store, s3_options
+from ..handover.conf import open_driver_store, store_options
 from ..stored.local_state import locked
 from .driver.executor_daemons import ExecutorDaemons
 from .driver.jvm_sessions import JvmSessions, ServerActivity, StaleSessions
@@ -147,7 +147,7 @@ def main(told_task: str) -> int:
     hold_folder(task)
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    store = open_driver_store(task.storage, s3_options(task.s3.get), gcs_options(task.s3.get), waits=True)
+    store = open_driver_store(task.storage, store_options(task.s3.get, task.storage), waits=True)
     runtime = system_runtime()
     # While it lives, this server waits for the store itself (`ServerLife`), and ends when told to.
     coordinator = Coordinator(store.at_once(), task.job, runtime)

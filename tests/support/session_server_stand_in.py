@@ -18,7 +18,7 @@ from threading import Event
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.rules.server import Activity
-from airflow_cairn.spark.handover.conf import open_driver_store, s3_options
+from airflow_cairn.spark.handover.conf import open_driver_store, store_options
 from airflow_cairn.spark.remote import session_driver
 from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession, StaleSessions
 from airflow_cairn.spark.remote.register import ServerRegister
@@ -61,7 +61,7 @@ def main() -> int:
         return _broken(told_task)
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    coordinator = Coordinator(open_driver_store(task.storage, s3_options(task.s3.get)), task.job)
+    coordinator = Coordinator(open_driver_store(task.storage, store_options(task.s3.get, task.storage)), task.job)
     register = ServerRegister(coordinator.files, system_runtime())
     with connect_server(token=secrets[TOKEN]) as server, reachable(task, server.port, secrets) as port:
 

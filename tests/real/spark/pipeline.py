@@ -125,8 +125,7 @@ class Pipeline:
             submit.handover,
             submit.handover_key,
             storage=parse_storage_uri(self.storage),
-            s3=self.s3,
-            gcs=self.gcs,
+            options=self.s3 or self.gcs,
             sources=folders_of(self.sources),
         )
 

@@ -45,10 +45,10 @@ def test_what_is_typed_counts_before_what_the_connection_says(monkeypatch: pytes
     options = parser().parse_args(["jobs", "--conn", "lake"])
     take_over(options)
     found = S3Options("http://e", "eu-west-1", "id", CANARY, request_payer="requester")
-    assert (options.storage, options.s3) == ("s3://lake/a", found)
+    assert (options.storage, options.stores["s3"]) == ("s3://lake/a", found)
     options = parser().parse_args(["jobs", "--conn", "lake", "--storage", "s3://lake/b", "--region", "eu-north-1"])
     take_over(options)
-    assert (options.storage, options.s3) == ("s3://lake/b", replace(found, region="eu-north-1"))
+    assert (options.storage, options.stores["s3"]) == ("s3://lake/b", replace(found, region="eu-north-1"))
 
 
 def test_a_connection_to_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_a_connection_to_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         options = parser().parse_args(["jobs", "--conn", "lake", *words])
         take_over(options)
-        assert (options.storage, options.gcs) == (storage, GcsOptions(endpoint, "/keys/a.json"))
+        assert (options.storage, options.stores["gs"]) == (storage, GcsOptions(endpoint, "/keys/a.json"))
         assert opened(options.storage, options).describe().startswith(f"{storage} at {endpoint or 'https://storage.g'}")
 
 

@@ -22,7 +22,7 @@ Define = Callable[[str, str], None]
 def test_a_job_may_name_it(connections: Define, conn_type: str) -> None:
     extra = {"storage": "s3://lake/cairn", "region_name": "eu-west-1", "endpoint_url": "http://e"}
     connections("lake", json.dumps({"conn_type": conn_type, "login": "id", "password": CANARY, "extra": extra}))
-    found = CheckpointStorageHook("s3://lake/cairn", "lake").s3_options
+    found = CheckpointStorageHook("s3://lake/cairn", "lake").options
     assert found == S3Options(endpoint_url="http://e", region="eu-west-1", access_key="id", secret_key=CANARY)
 
 

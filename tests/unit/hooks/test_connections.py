@@ -40,7 +40,7 @@ def test_a_whole_connection(connections: Define) -> None:
             "expected_bucket_owner": 123456789012,
         },
     )
-    assert found.s3_options == S3Options(
+    assert found.options == S3Options(
         endpoint_url="http://127.0.0.1:7070",
         region="eu-west-1",
         access_key="AKIAIOSFODNN7EXAMPLE",
@@ -60,25 +60,25 @@ def test_a_whole_connection(connections: Define) -> None:
     assert "http://127.0.0.1:7070" in conf
     assert '"spark.hadoop.fs.s3a.bucket.lake.requester.pays.enabled"' in conf, "of this bucket alone"
     for secret in ("AKIAIOSFODNN7EXAMPLE", CANARY, "canary-token"):
-        assert secret not in conf + repr(found) + repr(found.s3_options) + str(vars(found)["s3_options"])
+        assert secret not in conf + repr(found) + repr(found.options) + str(vars(found)["options"])
 
 
 def test_keys_in_the_extra(connections: Define) -> None:
     found = hook(
         connections, extra={"aws_access_key_id": "id", "aws_secret_access_key": CANARY, "endpoint_url": "http://e"}
     )
-    assert found.s3_options == S3Options(endpoint_url="http://e", access_key="id", secret_key=CANARY)
+    assert found.options == S3Options(endpoint_url="http://e", access_key="id", secret_key=CANARY)
 
 
 def test_without_keys_the_chain_finds_them(connections: Define) -> None:
     found = hook(connections, extra={"region_name": "eu-west-1"})
-    assert found.s3_options == S3Options(region="eu-west-1")
+    assert found.options == S3Options(region="eu-west-1")
     assert found.driver_environment() == {}
 
 
 def test_without_a_connection() -> None:
     found = CheckpointStorageHook("s3://lake/cairn")
-    assert found.s3_options is None
+    assert found.options is None
     assert found.driver_environment() == {}
 
 
@@ -94,7 +94,7 @@ def test_secrets_are_masked_in_logs(connections: Define) -> None:
     found = hook(
         connections, login="AKIAMASKED7EXAMPLE00", password="mask-me-1", extra={"aws_session_token": "mask-me-2"}
     )
-    assert found.s3_options is not None
+    assert found.options is not None
     shown = _secrets_masker().redact("AKIAMASKED7EXAMPLE00 mask-me-1 mask-me-2 lake")
     assert shown == "*** *** *** lake"
 
@@ -142,7 +142,7 @@ def test_other_bad_connections(connections: Define) -> None:
 
 
 def test_what_is_not_used_is_said(connections: Define, caplog: pytest.LogCaptureFixture) -> None:
-    assert hook(connections, extra={"max_pool_connections": 3, "verify": True}).s3_options == S3Options()
+    assert hook(connections, extra={"max_pool_connections": 3, "verify": True}).options == S3Options()
     assert "Connection lake: these extras are not used by Cairn: max_pool_connections" in caplog.text
 
 
@@ -152,8 +152,7 @@ def google(connections: Define, **connection: Any) -> CheckpointStorageHook:
 
 def test_a_connection_to_google_cloud(connections: Define) -> None:
     found = google(connections, extra={"extra__google_cloud_platform__key_path": "/keys/a.json", "project": "p"})
-    assert found.gcs_options == GcsOptions(key_path="/keys/a.json")
-    assert found.s3_options is None
+    assert found.options == GcsOptions(key_path="/keys/a.json")
     assert found.driver_environment() == {"GOOGLE_APPLICATION_CREDENTIALS": "/keys/a.json"}
     assert found.driver_conf()["spark.hadoop.fs.gs.auth.type"] == "APPLICATION_DEFAULT"
     found = google(connections, extra={"endpoint_url": "http://127.0.0.1:1"})

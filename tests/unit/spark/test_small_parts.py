@@ -64,7 +64,7 @@ def test_conf_goes_to_the_application_and_back() -> None:
         handover(window),
         KEY,
         storage=LAKE,
-        s3=S3Options(**WAY, access_key="AKIACANARY", secret_key="canary"),
+        options=S3Options(**WAY, access_key="AKIACANARY", secret_key="canary"),
         sources={"files": LAKE},
     )
     assert given_conf == {
@@ -102,7 +102,7 @@ def test_the_last_epoch_says_so() -> None:  # semantics P2
 def test_local_conf_says_nothing_of_s3() -> None:
     given_conf = conf.handover_conf(handover(), KEY, storage=FOLDER)
     assert not [key for key in given_conf if ".s3." in key]
-    assert conf.parse(given_conf.get).s3 is None
+    assert conf.parse(given_conf.get).options is None
 
 
 @pytest.mark.parametrize("missing", [conf.HANDOVER, conf.STORAGE, conf.JOB])

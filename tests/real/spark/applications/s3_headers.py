@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from airflow_cairn.spark import table
-from airflow_cairn.spark.handover.conf import s3_options
+from airflow_cairn.spark.handover.conf import store_options
+from airflow_cairn.storage import S3Options
 from tests.real.spark.pipeline import Pipeline, counts, rows, session_builder
 
 storage, conf = sys.argv[1:]
@@ -20,7 +21,9 @@ OTHERWISE = {
 }
 """What s3a does without a key, or with another account."""
 spark = session_builder().config(map=json.loads(conf)).getOrCreate()
-pipeline = Pipeline(storage, spark, s3=s3_options(lambda key: spark.conf.get(key, None)))
+s3 = store_options(lambda key: spark.conf.get(key, None), storage)
+assert isinstance(s3, S3Options)
+pipeline = Pipeline(storage, spark, s3=s3)
 found: dict[str, object] = {}
 
 for run in ("one", "two"):
