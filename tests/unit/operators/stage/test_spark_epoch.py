@@ -592,6 +592,7 @@ def test_each_execution_keeps_its_driver_under_a_key_of_its_own(job: Job, submit
 
 def lake(connections: Callable[[str, str], None], job: Job, monkeypatch: pytest.MonkeyPatch, **extra: str) -> Job:
     """Let a connection hold secrets while the store itself stays local."""
+    from airflow_cairn.hooks.aws_connection import s3_options_of
     from airflow_cairn.hooks.storage import CheckpointStorageHook
 
     connections(
@@ -599,6 +600,9 @@ def lake(connections: Callable[[str, str], None], job: Job, monkeypatch: pytest.
         json.dumps({"conn_type": "aws", "login": f"login-{CANARY}", "password": f"key-{CANARY}", "extra": extra}),
     )
     monkeypatch.setattr(CheckpointStorageHook, "is_s3", True)
+    monkeypatch.setattr(
+        CheckpointStorageHook, "options", property(lambda hook: s3_options_of(hook.get_connection("lake")))
+    )
     return job
 
 
