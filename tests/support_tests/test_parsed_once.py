@@ -9,6 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import metadata, strict_json
 from airflow_cairn.checkpoint.store import metadata_file
+from tests.support.narrowing import known
 from tests.support.parsed_once import parsed_once
 from tests.support.world.world import World
 
@@ -16,8 +17,7 @@ from tests.support.world.world import World
 def test_no_document_and_no_line_is_parsed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.settle("e1")
-    entry = world.coordinator().head().latest_completed()
-    assert entry is not None
+    entry = known(world.coordinator().head().latest_completed())
     parsed: Counter[type] = Counter()
     from_json = strict_json.from_json
 

@@ -221,11 +221,16 @@ class World:
         assert isinstance(answer, Submit), answer
         return answer
 
-    def run_stage(self, epoch: str, stage: str) -> AckAnswer | None:
-        """Start a stage as a new try and let its driver run to its end; None if there was nothing to do.
+    def run_stage(self, epoch: str, *stages: str) -> AckAnswer | None:
+        """Run stages in order, by default all: start each as a new try and let its driver run to its end.
 
-        What it is to read and is not there is run before it, as by somebody who clears those tasks.
+        What a stage is to read and is not there is run before it, as by somebody who clears those tasks. Gives what
+        the last one was answered; None if there was nothing to do.
         """
+        answers = [self._run_stage(epoch, stage) for stage in stages or [each.uid for each in self.stages]]
+        return answers[-1]
+
+    def _run_stage(self, epoch: str, stage: str) -> AckAnswer | None:
         answer = self.coordinator().begin(epoch, stage, self.new_claimant())
         if isinstance(answer, Failed):
             # A person clears what failed for good.
@@ -243,8 +248,12 @@ class World:
     def run_stages(self, epoch: str) -> None:
         """Trigger an epoch, if that is still to do, and run all its stages in order."""
         self.ask(epoch)
-        for stage in self.stages:
-            self.run_stage(epoch, stage.uid)
+        self.run_stage(epoch)
+
+    def finish(self, epoch: str) -> None:
+        """Run all stages of a pending epoch and complete its checkpoint."""
+        self.run_stage(epoch)
+        self.coordinator().complete(self.pending_id(epoch))
 
     def settle(self, *epochs: str) -> list[str]:
         """Bring epochs to their end, whatever stands: first what is pending, then who waits, then the rest.
@@ -271,17 +280,19 @@ class World:
                 return refused
         raise AssertionError(f"{left} cannot be brought to their end: {coordinator.head()}")
 
-    def run_epoch(self, epoch: str) -> int:
-        """Bring an epoch to its end, from wherever it stands; gives the checkpoint that completed it."""
+    def run_epoch(self, *epochs: str) -> int:
+        """Bring epochs to their end, from wherever they stand; gives the checkpoint that completed the last one."""
+        return [self._run_epoch(epoch) for epoch in epochs][-1]
+
+    def _run_epoch(self, epoch: str) -> int:
         answer = self.ask(epoch)
         if isinstance(answer, EpochCompleted):
             return answer.checkpoint
         assert isinstance(answer, Triggered), answer
         self._cleared = False
-        for stage in self.stages:
-            self.run_stage(epoch, stage.uid)
-        for stage in self.stages if self._cleared else ():
-            self.run_stage(epoch, stage.uid)
+        self.run_stage(epoch)
+        if self._cleared:
+            self.run_stage(epoch)
         checkpoint = self.pending_id(epoch)
         assert self.coordinator().complete(checkpoint) == EpochCompleted(epoch, checkpoint)
         self.coordinator().clean()

@@ -13,8 +13,7 @@ SUSPEND = Reason.CHECKPOINT_COORDINATOR_SUSPEND
 
 
 def test_each_is_recorded_with_its_actor(world: World) -> None:
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     world.trigger("c")
     coordinator = world.coordinator()
     assert coordinator.abort(3, SUSPEND, "given up", actor="ada")

@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules.admission import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, describe_owner
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect, known
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
 
@@ -39,9 +40,7 @@ def ask(
 
 
 def complete(world: World, epoch: str) -> None:
-    for stage in world.stages:
-        world.run_stage(epoch, stage.uid)
-    world.coordinator().complete(world.pending_id(epoch))
+    world.finish(epoch)
 
 
 def stranger(state: RunState) -> Callable[[Owner], RunState]:
@@ -110,8 +109,7 @@ def test_an_unknown_run_that_waits_loses_its_place_only(world: World) -> None:
     assert isinstance(ask(world, "e2", nameless), Declined)
     complete(world, "e1")
     assert isinstance(ask(world, "e3", nameless, stranger(RunState.UNKNOWN)), Triggered)
-    answer = ask(world, "e2", nameless)
-    assert isinstance(answer, Declined)
+    answer = expect(Declined, ask(world, "e2", nameless))
     assert answer.position == 1
 
 
@@ -128,8 +126,7 @@ def test_adopting_lets_the_new_owner_in_and_the_old_one_out(world: World, other:
     complete(world, "e1")
     found = world.coordinator().ownership.adopt(other.dag_id, other.deployment)
     assert found == Adopted(HERE, other)
-    answer = ask(world, "e2", other)
-    assert isinstance(answer, Triggered)
+    answer = expect(Triggered, ask(world, "e2", other))
     assert answer.pending.restore is not None and answer.pending.restore.checkpoint == 1
     with raises_code("job_owned"):
         ask(world, "e2")
@@ -146,8 +143,7 @@ def test_adopting_waits_for_what_is_pending_or_ends_it(world: World) -> None:
     assert found == Adopted(HERE, JobOwner("renamed"), (1,))
     head = world.coordinator().head()
     assert (head.pending, head.waiting) == ((), ())
-    ended = head.ended_by_id(1)
-    assert ended is not None
+    ended = known(head.ended_by_id(1))
     assert (ended.status, ended.reason) == (Status.FAILED, Reason.CHECKPOINT_COORDINATOR_SUSPEND)
     assert "DAG renamed" in ended.detail
 

@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, World
 
@@ -20,8 +21,7 @@ from tests.support.world.world import CONFIG, World
 def busy(world: World) -> None:
     """Two stages of `a` have acknowledged, one is under way, and `b` waits in the line."""
     world.trigger("a")
-    for stage in ("clean", "routes"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "clean", "routes")
     world.coordinator().trigger(replace(world.request("b"), owner=Owner("d", "b")))
 
 
@@ -41,12 +41,10 @@ def test_a_pause_ends_and_drops(world: World) -> None:  # semantics S1
 def test_nothing_begins_while_it_lasts(world: World) -> None:  # semantics S1, T1
     busy(world)
     world.coordinator().pause()
-    declined = world.coordinator().trigger(replace(world.request("b"), kind=RequestKind.PERIODIC))
-    assert isinstance(declined, Declined)
+    declined = expect(Declined, world.coordinator().trigger(replace(world.request("b"), kind=RequestKind.PERIODIC)))
     assert declined.reason is Reason.PERIODIC_SCHEDULER_SHUTDOWN
     assert "the job is paused" in declined.detail
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("a"))
     assert (found.tolerated, found.paused, found.job_failed) == (True, True, False)
     with raises_code("job_paused", match="the DAG was paused, which has stopped the job's checkpoints: unpause it"):
         world.coordinator().begin("a", "report", world.new_claimant())
@@ -59,13 +57,10 @@ def test_it_goes_on_where_it_was(world: World) -> None:  # semantics S1
     world.coordinator().pause()
     world.coordinator().clean()
     world.coordinator().unpause()
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("a"))
     assert (found.attempt, found.acknowledged, found.missing) == (2, ("clean", "routes"), ("airports", "report"))
-    again = world.coordinator().begin("a", "clean", world.new_claimant())
-    assert isinstance(again, StageAcknowledged)
-    world.run_epoch("a")
-    world.run_epoch("b")
+    assert isinstance(world.coordinator().begin("a", "clean", world.new_claimant()), StageAcknowledged)
+    world.run_epoch("a", "b")
     world.audit("z", "a", "b")
 
 
@@ -78,8 +73,7 @@ def test_who_runs_when_it_begins_runs_to_its_end(world: World) -> None:  # seman
     assert world.drive(clean) is AckAnswer.SUCCESS
     world.coordinator().clean()
     world.coordinator().unpause()
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("a"))
     assert found.acknowledged == ("clean",)
     world.run_epoch("a")
     world.audit("a")
@@ -126,8 +120,7 @@ def test_who_stops_or_restores_the_job_does_not_want_it_to_go_on(
     world.coordinator().pause()
     by(world.coordinator())
     world.coordinator().resume()
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("a"))
     assert (found.tolerated, found.paused) == (False, False)
     assert isinstance(world.coordinator().trigger(world.request("a")), Triggered)
     world.run_epoch("a")

@@ -24,6 +24,7 @@ from airflow_cairn.checkpoint.store.head_store import Decision, open_heads
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect, known
 from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore
 
@@ -36,8 +37,7 @@ THREE = replace(CONFIG, retained=3)
 def world() -> World:
     """Three epochs have completed, all three checkpoints are retained."""
     world = World(config=THREE)
-    for epoch in ("e1", "e2", "e3"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2", "e3")
     return world
 
 
@@ -97,14 +97,12 @@ def test_it_refuses_while_a_checkpoint_is_pending(world: World) -> None:  # sema
     assert world.coordinator().head() == before
     found = world.coordinator().rewind(1, abort_pending=True)
     assert (found.aborted, found.aborted_epochs) == ((pending,), ("e4",))
-    ended = world.coordinator().head().ended_by_id(pending)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(pending))
     assert (ended.reason, ended.detail) == (
         Reason.CHECKPOINT_COORDINATOR_SUSPEND,
         "the job was rewound to checkpoint 1",
     )
-    for epoch in ("e2", "e3", "e4"):
-        world.run_epoch(epoch)
+    world.run_epoch("e2", "e3", "e4")
     world.audit("e1", "e2", "e3", "e4")
 
 
@@ -113,15 +111,13 @@ def test_what_has_expired_is_not_pending(world: World) -> None:  # semantics D2
     world.clock.advance(TIMEOUT + timedelta(seconds=1))
     assert world.coordinator().rewind_plan(1).aborted == ()
     assert world.coordinator().rewind(1).undone == (2, 3)
-    ended = world.coordinator().head().ended_by_id(4)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(4))
     assert ended.reason is Reason.CHECKPOINT_EXPIRED
 
 
 def test_it_does_what_was_agreed_to_or_nothing(world: World) -> None:
     world.config = replace(THREE, retained=9)
-    world.run_epoch("e4")
-    world.run_epoch("e5")
+    world.run_epoch("e4", "e5")
     agreed = world.coordinator().rewind_plan(2)
     world.run_epoch("e6")
     before = world.coordinator().head()
@@ -137,8 +133,7 @@ def test_a_second_rewind_covers_the_first(world: World) -> None:
     world.run_epoch("e3")
     world.coordinator().rewind(1)
     assert world.coordinator().head().rewinds == (RewindRecord(1, 4, world.clock.now_ms),)
-    world.run_epoch("e2")
-    world.run_epoch("e3")
+    world.run_epoch("e2", "e3")
     world.coordinator().rewind(5)
     spans = [(each.to, each.through) for each in world.coordinator().head().rewinds]
     assert spans == [(1, 4), (5, 6)]
@@ -151,12 +146,10 @@ def test_an_epoch_that_was_replayed_runs_again_too(world: World) -> None:  # sem
         damaged = [key for key in world.referred() if key.startswith(f"chk-{checkpoint:010d}/state")]
         world.files.delete(damaged[:1])
     assert world.run_epoch("e4") == 4
-    entry = world.coordinator().head().completed_by_id(4)
-    assert entry is not None
+    entry = known(world.coordinator().head().completed_by_id(4))
     assert entry.replayed == ("e2", "e3")
     assert world.coordinator().rewind(1).epochs == ("e2", "e3", "e4")
-    for epoch in ("e2", "e3", "e4"):
-        world.run_epoch(epoch)
+    world.run_epoch("e2", "e3", "e4")
     world.audit("e1", "e2", "e3", "e4")
 
 
@@ -164,8 +157,7 @@ def test_a_stage_alone_does_not_start_an_undone_epoch(world: World) -> None:  # 
     world.coordinator().rewind(1)
     with pytest.raises(InvalidConfigError, match=r"rewound to checkpoint 1.*clear the whole run"):
         world.coordinator().begin("e2", "clean", world.new_claimant())
-    found = world.coordinator().go_on("e2")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("e2"))
     assert (found.checkpoint, found.reason) == (2, Reason.CHECKPOINT_COORDINATOR_SUSPEND)
     assert found.detail == (
         "the job was rewound to checkpoint 1 after checkpoint 2, which held the epoch: clear the whole run, so that it "
@@ -189,8 +181,7 @@ def test_what_failed_before_it_lends_nothing_after_it(world: World) -> None:  # 
     kept = {key for key in world.standing() if key.startswith("chk-0000000004/")}
     assert {layout.record_of(key) for key in kept} == {4}, "it went back behind it: people alone read that"
     assert world.coordinator().head().carryable("e9") is None
-    world.run_epoch("e2")
-    world.run_epoch("e9")
+    world.run_epoch("e2", "e9")
     world.audit("e1", "e2", "e9")
 
 
@@ -198,12 +189,10 @@ def test_a_failure_that_was_put_up_with_is_not_gone_on_with(world: World) -> Non
     world.config = replace(THREE, tolerable_failed_checkpoints=3)
     world.trigger("e4")
     world.decline(world.submit("e4", "clean").handover)
-    found = world.coordinator().progress("e4")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().progress("e4"))
     assert found.tolerated
     world.coordinator().rewind(1)
-    found = world.coordinator().go_on("e4")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("e4"))
     assert not found.tolerated
     assert "rewound to checkpoint 1 after checkpoint 4, which had failed (CHECKPOINT_DECLINED" in found.detail
     assert world.coordinator().head().pending == ()
@@ -220,8 +209,7 @@ def test_a_driver_of_an_undone_epoch_does_not_count(world: World) -> None:  # se
     assert not world.coordinator().standing(handover).may_count
     assert world.coordinator().acknowledge(ack) is AckAnswer.DISCARDED
     assert not [key for key in world.standing() if key.startswith("chk-0000000004/state")]
-    world.run_epoch("e3")
-    world.run_epoch("e4")
+    world.run_epoch("e3", "e4")
     world.audit("e1", "e2", "e3", "e4")
 
 
@@ -240,11 +228,9 @@ def test_a_source_gives_the_same_again(history: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("airflow_cairn.checkpoint.rules.history.MAX_HISTORY", history)
     world = World(config=THREE)
     world.count()
-    for epoch in ("e1", "e2", "e3"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2", "e3")
     world.coordinator().rewind(1)
-    world.run_epoch("e2")
-    world.run_epoch("e3")
+    world.run_epoch("e2", "e3")
     if history == 100:
         world.audit("e1", "e2", "e3")
     assert world.folded()["clean"] == ["e1", "e2", "e3"]
@@ -255,16 +241,14 @@ def test_what_was_noted_before_a_rewind_does_not_count_after_it(monkeypatch: pyt
     """The note stays, names a checkpoint that is void, and gives way to that of the next completion."""  # semantics T9
     monkeypatch.setattr(history, "MAX_HISTORY", 2)
     world = World(config=THREE)
-    for epoch in ("e1", "e2", "e3", "e4"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2", "e3", "e4")
     heads = open_heads(world.files, Runtime(world.clock, world.new_token))
     heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(*head.noted, CompletedNote("e4", 4)))))
     world.coordinator().rewind(3)
     assert "e4" not in world.coordinator().head().completions()
     assert world.run_epoch("e4") == 5
     world.config = replace(THREE, retained=1)
-    for epoch in ("e5", "e6", "e7"):
-        world.run_epoch(epoch)
+    world.run_epoch("e5", "e6", "e7")
     assert world.coordinator().head().completions()["e4"] == 5
     assert world.run_epoch("e4") == 5
     assert world.folded()["clean"] == ["e1", "e2", "e3", "e4", "e5", "e6", "e7"]
@@ -273,8 +257,7 @@ def test_what_was_noted_before_a_rewind_does_not_count_after_it(monkeypatch: pyt
 def test_listeners_hear_of_what_is_aborted_and_not_that_anything_is_undone() -> None:  # semantics C4, D4
     world = World(config=THREE)
     world.listen("warehouse")
-    for epoch in ("e1", "e2", "e3"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2", "e3")
     world.coordinator().deliver(world.ears)
     world.trigger("e4")
     world.coordinator().rewind(1, abort_pending=True)
@@ -395,8 +378,7 @@ def test_a_rewind_whose_answer_was_lost_undoes_nothing_of_what_came_after(
     world.config = replace(THREE, retained=9)
 
     def go_on() -> None:
-        for epoch in ("e2", "e3", "e4"):
-            world.run_epoch(epoch)
+        world.run_epoch("e2", "e3", "e4")
 
     store = FaultyStore(world.store, 0, Fault.ANSWER_LOST, go_on)
     assert world.coordinator(store).rewind(1).undone == (2, 3)

@@ -20,6 +20,7 @@ from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
+from tests.support.narrowing import known
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, take
 from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
@@ -44,9 +45,7 @@ def stop(world: World, request: str = "upgrade", **more: Any) -> SavepointEntry:
 
 def stands(world: World, request: str = "upgrade") -> SavepointEntry:
     """The stop as the head has it, without asking for it again."""
-    entry = world.coordinator().head().savepoint_by_request(request)
-    assert entry is not None
-    return entry
+    return known(world.coordinator().head().savepoint_by_request(request))
 
 
 def refusing(world: World) -> Coordinator:
@@ -68,8 +67,7 @@ def aborted(reason: Reason) -> Way:
 def metadata_that_is_foreign(world: World) -> None:
     """Every stage has acknowledged, and the metadata cannot be written (C6)."""
     world.run_stages("e2")
-    entry = world.coordinator().head().pending_of_epoch("e2")
-    assert entry is not None
+    entry = known(world.coordinator().head().pending_of_epoch("e2"))
     world.memory.put(f"flights/chk-{entry.id:010d}/_metadata-{entry.token}", b"something else\n")
     with pytest.raises(CheckpointError, match="FINALIZE_CHECKPOINT_FAILURE"):
         world.coordinator().complete(entry.id)
@@ -273,8 +271,7 @@ def test_a_last_run_that_has_ended_before_it_began_is_seen_by_others(world: Worl
     request = world.request("e3", Owner("dag", "e3"))
     unknown = world.coordinator().trigger(request, state_of=lambda _: RunState.UNKNOWN)
     assert isinstance(unknown, Declined), "it may not be made yet"
-    answer = world.coordinator().trigger(request, state_of=over(LAST))
-    assert isinstance(answer, Triggered)
+    assert isinstance(world.coordinator().trigger(request, state_of=over(LAST)), Triggered)
     assert stands(world).reason is Reason.JOB_FAILURE
 
 
@@ -385,8 +382,7 @@ def staged(world: World, epoch: str) -> None:
     world.ask(epoch)
     handover = world.submit(epoch, "clean").handover
     world.coordinator().acknowledge(replace(world.write(handover), committables={"rows": {"of": epoch}}))
-    for stage in ("routes", "airports", "report"):
-        world.run_stage(epoch, stage)
+    world.run_stage(epoch, "routes", "airports", "report")
     world.coordinator().complete(world.pending_id(epoch))
 
 

@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect, known
 from tests.support.parsed_once import parsed_once
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, folder, standing, take
@@ -53,8 +54,7 @@ def test_an_idle_job_stops_at_once(world: World) -> None:  # semantics P2
     head = world.coordinator().head()
     assert (head.stopped, head.stopping()) == (Stopped.SHUTDOWN, None)
     for kind in RequestKind:
-        answer = ask(world, "e2", kind)
-        assert isinstance(answer, Declined)
+        answer = expect(Declined, ask(world, "e2", kind))
         assert (answer.reason, answer.position) == (Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, None)
         assert "is to be resumed first" in answer.detail
     assert stop(world) == entry, "asked again"
@@ -74,8 +74,7 @@ def test_the_running_epoch_finishes_and_no_other_begins(world: World) -> None:  
     world.trigger("e2")
     assert stop(world).waits
     for kind in RequestKind:
-        answer = ask(world, "e3", kind)
-        assert isinstance(answer, Declined)
+        answer = expect(Declined, ask(world, "e3", kind))
         assert answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
         assert answer.position == 1, "it keeps its place, because the stop may fail"
         assert answer.detail.startswith("the job is being stopped with the savepoint s3://elsewhere/savepoints/")
@@ -116,15 +115,13 @@ def test_what_failed_within_the_limit_is_not_taken_up(world: World) -> None:  # 
     world.config = replace(CONFIG, tolerable_failed_checkpoints=3)
     world.trigger("e2")
     world.decline(world.submit("e2", "clean").handover)
-    found = world.coordinator().progress("e2")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().progress("e2"))
     assert found.tolerated
     world.coordinator().head()
     entry = FaultyStop(world).begun()
     assert entry.source is not None, "nothing is pending: it is made of what there is"
     assert isinstance(world.coordinator().go_on("e2"), Failed)
-    answer = world.coordinator().begin("e2", "clean", world.new_claimant())
-    assert isinstance(answer, Queued)
+    answer = expect(Queued, world.coordinator().begin("e2", "clean", world.new_claimant()))
     assert "the job is being stopped with the savepoint" in answer.detail
     assert world.coordinator().head().pending == ()
 
@@ -144,9 +141,7 @@ class FaultyStop:
         first = next(at for at, write in enumerate(recording.writes) if "/state/" in write.key)
         with suppress(Crashed):
             stop(self._world, store=FaultyStore(self._world.store, first, Fault.CRASH_BEFORE))
-        entry = self._world.coordinator().head().stopping()
-        assert entry is not None
-        return entry
+        return known(self._world.coordinator().head().stopping())
 
 
 def test_if_the_epoch_is_lost_the_job_goes_on(world: World) -> None:  # semantics P2
@@ -224,8 +219,7 @@ def test_of_several_that_run_the_first_to_complete_is_the_last(world: World) -> 
     world.run_epoch("e2")
     entry = stop(world)
     assert (entry.status, entry.epoch) == (Status.COMPLETED, "e2")
-    ended = world.coordinator().head().ended_by_id(late)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(late))
     assert ended.reason is Reason.CHECKPOINT_SUBSUMED
     assert world.coordinator().head().waiting == ()
     assert isinstance(world.coordinator().go_on("e3"), Failed), "the job is stopped"
@@ -256,8 +250,7 @@ def test_a_drained_job_that_does_not_stop_goes_on_from_its_last_checkpoint(world
     drained = world.pending_id(LAST)
     world.clock.advance(timedelta(minutes=9))
     world.coordinator().resume()
-    ended = world.coordinator().head().ended_by_id(drained)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(drained))
     assert ended.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
     assert ended.detail == "the job was to stop after this epoch, and goes on: its savepoint has failed"
     with pytest.raises(CheckpointError, match="did not complete"):

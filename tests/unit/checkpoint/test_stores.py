@@ -69,8 +69,7 @@ def test_epochs_zombies_and_failovers_on_a_real_s3_server(s3_server: S3Server, s
     zombie = world.submit("b", "routes").handover
     world.run_stage("b", "routes")
     assert world.drive(zombie) is AckAnswer.DISCARDED
-    world.run_epoch("b")
-    world.run_epoch("c")
+    world.run_epoch("b", "c")
     world.audit("a", "b", "c")
     victim = next(key for key in sorted(world.referred()) if key.startswith("chk-0000000004/state/routes"))
     world.store.delete([f"{JOB}/{victim}"])

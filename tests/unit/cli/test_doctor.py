@@ -20,8 +20,7 @@ from tests.unit.cli.test_json import documented, paths
 def storage(tmp_path: Path) -> str:
     """A job that is well."""
     world = World(open_store(f"file://{tmp_path}"))
-    for epoch in "ab":
-        world.run_epoch(epoch)
+    world.run_epoch(*"ab")
     world.coordinator().clean()
     return world.store.uri
 

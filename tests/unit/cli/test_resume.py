@@ -34,8 +34,7 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage with a job of three epochs, one of them completed after the savepoint beside it was taken."""
     root = tmp_path_factory.mktemp("resume")
     world = World(config=replace(CONFIG, retained=3))
-    for epoch in ("e1", "e2"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2")
     dump(saved(world), root / SAVEPOINT)
     world.run_epoch("e3")
     dump(world.memory, root / "store")

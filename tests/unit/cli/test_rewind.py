@@ -30,8 +30,7 @@ def world(tmp_path: Path) -> World:
     world = World(open_store(f"file://{tmp_path / 'store'}"), config=replace(CONFIG, retained=3))
     # The command's clock is the system's; what is pending must not have expired by it.
     world.clock.now_ms = system_runtime().now_ms()
-    for epoch in ("e1", "e2", "e3"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2", "e3")
     return world
 
 
@@ -71,8 +70,7 @@ def test_anything_but_yes_changes_nothing(
 
 def test_it_says_what_the_runs_read(world: World, capsys: pytest.CaptureFixture[str]) -> None:  # semantics T8
     world.read_days("e4", "e5")
-    for epoch in ("e4", "e5"):
-        world.run_epoch(epoch)
+    world.run_epoch("e4", "e5")
     assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "which holds everything up to e4 (input 2026-01-01 to 2026-01-02). This undoes checkpoint 5" in said

@@ -142,8 +142,7 @@ def test_a_stage_that_was_left_out(
     world.read_days("a", "b", "c")
     world.run_epoch("a")
     world.trigger("b")
-    for stage in ("clean", "routes", "report"):
-        world.run_stage("b", stage)
+    world.run_stage("b", "clean", "routes", "report")
     world.coordinator().complete(2)
     world.trigger("c")
     storage = jobs.dump(world.memory, tmp_path)
@@ -165,8 +164,7 @@ def test_a_stage_that_was_early(
 ) -> None:  # semantics B2, O1
     world = EarlyWorld()
     world.trigger("a")
-    for stage in ("airports", "clean", "routes", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "airports", "clean", "routes", "report")
     world.coordinator().complete(1)
     world.trigger("b")
     storage = jobs.dump(world.memory, tmp_path)

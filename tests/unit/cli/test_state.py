@@ -27,6 +27,7 @@ from airflow_cairn.storage import Written
 from tests.support import jobs
 from tests.support.acking import RUN, ack_of
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import WrappedStore
 from tests.unit.cli.test_json import documented, paths
@@ -85,8 +86,7 @@ def keep(
     folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "state.totals")
     acks = []
     for number, data in enumerate(parts):
-        written = world.files.create_bytes(f"{folder}part-{number}", data)
-        assert isinstance(written, Written)
+        written = expect(Written, world.files.create_bytes(f"{folder}part-{number}", data))
         run = runs[number] if runs else 0
         handle = StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag, delta=run)
         acks.append(SubtaskAck(number, (handle,)))
@@ -272,8 +272,7 @@ def test_base_and_runs_are_kept_as_long_as_a_checkpoint_names_them() -> None:  #
         state = before.outputs["state.totals"]
         folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "run.totals")
         data = run_of({"k": [epoch], "v": ["2"]}, [False])
-        written = world.files.create_bytes(f"{folder}part-0", data)
-        assert isinstance(written, Written)
+        written = expect(Written, world.files.create_bytes(f"{folder}part-0", data))
         number = next_number(each.handle for each in state.files)
         run = StateHandle("state.totals", f"{folder}part-0", len(data), written.etag, delta=number)
         handles = (*(each.handle for each in state.files), run)

@@ -21,6 +21,7 @@ from airflow_cairn.cli import airflow_api, savepoints
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.narrowing import expect
 from tests.support.world.world import CONFIG, World
 from tests.unit.cli.test_json import documented, paths
 
@@ -87,8 +88,7 @@ def test_a_run_that_is_under_way_ends_first(root: Path, capsys: pytest.CaptureFi
         "flights is being stopped; the savepoint waits for e2 to complete. No run begins after that. Then ask"
     )
     assert "Airflow starts no tasks of a paused one" in said
-    answer = world.ask("e3")
-    assert isinstance(answer, Declined)
+    answer = expect(Declined, world.ask("e3"))
     assert answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
     world.run_epoch("e2")
     assert stop(root) == 0

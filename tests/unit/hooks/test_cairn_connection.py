@@ -13,6 +13,7 @@ from airflow_cairn.hooks.aws_connection import HEADERS, USED
 from airflow_cairn.hooks.storage import CairnConnectionHook
 from airflow_cairn.plugin.provider_info import get_provider_info
 from airflow_cairn.storage import S3Options
+from tests.support.narrowing import known
 
 CANARY = "canary/secret+0123456789"
 Define = Callable[[str, str], None]
@@ -56,8 +57,7 @@ def test_airflow_shows_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
 
     manager = ProvidersManager()
     manager.initialize_providers_hooks()
-    hook = manager.hooks["cairn"]
-    assert hook is not None
+    hook = known(manager.hooks["cairn"])
     assert (hook.hook_class_name, hook.connection_id_attribute_name) == (
         "airflow_cairn.hooks.storage.CairnConnectionHook",
         "cairn_conn_id",

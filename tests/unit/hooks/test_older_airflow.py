@@ -24,6 +24,7 @@ from airflow_cairn.operators import (
 )
 from airflow_cairn.tasks import metrics
 from tests.support.airflow_fixtures import DagFile
+from tests.support.narrowing import known
 
 WHERE: dict[str, Any] = {"storage": "file:///lake", "job": "flights"}
 MADE = {
@@ -80,8 +81,7 @@ def test_a_clear_says_no_reason() -> None:
 
 def loaded(module: ModuleType) -> ModuleType:
     assert module.__file__ is not None
-    spec = importlib.util.spec_from_file_location(f"{module.__name__}_again", Path(module.__file__))
-    assert spec is not None
+    spec = known(importlib.util.spec_from_file_location(f"{module.__name__}_again", Path(module.__file__)))
     assert spec.loader is not None
     again = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(again)

@@ -21,6 +21,7 @@ from airflow_cairn.operators import (
 )
 from airflow_cairn.sensors import CheckpointSensor, CompletedEpochSensor
 from airflow_cairn.storage import InvalidKeyError, UnsupportedStorageError
+from tests.support.narrowing import known
 from tests.support.world.world import CONFIG, TIMEOUT, World
 
 NUMBERS_FROM_0: tuple[tuple[Any, ...], tuple[Any, ...]] = ((0, 1, 10**6), (-1, 1.0, "1", True, None))
@@ -92,13 +93,11 @@ def test_an_option_beyond_its_bound_is_refused_by_name_and_value(option: str, va
 
 def test_options_of_the_job_outlive_an_attempt(world: World) -> None:  # semantics S3, C3
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=5)
-    for epoch in ("a", "b", "c", "d"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b", "c", "d")
     world.trigger("e")
     world.clock.advance(TIMEOUT)
     world.submit("e", "clean")  # opens the next attempt by itself
-    entry = world.coordinator().head().pending_of_epoch("e")
-    assert entry is not None
+    entry = known(world.coordinator().head().pending_of_epoch("e"))
     assert (entry.retained, entry.expires_at_ms - entry.triggered_at_ms) == (5, 600_000)
     world.run_epoch("e")
     assert len(world.coordinator().head().completed) == 5

@@ -10,6 +10,7 @@ from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.operators import RestoreLatestCheckpointOperator
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.narrowing import known
 
 
 def restore(job: Job, **options: Any) -> dict[str, Any]:
@@ -35,8 +36,7 @@ def test_what_is_pending_is_aborted(job: Job) -> None:  # semantics R5
     assert restore(job)["checkpoint"] == 1
     head = job.coordinator.head()
     assert head.pending == ()
-    ended = head.ended_by_id(2)
-    assert ended is not None
+    ended = known(head.ended_by_id(2))
     assert ended.status == "FAILED"
 
 

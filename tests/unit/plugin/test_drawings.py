@@ -17,6 +17,7 @@ from airflow_cairn.plugin.drawings.charts import BOX, MOST, THINNEST, Mark, grap
 from airflow_cairn.plugin.drawings.stage_progress import WIDTH, TaskTry, bars_of, progress_of
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import known
 from tests.support.world.world import World
 
 
@@ -47,8 +48,7 @@ def test_a_line_has_its_attempts_one_after_another(busy: World) -> None:
 
 def test_every_run_is_drawn_the_newest_first() -> None:
     world = World()
-    for number in range(13):
-        world.run_epoch(f"e{number:03d}")
+    world.run_epoch(*(f"e{number:03d}" for number in range(13)))
     lines = timeline(checkpoints(world.coordinator()), world.clock.now_ms)
     assert [line.run_id for line in lines] == [f"e{number:03d}" for number in range(12, -1, -1)]
     assert timeline((), 0) == ()
@@ -61,8 +61,7 @@ def test_a_stage_is_drawn_right_of_all_that_it_reads() -> None:  # semantics F1
         StageSpec("routes", ("clean",), pipelined=("clean",)),
         StageSpec("other"),
     )
-    graph = graph_of(stages, {"clean": Mark("completed", "acknowledged")})
-    assert graph is not None
+    graph = known(graph_of(stages, {"clean": Mark("completed", "acknowledged")}))
     place = {box.uid: (box.x, box.y) for box in graph.boxes}
     assert place["clean"][0] == place["other"][0] < place["routes"][0] < place["report"][0]
     assert len(set(place.values())) == 4, "no two boxes at one place"
@@ -81,8 +80,7 @@ def test_one_stage_and_very_many_are_not_drawn() -> None:
     assert graph_of((StageSpec("a"),), {}) is None
     assert graph_of((), {}) is None
     many = tuple(StageSpec(f"stage_with_a_long_name_{number}") for number in range(MOST))
-    graph = graph_of(many, {})
-    assert graph is not None
+    graph = known(graph_of(many, {}))
     assert graph.boxes[0].name == "stage_with_a_long_n…"
     assert graph_of((*many, StageSpec("more")), {}) is None
 

@@ -25,6 +25,7 @@ from airflow_cairn.operators.trigger.checks import CheckpointSchedule
 from airflow_cairn.plugin.timetable import LONGEST, CheckpointTimetable, said
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.narrowing import expect
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
@@ -150,8 +151,7 @@ def test_a_run_by_hand_reads_nothing_that_a_schedule_reads() -> None:  # semanti
     position: Any = None
     read = []
     for interval in (DataInterval(noon.subtract(hours=1), noon), by_hand, DataInterval(noon, noon.add(hours=1))):
-        answer = source.read(RunFacts("r", "scheduled", None, *interval), position)
-        assert isinstance(answer, Reading)
+        answer = expect(Reading, source.read(RunFacts("r", "scheduled", None, *interval), position))
         assert answer.window is not None
         read.append("-".join(str(moment)[11:16] for moment in answer.window))
         position = source.advance(position, answer.part)

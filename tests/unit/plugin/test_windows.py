@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.plugin.timetable import GRACE, INSTANT, Bounds, Window, first_window, window_after
+from tests.support.narrowing import known
 
 DAY = datetime(2026, 3, 29, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -31,13 +32,11 @@ def test_windows_meet_each_other(
     delay = whole(interval, part)
     bounds = Bounds(earliest=start, catchup=catchup)
     now = start + data.draw(spans)
-    window = first_window(delay, interval, bounds, now)
-    assert window is not None
+    window = known(first_window(delay, interval, bounds, now))
     assert window.end - window.start in ({delay} if catchup or window.start == start else {interval})
     for _ in range(data.draw(st.integers(0, 8))):
         now += data.draw(spans)
-        after = window_after(window, delay, interval, bounds, now)
-        assert after is not None
+        after = known(window_after(window, delay, interval, bounds, now))
         assert after.start == window.end
         count, rest = divmod(after.end - after.start, interval)
         assert (count >= 1, rest) == (True, timedelta(0))
@@ -56,8 +55,7 @@ def test_what_was_missed_reaches_as_far_in_one_run_as_in_many(
     interval = max(interval, HOUR)
     delay, now = whole(interval, part), start + until + away
     one_by_one = Bounds(earliest=start, latest=start + until)
-    begun = first_window(delay, interval, one_by_one, now)
-    assert begun is not None
+    begun = known(first_window(delay, interval, one_by_one, now))
     window: Window | None = begun
     many = []
     while window is not None and window.end <= now:
@@ -76,12 +74,10 @@ def test_a_first_run_waits_for_whoever_creates_it(
 ) -> None:
     """semantics S2: looking again, as each parse of the file does, keeps the run for a while after it has come due."""
     bounds = Bounds(earliest=start, catchup=False)
-    found = first_window(whole(interval, part), interval, bounds, now)
-    assert found is not None
+    found = known(first_window(whole(interval, part), interval, bounds, now))
     assert found.end > now - min(GRACE, interval / 2)
     assert found.start == start or found.end - interval <= now - min(GRACE, interval / 2)
-    again = first_window(whole(interval, part), interval, bounds, now + later)
-    assert again is not None
+    again = known(first_window(whole(interval, part), interval, bounds, now + later))
     if now + later < found.end + min(GRACE, interval / 2):
         assert again == found
     else:

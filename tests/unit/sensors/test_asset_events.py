@@ -153,8 +153,7 @@ def test_rows_that_are_not_known_are_not_said(job: Job, published: Published) ->
 def test_what_an_attempt_before_has_written_counts(job: Job, published: Published) -> None:  # semantics F2
     epoch = epoch_name(RUN)
     published.trigger(epoch)
-    for stage in ("clean", "routes", "report"):
-        published.run_stage(epoch, stage)
+    published.run_stage(epoch, "clean", "routes", "report")
     airports = published.submit(epoch, "airports").handover
     published.coordinator().fail(epoch, "airports", airports.claimant, "killed")
     assert published.run_epoch(epoch) == 2
@@ -164,8 +163,7 @@ def test_what_an_attempt_before_has_written_counts(job: Job, published: Publishe
 def test_a_table_that_the_epoch_has_not_touched_has_no_new_rows(job: Job, published: Published) -> None:
     first = epoch_name("manual__r0")
     published.trigger(first)
-    for stage in ("clean", "routes", "airports"):
-        published.run_stage(first, stage)
+    published.run_stage(first, "clean", "routes", "airports")
     handover = published.submit(first, "report").handover
     written = published.write(handover)
     published.coordinator().acknowledge(written)

@@ -26,6 +26,7 @@ from airflow_cairn.triggers import CompletedEpochTrigger
 from airflow_cairn.triggers.completed_epoch import completed_in
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.narrowing import known
 from tests.support.trigger_events import event_of, payload
 from tests.support.world.world import World
 
@@ -94,8 +95,7 @@ def test_a_window_is_not_there_while_a_stage_has_still_to_read_it(job: Job, dail
     """semantics B2, B3"""
     for run in DAYS[:2]:
         daily.run_epoch(epoch_name(run))
-    entry = job.coordinator.head().latest_completed()
-    assert entry is not None
+    entry = known(job.coordinator.head().latest_completed())
     for read, found in ((entry, 2), (replace(entry, **{which: ("report",)}), None)):  # type: ignore[arg-type]
         head = SimpleNamespace(latest_completed=partial(lambda each: each, read))
         coordinator: Any = SimpleNamespace(head=partial(lambda each: each, head), job=job.name)
@@ -206,8 +206,7 @@ def test_what_was_read_so_long_ago_that_it_is_forgotten_ends_the_wait() -> None:
     """A job has forgotten the oldest windows after a hundred gaps; what it does not know it does not claim."""
     world = World(stages=(StageSpec("clean"),))
     world.read_days(*(f"e{number}" for number in range(2 * MAX_WINDOWS + 6)))
-    for number in range(0, 2 * MAX_WINDOWS + 6, 2):
-        world.run_epoch(f"e{number}")
+    world.run_epoch(*(f"e{number}" for number in range(0, 2 * MAX_WINDOWS + 6, 2)))
     with pytest.raises(InvalidConfigError, match="no longer knows whether it has read this window"):
         completed_in(world.coordinator(), None, FIRST_TWO["start"], FIRST_TWO["end"])
 

@@ -20,6 +20,7 @@ from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.narrowing import known
 from tests.unit.operators.graph.test_exchanges import stage
 
 RUN = "manual__r1"
@@ -112,8 +113,7 @@ def test_a_reader_acknowledges_for_its_upstream_before_it_begins(run: Run) -> No
     run.finish("a", "c")
     assert run.acknowledged("b") is None
     run.execute("c", b=SKIPPED)
-    found = run.acknowledged("b")
-    assert found is not None
+    found = known(run.acknowledged("b"))
     assert found.skipped
     assert found.outputs == ()
     assert run.ti.asked_states == [["epoch.b"]]
@@ -134,8 +134,7 @@ def test_so_it_does_where_its_own_beginning_has_opened_another_attempt(
     assert [each.handover.attempt for each in submitted] == [2]
     (pending,) = job.coordinator.head().pending
     assert pending.attempt == 2
-    found = run.acknowledged("b")
-    assert found is not None
+    found = known(run.acknowledged("b"))
     assert found.skipped
 
 
@@ -153,8 +152,7 @@ def test_the_first_acknowledgement_stays(run: Run) -> None:  # semantics A2
     assert acknowledge_skipped(run.job.coordinator, epoch, "b", "reader")
     assert not acknowledge_skipped(run.job.coordinator, epoch, "b", "sensor")
     run.job.acknowledge(driver)
-    found = run.acknowledged("b")
-    assert found is not None
+    found = known(run.acknowledged("b"))
     assert found.skipped
     (pending,) = run.job.coordinator.head().pending
     assert pending.attempt == 1, "no failover comes of it"

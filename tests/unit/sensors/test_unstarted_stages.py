@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks
 from tests.support.airflow_stage import Job
 from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.narrowing import expect
 from tests.unit.sensors.test_skipped_stages import Run
 
 SUCCESS = "success"
@@ -30,8 +31,7 @@ def run(job: Job) -> Run:
     found.finish("a", "d-0", "d-1", "d_1")
     job.acknowledge(job.begin(found.run_id, "b", "b-1"))
     job.begin(found.run_id, "c", "c-1")
-    answer = job.coordinator.fail(epoch_name(found.run_id), "c", "c-1", "killed")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, job.coordinator.fail(epoch_name(found.run_id), "c", "c-1", "killed"))
     assert [each.stage for each in answer.restarted] == ["b"]
     return found
 

@@ -36,8 +36,7 @@ def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
         monkeypatch.setattr(deltas, bound, 1000)
     world.appends = True
-    for epoch in ("e1", "e2"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2")
     return world
 
 

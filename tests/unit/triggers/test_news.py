@@ -17,6 +17,7 @@ from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger, RequestTrigger
 from airflow_cairn.triggers.polling import LONGEST_PAUSE_S, JobNews, pause_after
 from tests.support.airflow_stage import Job
+from tests.support.narrowing import expect
 from tests.support.skipping_loop import SkippingLoop
 from tests.support.trigger_events import event_of
 from tests.support.wrapped_stores import RecordingStore
@@ -98,14 +99,12 @@ def test_a_look_is_one_request_while_the_head_is_the_same(job: Job) -> None:
     store = RecordingStore(open_store(job.storage))
     coordinator = Coordinator(store, job.name)
     trigger = CheckpointTrigger(job.storage, job.name, epoch_name(RUN))
-    first = trigger._go_on(coordinator, None)
-    assert isinstance(first, Waiting)
+    first = expect(Waiting, trigger._go_on(coordinator, None))
     store.requests.clear()
     assert trigger._go_on(coordinator, first) is first
     assert store.requests == {"get": 1}
     job.acknowledge(job.begin(RUN, "clean"))
-    seen = trigger._go_on(coordinator, None)
-    assert isinstance(seen, Waiting)
+    seen = expect(Waiting, trigger._go_on(coordinator, None))
     assert seen.acknowledged == ("clean",), "a whole look sees what the head does not say"
     store.requests.clear()
     job.acknowledge(job.begin(RUN, "routes"))

@@ -27,6 +27,7 @@ from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.narrowing import expect
 from tests.support.shut_down import shut_down
 from tests.support.skipping_loop import SkippingLoop
 from tests.support.trigger_events import event_of
@@ -47,9 +48,7 @@ def waiting(job: Job, run_id: str = "r2", *, run_type: str = "manual", **options
     running = dict.fromkeys(("r1", "r2", "r3"), "running")
     with pytest.raises(TaskDeferred) as caught:
         task.execute(context(Ti(run_id=run_id, states=dict(running)), dag_run=DagRun(run_type=run_type)))
-    trigger = caught.value.trigger
-    assert isinstance(trigger, RequestTrigger)
-    return trigger
+    return expect(RequestTrigger, caught.value.trigger)
 
 
 def payload(trigger: RequestTrigger, said: Said | None = None, then: Callable[[], object] | None = None) -> Any:

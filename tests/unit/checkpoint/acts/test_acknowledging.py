@@ -20,6 +20,7 @@ from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.storage import DocumentError, OutcomeUnknownError, UnavailableError
 from tests.support.acking import ack_of
+from tests.support.narrowing import expect
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
 
@@ -171,8 +172,7 @@ def test_a_lost_answer_deletes_nothing(world: World) -> None:  # semantics A2, W
 def test_the_last_ack_may_be_judged_after_completing_and_cleaning(world: World) -> None:  # semantics A2, C3
     """The sensor sees the marker, completes and cleans, all before the driver has read the head."""
     world.trigger("a")
-    for stage in ("clean", "routes", "airports"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "clean", "routes", "airports")
     ack = world.write(world.submit("a", "report").handover)
 
     def sensor() -> None:
@@ -188,15 +188,13 @@ def test_the_last_ack_may_be_judged_after_completing_and_cleaning(world: World) 
 @pytest.mark.parametrize("later", [1, 3], ids=["retained still", "subsumed since"])
 def test_it_may_be_judged_epochs_later(world: World, later: int) -> None:  # semantics A2, C3
     world.trigger("a")
-    for stage in ("clean", "routes", "airports"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "clean", "routes", "airports")
     ack = world.write(world.submit("a", "report").handover)
     epochs = [f"b{n}" for n in range(later)]
 
     def everyone() -> None:
         world.coordinator().complete(1)
-        for epoch in epochs:
-            world.run_epoch(epoch)
+        world.run_epoch(*epochs)
 
     store = InterleavingStore(world.store, "get", 0, everyone, suffix="head.json")
     assert world.coordinator(store).acknowledge(ack) is AckAnswer.SUCCESS
@@ -449,8 +447,7 @@ def test_parts_without_their_marker_acknowledge_nothing(
     with pytest.raises(Crashed):  # write 0 is the only part
         world.coordinator(FaultyStore(world.store, 0, Fault.CRASH_AFTER)).acknowledge(ack)
     assert [key for key in world.standing() if "/acks/clean/" in key], "the part stands"
-    progress = world.coordinator().progress("a")
-    assert isinstance(progress, Waiting)
+    progress = expect(Waiting, world.coordinator().progress("a"))
     assert "clean" in progress.missing
     world.run_epoch("a")
     world.audit("a")
@@ -463,8 +460,7 @@ def test_an_ack_with_the_right_token_that_says_otherwise_does_not_count(world: W
     handover = world.submit("a", "clean").handover
     right = world.write(handover)
     assert world.coordinator().acknowledge(replace(right, **wrong)) == "DISCARDED"
-    found = world.coordinator().progress("a")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().progress("a"))
     assert found.acknowledged == ()
     assert world.coordinator().acknowledge(right) == "SUCCESS"
     world.run_epoch("a")
@@ -476,7 +472,6 @@ def test_a_marker_of_another_epoch_completes_nothing(world: World) -> None:  # s
     world.trigger("a")
     first = world.write(world.submit("a", "clean").handover)
     acks.write_ack(world.files, replace(first, epoch="b"))
-    for stage in world.stages[1:]:
-        world.run_stage("a", stage.uid)
+    world.run_stage("a", *(stage.uid for stage in world.stages[1:]))
     with pytest.raises(CheckpointFailedError, match=r"the acknowledgement of clean cannot be used.*IO_EXCEPTION"):
         world.coordinator().complete(1)

@@ -22,6 +22,7 @@ from airflow_cairn.storage import DeleteFailure
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect
 from tests.support.world.lagging import REGIONAL
 from tests.support.world.listeners import Killed, Listener, complete_told, trigger_told
 from tests.support.world.world import JOB, TIMEOUT, World
@@ -99,8 +100,7 @@ def test_the_newest_are_retained(world: World) -> None:  # semantics C3
 
 
 def test_an_older_file_lives_as_long_as_a_retained_checkpoint_refers_to_it(world: World) -> None:  # semantics C3
-    for number in range(6):
-        world.run_epoch(f"e{number}")
+    world.run_epoch(*(f"e{number}" for number in range(6)))
     (lookup,) = [key for key in world.referred() if "state.lookup" in key]
     assert lookup.startswith("chk-0000000001/"), "written once, carried by reference ever since"
     assert json.loads(world.files.get(lookup, max_bytes=100).data) == "written once"
@@ -126,8 +126,7 @@ def test_a_stage_may_refer_only_to_its_own_and_the_restored_files(world: World, 
             ack, subtasks=(replace(ack.subtasks[0], handles=(replace(mine, path=path), *others)), *ack.subtasks[1:])
         )
     world.coordinator().acknowledge(broken)
-    for stage in ("airports", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "airports", "report")
     with pytest.raises(CheckpointFailedError, match="neither its own nor the restored checkpoint's"):
         world.coordinator().complete(2)
     world.run_epoch("a")
@@ -135,8 +134,7 @@ def test_a_stage_may_refer_only_to_its_own_and_the_restored_files(world: World, 
 
 
 def test_the_metadata_describes_itself(world: World) -> None:  # semantics C5
-    world.run_epoch("a")
-    world.run_epoch("b")
+    world.run_epoch("a", "b")
     entry = world.coordinator().head().completed[-1]
     header, *lines = metadata_file.read(world.files, entry.metadata)
     assert header == MetadataHeader(
@@ -170,8 +168,7 @@ def test_other_metadata_under_its_name_fails_the_checkpoint(world: World) -> Non
 
 def test_the_next_completion_fails_without_the_restored_checkpoint(world: World) -> None:  # semantics C6, R1
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=3)
-    for epoch in ("y", "z"):
-        world.run_epoch(epoch)
+    world.run_epoch("y", "z")
     world.run_stages("a")
     metadata_of_z = world.coordinator().head().completed[-1].metadata.key
     world.store.delete([f"{JOB}/{metadata_of_z}"])
@@ -217,8 +214,7 @@ def test_a_broken_marker_fails_the_checkpoint_and_is_not_carried(
     world.memory.put(marker, damage(world.memory.get(marker).data))  # type: ignore[operator]
     with pytest.raises(CheckpointFailedError, match=message):
         world.coordinator().complete(1)
-    failed = world.coordinator().progress("a")
-    assert isinstance(failed, Failed)
+    failed = expect(Failed, world.coordinator().progress("a"))
     assert failed.reason is Reason.IO_EXCEPTION
     assert world.trigger("a").pending.executions["clean"].home == 2, "it would fail every later attempt"
     world.run_epoch("a")
@@ -227,8 +223,7 @@ def test_a_broken_marker_fails_the_checkpoint_and_is_not_carried(
 
 def test_a_stage_of_another_parallelism_than_declared_fails_the_checkpoint(world: World) -> None:  # semantics A1
     world.trigger("a")
-    for stage in ("clean", "routes", "airports"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "clean", "routes", "airports")
     ack = world.write(world.submit("a", "report").handover)
     world.coordinator().acknowledge(replace(ack, parallelism=1, subtasks=ack.subtasks[:1]))
     with pytest.raises(CheckpointFailedError, match="it has parallelism 1, expected 2"):
@@ -263,8 +258,7 @@ def short_history(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World, short_history: int) -> None:  # semantics O1, T9
     world.stages = world.stages[:1]
     epochs = [f"e{number:03d}" for number in range(short_history + 5)]
-    for epoch in epochs:
-        world.run_epoch(epoch)
+    world.run_epoch(*epochs)
     head = world.coordinator().head()
     assert len(head.history) == short_history
     assert [each.epoch for each in head.noted] == epochs[:5], "noted when the history forgets them, and not before"
@@ -283,9 +277,7 @@ def test_a_stale_trigger_does_not_fold_twice(world: World, short_history: int) -
     epochs = [f"e{number:03d}" for number in range(short_history + 1)]
 
     def a_year_goes_by() -> None:
-        world.run_epoch("a")
-        for epoch in epochs:
-            world.run_epoch(epoch)
+        world.run_epoch("a", *epochs)
 
     store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
     assert world.coordinator(store).trigger(world.request("a")) == EpochCompleted("a", 2)
@@ -307,8 +299,7 @@ def test_what_an_expiry_makes_the_head_forget_has_completed_all_the_same(
             world.trigger(last)
             world.coordinator().abort(world.pending_id(last), Reason.JOB_FAILURE, "by hand")
     else:
-        for epoch in epochs:
-            world.run_epoch(epoch)
+        world.run_epoch(*epochs)
     world.trigger(last)
     world.run_stage(last, "clean")
     world.clock.advance(TIMEOUT)
@@ -324,9 +315,7 @@ def test_a_finisher_that_slept_as_long_learns_the_outcome_too(
     world.run_stages("a")
 
     def a_year_goes_by() -> None:
-        world.run_epoch("a")
-        for number in range(short_history + 1):
-            world.run_epoch(f"e{number:03d}")
+        world.run_epoch("a", *(f"e{number:03d}" for number in range(short_history + 1)))
 
     store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
     assert world.coordinator(store).complete(1) == EpochCompleted("a", 1)
@@ -347,8 +336,7 @@ def test_what_a_checkpoint_costs(world: World) -> None:
     ack = world.write(world.submit("a", "clean", "try-1").handover)
     cost("acknowledge", lambda store: world.coordinator(store).acknowledge(ack))
     cost("progress", lambda store: world.coordinator(store).progress("a"))
-    for stage in ("routes", "airports", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "routes", "airports", "report")
     twin = world.fork()
     cost("complete", lambda store: world.coordinator(store).complete(2))
     cost("clean", lambda store: world.coordinator(store).clean())
@@ -369,8 +357,7 @@ def test_what_a_checkpoint_costs(world: World) -> None:
 
 
 def test_every_status_of_the_history_is_final(world: World) -> None:  # semantics D3
-    answer = world.coordinator().trigger(world.request("a"))
-    assert isinstance(answer, Triggered)
+    assert isinstance(world.coordinator().trigger(world.request("a")), Triggered)
     world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
     world.run_epoch("a")
     statuses = [entry.status for entry in world.coordinator().head().history]
@@ -451,8 +438,7 @@ def test_a_deletion_that_fails_does_not_fail_the_new_checkpoint(world: World) ->
         def delete(self, keys: Iterable[str]) -> DeleteFailures:
             return [DeleteFailure(key, "AccessDenied") for key in keys]
 
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     world.run_stages("c")
     keeper = world.coordinator(Keeps(world.store))
     assert keeper.complete(3) == EpochCompleted("c", 3)
@@ -474,8 +460,7 @@ def test_a_state_file_stays_while_a_retained_checkpoint_names_it(
 
 
 def test_metadata_of_a_newer_format_is_refused_by_name(world: World) -> None:  # semantics C5
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     key = f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}"
     world.memory.put(key, world.memory.get(key).data.replace(b'"format":2', b'"format":9', 1))
     (damage,) = world.coordinator().verify(2)[0].damages
@@ -489,8 +474,7 @@ def test_a_job_of_an_older_format_is_written_in_the_current_one(
     world = World()  # without what the fixture remembers of documents, whatever the format
     with monkeypatch.context() as older:
         older.setattr(codec, "FORMAT", 1)
-        for epoch in ("a", "b"):
-            world.run_epoch(epoch)
+        world.run_epoch("a", "b")
         assert _formats(world) == (1, 1)
     formats = {_format(data) for key in world.memory.all_keys() if (data := world.memory.get(key).data)[:1] == b"{"}
     assert formats - {None} == {1}, "no document is newer"
@@ -524,8 +508,7 @@ def _format(data: bytes) -> int | None:
 
 def test_a_job_survives_being_moved_to_another_bucket(world: World) -> None:  # semantics C5
     """No document names the root: keys are relative to the job's prefix."""
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     moved = World(MemoryStore("elsewhere"))
     for key in world.memory.all_keys():
         moved.memory.put(key, world.memory.get(key).data)
@@ -537,8 +520,7 @@ def test_a_job_survives_being_moved_to_another_bucket(world: World) -> None:  # 
 def test_unwritable_metadata_discards_state_and_fails_the_stages(world: World) -> None:  # semantics C6
     complete_told(world, "z")
     trigger_told(world, "a")
-    for stage in world.stages:
-        world.run_stage("a", stage.uid)
+    world.run_stage("a")
     entry = world.coordinator().head().pending[0]
     world.memory.put(f"{JOB}/{layout.metadata(2, entry.token)}", b"somebody else's")
     with pytest.raises(CheckpointFailedError, match="FINALIZE_CHECKPOINT_FAILURE"):

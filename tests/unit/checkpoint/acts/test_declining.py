@@ -20,6 +20,7 @@ from airflow_cairn.checkpoint.rules.failures import FailureCount, count_failure
 from airflow_cairn.checkpoint.rules.partial_completion import Without
 from airflow_cairn.checkpoint.rules.transitions import Assembled, Ending
 from airflow_cairn.storage import CairnError
+from tests.support.narrowing import expect, known
 from tests.support.world.failing import COUNTS, fail_once, tolerant
 from tests.support.world.listeners import Listener, trigger_told
 from tests.support.world.world import JOB, TIMEOUT, World
@@ -51,8 +52,7 @@ def test_a_later_decline_changes_nothing(world: World) -> None:  # semantics D1
     handover = world.submit("a", "clean").handover
     world.decline(handover, "the first")
     world.decline(handover, "the second")
-    progress = world.coordinator().progress("a")
-    assert isinstance(progress, Failed)
+    progress = expect(Failed, world.coordinator().progress("a"))
     assert progress.detail == "clean: the first"
     before = world.coordinator().head()
     world.decline(world.submit("a", "clean").handover, "of the next attempt")
@@ -93,8 +93,7 @@ def test_half_a_decline_has_declined(world: World) -> None:  # semantics D1, W5
     world.trigger("a")
     handover = world.submit("a", "clean").handover
     world.memory.put(f"{JOB}/{layout.decline(1, 'clean', handover.token)}", b'{"kind":"cairn.dec')
-    progress = world.coordinator().progress("a")
-    assert isinstance(progress, Failed)
+    progress = expect(Failed, world.coordinator().progress("a"))
     assert "cannot be read" in progress.detail
 
 
@@ -218,8 +217,7 @@ def test_state_that_a_next_attempt_may_carry_is_kept(world: World) -> None:  # s
 def test_details_are_one_short_line(world: World) -> None:  # semantics D1
     world.trigger("a")
     world.decline(world.submit("a", "clean").handover, "first\nsecond\t" + "x" * 9000)
-    progress = world.coordinator().progress("a")
-    assert isinstance(progress, Failed)
+    progress = expect(Failed, world.coordinator().progress("a"))
     assert progress.detail.startswith("clean: first second xxx")
     assert len(progress.detail) == 500
 
@@ -240,8 +238,7 @@ def test_a_failover_notifies_and_keeps_the_listeners(
     listener = Listener()
     world.coordinator().deliver([listener])
     assert listener.told == [(1, "JOB_FAILOVER_REGION", None)]
-    entry = world.coordinator().head().pending_of_epoch("a")
-    assert entry is not None
+    entry = known(world.coordinator().head().pending_of_epoch("a"))
     assert (entry.id, entry.listeners) == (2, ("warehouse",))
 
 
@@ -341,8 +338,7 @@ def test_above_the_limit_the_job_fails_and_the_count_starts_anew() -> None:  # s
     assert world.coordinator().go_on("b") == Failed(
         2, 1, Reason.JOB_FAILURE, f"{why}clean: a second time (CHECKPOINT_DECLINED)"
     )
-    world.run_epoch("a")
-    world.run_epoch("b")
+    world.run_epoch("a", "b")
     assert world.folded() == {stage.uid: ["a", "b"] for stage in world.stages}
 
 
@@ -372,8 +368,7 @@ def test_a_decline_after_the_ack_does_not_rerun_the_stage(world: World) -> None:
     world.submit("a", "routes", "first")
     world.coordinator().fail("a", "routes", "first", "killed")
     entry = world.coordinator().head().pending[0]
-    document = world.coordinator().pending_document(entry)
-    assert document is not None
+    document = known(world.coordinator().pending_document(entry))
     assert (document.attempt, document.executions["clean"].token) == (2, handover.token), "carried over"
     world.run_epoch("a")
     world.audit("a")

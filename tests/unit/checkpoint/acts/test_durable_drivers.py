@@ -9,6 +9,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.storage import UnavailableError
+from tests.support.narrowing import expect, known
 from tests.support.world.cluster import Cluster
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore
@@ -19,8 +20,7 @@ def begin(world: World, claimant: str, cluster: Cluster | None, stage: str = "cl
 
 
 def submitted(world: World, claimant: str = "one", stage: str = "clean") -> Handover:
-    answer = begin(world, claimant, Cluster(), stage)
-    assert isinstance(answer, Submit), answer
+    answer = expect(Submit, begin(world, claimant, Cluster(), stage))
     return answer.handover
 
 
@@ -38,8 +38,7 @@ def attempt(world: World) -> int:
 
 def test_the_next_try_takes_over_a_driver_that_lives(world: World) -> None:  # semantics F5
     handover, before = submitted(world), world.coordinator().head()
-    answer = begin(world, "two", Cluster())
-    assert isinstance(answer, Reconnect)
+    answer = expect(Reconnect, begin(world, "two", Cluster()))
     assert (answer.handover.execution, answer.handover.claimant) == (handover.execution, "two")
     assert world.coordinator().head() == before
     assert world.drive(handover) is AckAnswer.SUCCESS
@@ -53,12 +52,10 @@ def test_who_took_over_never_submits(world: World) -> None:
 
 def test_a_driver_that_is_gone_is_a_failover(world: World) -> None:  # semantics F2
     handover, cluster = submitted(world), Cluster("its driver driver-1 ended as FAILED")
-    answer = begin(world, "two", cluster)
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, begin(world, "two", cluster))
     assert answer.handover.attempt == 2
     assert cluster.asked == [handover.token]
-    ended = world.coordinator().head().ended_by_id(1)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(1))
     assert ended.detail == "clean: its driver driver-1 ended as FAILED"
     assert world.drive(handover) is AckAnswer.DISCARDED  # semantics A2
 
@@ -67,8 +64,7 @@ def test_a_driver_that_dies_with_its_task_is_not_asked_for(world: World) -> None
     """Client mode at the first try; the connection has changed since."""
     begin(world, "one", Cluster(outlives=False))
     cluster = Cluster()
-    answer = begin(world, "two", cluster)
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, begin(world, "two", cluster))
     assert (answer.handover.attempt, cluster.asked) == (2, [])
 
 
@@ -117,8 +113,7 @@ def test_a_late_report_about_the_try_before_changes_nothing(world: World) -> Non
 
 def test_whoever_was_killed_is_left_to_the_try_that_follows(world: World) -> None:
     submitted(world)
-    answer = world.coordinator().fail("a", "clean", "one", "killed", unknown=True)
-    assert isinstance(answer, NothingToDo)
+    answer = expect(NothingToDo, world.coordinator().fail("a", "clean", "one", "killed", unknown=True))
     assert "the next try waits for that" in answer.why
     assert isinstance(begin(world, "two", Cluster()), Reconnect)
 
@@ -173,6 +168,5 @@ def test_a_cleared_region_finds_the_try_that_took_over() -> None:  # semantics F
     for stage in ("clean", "routes"):
         submitted(world, f"{stage}-1", stage)
     assert isinstance(begin(world, "clean-2", Cluster()), Reconnect)
-    answer = world.coordinator().fail("a", "routes", "routes-1", "died")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("a", "routes", "routes-1", "died"))
     assert [(each.stage, each.claimant) for each in answer.restarted] == [("clean", "clean-2")]

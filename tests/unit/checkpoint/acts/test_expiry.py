@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.answers import EpochCompleted, Submit, Waiting
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.storage import CairnError
+from tests.support.narrowing import expect, known
 from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, run_some
 from tests.support.world.parties import Ids
 from tests.support.world.saved import saved
@@ -47,8 +48,7 @@ def _second(config: object = CONFIG, *stages: str) -> World:
     world.run_epoch("a")
     run_some(world, "b", *(stages or [each.uid for each in world.stages[:-1]]))
     if not stages:
-        answer = world.coordinator().begin("b", "report", "the last try")
-        assert isinstance(answer, Submit)
+        answer = expect(Submit, world.coordinator().begin("b", "report", "the last try"))
         world.drive(answer.handover)
     world.clock.advance(10 * TIMEOUT)
     return world
@@ -60,8 +60,7 @@ def test_a_fully_acknowledged_checkpoint_completes_however_late(look: Look) -> N
     with suppress(CairnError):
         look(world)
     world.coordinator().resume()
-    ended = world.coordinator().head().ended_by_id(2)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(2))
     assert (ended.status, ended.acks, world.coordinator().head().failures) == (Status.COMPLETED, 4, 0)
 
 
@@ -71,8 +70,7 @@ def test_a_regional_job_completes_without_the_silent_stage_whoever_looks(look: L
     with suppress(CairnError):
         look(world)
     world.coordinator().resume()
-    ended = world.coordinator().head().ended_by_id(2)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(2))
     assert (ended.status, ended.left_out) == (Status.COMPLETED, ("airports",))
 
 
@@ -82,8 +80,7 @@ def test_what_lacks_a_stage_expires_whoever_looks(look: Look) -> None:  # semant
     with suppress(CairnError):
         look(world)
     world.coordinator().resume()
-    ended = world.coordinator().head().ended_by_id(2)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(2))
     assert (ended.reason, ended.acks) == (Reason.CHECKPOINT_EXPIRED, 1)
 
 
@@ -123,11 +120,9 @@ def test_an_answer_of_a_hook_after_the_timeout_counts_for_nothing(seen: bool) ->
     world.hooks = (Slow(),)
     with pytest.raises(CheckpointFailedError, match="ended while its master hooks were being asked"):
         world.ask("a")
-    ended = world.coordinator().head().ended_by_id(1)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(1))
     assert ended.reason is Reason.CHECKPOINT_EXPIRED
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("a"))
     assert found.hooks == ("ids",), "they are asked again"
     world.run_epoch("a")
     world.audit("a")

@@ -65,8 +65,7 @@ def test_a_storage_that_fails_is_kept_as_the_reason(error: type[CairnError]) -> 
 
 def test_each_failed_trigger_counts_until_one_succeeds() -> None:  # semantics D5
     world = tolerant(2)
-    world.run_epoch("z")
-    world.run_epoch("a")
+    world.run_epoch("z", "a")
     assert [fail(world, "b").failures for _ in range(2)] == [1, 2], "there is no id that could be counted once"
     assert fail(world, "c").failures == 0, "the job failed, and the count starts anew"
     assert fail(world, "c").failures == 1
@@ -90,8 +89,7 @@ def test_above_the_limit_what_is_pending_ends() -> None:  # semantics D5
     assert newest.detail.startswith(
         "1 checkpoint failed and tolerable_failed_checkpoints is 0: the store is told to fail [key=`"
     )
-    world.run_epoch("a")
-    world.run_epoch("b")
+    world.run_epoch("a", "b")
     world.audit("z", "a", "b")
 
 

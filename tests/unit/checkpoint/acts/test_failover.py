@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.answers import (
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from tests.support.narrowing import expect
 from tests.support.world.exchanges import DIAMOND
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
@@ -39,8 +40,7 @@ def test_beginning_twice_is_one_claim(world: World) -> None:  # semantics F5, T9
 
 def test_the_next_try_s_begin_is_a_failover_though_no_callback_ran(world: World) -> None:  # semantics F2, F5
     world.trigger("a")
-    world.run_stage("a", "clean")
-    world.run_stage("a", "airports")
+    world.run_stage("a", "clean", "airports")
     before = _executions(world)
     dead = world.submit("a", "routes").handover
     alive = world.submit("a", "routes").handover
@@ -89,8 +89,7 @@ def test_two_reports_at_once_are_one_failover(world: World) -> None:  # semantic
         assert isinstance(world.coordinator().fail("a", "clean", "try-1", "boom"), FailedOver)
 
     store = InterleavingStore(world.store, "replace", 0, also)
-    answer = world.coordinator(store).fail("a", "clean", "try-1", "boom")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator(store).fail("a", "clean", "try-1", "boom"))
     assert not answer.created
     assert world.pending_id("a") == 3
 
@@ -100,8 +99,7 @@ def test_a_report_of_an_older_try_changes_nothing(world: World) -> None:  # sema
     world.submit("a", "clean", "try-1")
     world.submit("a", "clean", "try-2")
     before = world.coordinator().head()
-    answer = world.coordinator().fail("a", "clean", "try-1", "late")
-    assert isinstance(answer, NothingToDo)
+    answer = expect(NothingToDo, world.coordinator().fail("a", "clean", "try-1", "late"))
     assert "another try holds" in answer.why
     assert world.coordinator().head() == before
 
@@ -117,8 +115,7 @@ def test_failing_after_acknowledging_loses_nothing(world: World) -> None:  # sem
     world.trigger("a")
     handover = world.submit("a", "clean", "try-1").handover
     world.drive(handover)
-    answer = world.coordinator().fail("a", "clean", "try-1", "killed while it exited")
-    assert isinstance(answer, NothingToDo)
+    assert isinstance(world.coordinator().fail("a", "clean", "try-1", "killed while it exited"), NothingToDo)
     assert isinstance(world.coordinator().begin("a", "clean", "try-2"), StageAcknowledged)
     assert world.pending_id("a") == 1
 
@@ -144,8 +141,7 @@ def test_two_tries_at_once_leave_one_holder(world: World) -> None:  # semantics 
     store = InterleavingStore(
         world.store, "create", 0, lambda: rival.append(world.submit("a", "clean", "try-2")), suffix=".json"
     )
-    answer = world.coordinator(store).begin("a", "clean", "try-1")
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, world.coordinator(store).begin("a", "clean", "try-1"))
     # The rival claimed first and this one came after: it is taken for the newer try, and the rival for a zombie.
     assert world.drive(rival[0].handover) is AckAnswer.DISCARDED
     assert world.drive(answer.handover) is AckAnswer.SUCCESS
@@ -164,8 +160,7 @@ def test_a_claim_is_judged_by_the_head_after_it_was_made(world: World) -> None: 
         assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "boom"), FailedOver)
 
     store = InterleavingStore(world.store, "create", 0, region_restarts, suffix=".json")
-    answer = world.coordinator(store).begin("a", "airports", "airports-1")
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, world.coordinator(store).begin("a", "airports", "airports-1"))
     assert answer.handover.checkpoint == 2
     assert world.run_stage("a", "routes") is AckAnswer.SUCCESS
     assert world.drive(answer.handover) is AckAnswer.SUCCESS, "an outdated claim would be told DISCARDED"
@@ -240,22 +235,19 @@ def test_a_decline_that_cannot_be_read_holds_no_failover_up(world: World) -> Non
     handover = world.submit("a", "clean", "try-1").handover
     world.decline(handover)
     world.memory.put(f"{JOB}/{layout.decline(handover.checkpoint, 'clean', handover.token)}", b"{")
-    answer = world.coordinator().fail("a", "clean", "try-1", "boom")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("a", "clean", "try-1", "boom"))
     assert "its decline cannot be read" in answer.pending.cause
 
 
 def test_what_was_computed_from_another_checkpoint_is_not_carried(world: World) -> None:  # semantics R1, F2
     """The checkpoint that the attempt restored turns out damaged: nothing computed from it survives the failover."""
-    for epoch in ("x", "y"):
-        world.run_epoch(epoch)
+    world.run_epoch("x", "y")
     world.trigger("a")
     world.run_stage("a", "clean")
     world.submit("a", "routes", "routes-1")
     victim = next(path for path in world.referred() if "chk-0000000002/state/clean" in path)
     world.memory.put(f"{JOB}/{victim}", b"[]")
-    answer = world.coordinator().fail("a", "routes", "routes-1", "boom")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("a", "routes", "routes-1", "boom"))
     assert {each.home for each in answer.pending.executions.values()} == {4}
     assert [each.epoch for each in answer.pending.replay] == ["y"]
     assert [str(damage.checkpoint) for damage in answer.damages] == ["2"]
@@ -270,8 +262,7 @@ def test_an_attempt_over_which_another_epoch_completed_lends_nothing(world: Worl
     world.run_stage("b", "clean")
     world.submit("b", "routes", "routes-1")
     world.run_epoch("a")
-    answer = world.coordinator().fail("b", "routes", "routes-1", "boom")
-    assert isinstance(answer, Failed)
+    answer = expect(Failed, world.coordinator().fail("b", "routes", "routes-1", "boom"))
     assert (answer.reason, answer.tolerated) == (Reason.CHECKPOINT_SUBSUMED, True)
     pending = world.next_attempt("b")
     assert pending.restore is not None

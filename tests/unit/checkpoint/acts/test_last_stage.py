@@ -10,6 +10,7 @@ from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from tests.support.narrowing import known
 from tests.support.world.world import STAGES, World
 from tests.support.wrapped_stores import RecordingStore
 
@@ -19,8 +20,7 @@ LAST = ("report", "airports")
 
 def run(world: World, *stages: str) -> None:
     world.trigger("e1")
-    for stage in stages:
-        world.run_stage("e1", stage)
+    world.run_stage("e1", *stages)
 
 
 def last(world: World, stage: str = "report", coordinator: Coordinator | None = None) -> EpochCompleted | None:
@@ -43,7 +43,7 @@ def test_whoever_is_last_completes_it(world: World, stage: str) -> None:  # sema
 
 def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None:
     """The other one acknowledges later, so this one is never the last."""
-    run(world, *(each.uid for each in STAGES))
+    run(world)
     store = RecordingStore(world.store)
     assert last(world, "routes", world.coordinator(store)) is None
     assert world.coordinator().head().completed == ()
@@ -52,7 +52,7 @@ def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None
 
 def test_a_stage_that_does_not_wait_for_its_upstreams_may_be_overtaken(world: World) -> None:  # semantics B2
     world.config = replace(world.config, mode="at_least_once")
-    run(world, *(each.uid for each in STAGES))
+    run(world)
     assert last(world, "clean") == EpochCompleted("e1", 1)
 
 
@@ -66,10 +66,9 @@ def test_nobody_is_left_out_by_it(world: World) -> None:  # semantics B3
 
 def test_hooks_that_have_not_answered_are_waited_for(world: World) -> None:  # semantics T7
     world.hook()
-    run(world, *(each.uid for each in STAGES))
+    run(world)
     entry = world.coordinator().head().pending[0]
-    document = world.coordinator().pending_document(entry)
-    assert document is not None
+    document = known(world.coordinator().pending_document(entry))
     assert document.hooks is not None
     world.files.delete([f"chk-{entry.id:010}/hooks-{document.hooks.token}.json"])
     assert last(world) is None
@@ -84,21 +83,21 @@ def test_a_decline_is_left_to_whoever_reports_it(world: World) -> None:  # seman
 
 def test_one_that_was_overtaken_is_left_to_whoever_waits(world: World) -> None:  # semantics C2
     world.config = replace(world.config, max_concurrent_checkpoints=2)
-    run(world, *(each.uid for each in STAGES))
+    run(world)
     world.run_epoch("e2")
     assert world.coordinator().head().pending_of_epoch("e1") is None
     assert last(world) is None
 
 
 def test_one_that_was_aborted_stays_so(world: World) -> None:  # semantics D3
-    run(world, *(each.uid for each in STAGES))
+    run(world)
     world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
     assert last(world) is None
     assert [each.status for each in world.coordinator().head().history] == [Status.FAILED]
 
 
 def test_one_that_cannot_complete_fails_as_it_would_for_whoever_waits(world: World) -> None:  # semantics C6
-    run(world, *(each.uid for each in STAGES))
+    run(world)
     (marker,) = (key for key in world.standing() if "/acks/report/" in key)
     world.files.delete([marker])
     world.files.create_bytes(marker, b"{")

@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.answers import (
 )
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer
+from tests.support.narrowing import expect
 from tests.support.world.exchanges import CHAIN
 from tests.support.world.world import World
 from tests.support.wrapped_stores import InterleavingStore
@@ -44,9 +45,7 @@ def late_report(world: World, driver: Handover, *, meanwhile: bool = True) -> Fa
         assert isinstance(answer, StageAcknowledged)
 
     store = InterleavingStore(world.store, "replace", 0, others if meanwhile else list, suffix="head.json")
-    answer = world.coordinator(store).fail("a", "routes", "routes-1", "killed")
-    assert isinstance(answer, FailedOver), answer
-    return answer
+    return expect(FailedOver, world.coordinator(store).fail("a", "routes", "routes-1", "killed"))
 
 
 def test_a_stage_whose_next_try_has_passed_runs_again(world: World, driver: Handover) -> None:
@@ -65,8 +64,7 @@ def test_a_reader_that_came_and_went_before_the_swap_is_named(world: World, driv
         world.run_stage("a", "report")
 
     store = InterleavingStore(world.store, "replace", 0, reads, suffix="head.json")
-    answer = world.coordinator(store).fail("a", "routes", "routes-1", "killed")
-    assert isinstance(answer, FailedOver), answer
+    answer = expect(FailedOver, world.coordinator(store).fail("a", "routes", "routes-1", "killed"))
     assert "report" in {each.stage for each in answer.restarted if each.claimant}
     assert "report" in world.coordinator().unclaimed("a")
     world.run_epoch("a")
@@ -76,12 +74,10 @@ def test_a_reader_that_came_and_went_before_the_swap_is_named(world: World, driv
 def test_who_waits_is_told_if_the_report_dies_right_after_its_swap(world: World, driver: Handover) -> None:
     # semantics F5
     late_report(world, driver)
-    waiting = world.coordinator().progress("a")
-    assert isinstance(waiting, Waiting)
+    waiting = expect(Waiting, world.coordinator().progress("a"))
     assert ITSELF in waiting.restarted
     world.run_stage("a", "clean")
-    answer = world.coordinator().begin("a", "report", "report-1")
-    assert isinstance(answer, UpstreamsNotReady)
+    answer = expect(UpstreamsNotReady, world.coordinator().begin("a", "report", "report-1"))
     assert ITSELF in answer.restarted
 
 
@@ -100,8 +96,7 @@ def test_the_end_of_a_cleared_try_is_reported_under_the_id_of_the_next(world: Wo
     # semantics F5
     """Airflow gives a task that is cleared while it runs a new id, and reports the end of the old try under it."""
     world.trigger("a")
-    answer = world.coordinator().begin("a", world.stages[0].uid, "next", try_number=3)
-    assert isinstance(answer, Submit)
+    assert isinstance(world.coordinator().begin("a", world.stages[0].uid, "next", try_number=3), Submit)
     before = world.coordinator().head()
     late = world.coordinator().fail("a", world.stages[0].uid, "next", "killed", try_number=2)
     assert late == NothingToDo("try 3 holds the current attempt; the failure is settled already")

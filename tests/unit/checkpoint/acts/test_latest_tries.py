@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint.answers import (
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from tests.support.narrowing import expect, known
 from tests.support.world.exchanges import BLOCKING, CHAIN
 from tests.support.world.world import World
 from tests.support.wrapped_stores import InterleavingStore
@@ -43,8 +44,7 @@ class Task:
 
     def run(self) -> None:
         """Submit, and let the driver acknowledge."""
-        answer = self.begin()
-        assert isinstance(answer, Submit), answer
+        answer = expect(Submit, self.begin())
         assert self.world.drive(answer.handover) is AckAnswer.SUCCESS
 
     def retry(self) -> BeginAnswer:
@@ -71,10 +71,8 @@ def tasks(world: World) -> Callable[[str], Task]:
 
 
 def holder(world: World, stage: str) -> Handover:
-    entry = world.coordinator().head().pending_of_epoch("a")
-    assert entry is not None
-    document = world.coordinator().pending_document(entry)
-    assert document is not None
+    entry = known(world.coordinator().head().pending_of_epoch("a"))
+    document = known(world.coordinator().pending_document(entry))
     execution = document.executions[stage]
     return world.files.read(Handover, layout.handover(execution.home, stage, execution.token))[0]
 
@@ -85,9 +83,7 @@ def handover_key(world: World) -> str:
 
 
 def fail(world: World, task: Task) -> FailedOver:
-    answer = world.coordinator().fail("a", task.stage, task.claimant, "boom")
-    assert isinstance(answer, FailedOver), answer
-    return answer
+    return expect(FailedOver, world.coordinator().fail("a", task.stage, task.claimant, "boom"))
 
 
 def test_the_try_that_ran_last_is_named_to_the_next_failover(world: World, tasks: Callable[[str], Task]) -> None:
@@ -121,8 +117,7 @@ def test_a_try_replaced_during_its_record_claims_the_new_execution(world: World,
     """A failover comes between its look and its swap: it must not end as a success that did nothing."""
     routes = tasks("routes")
     interleaved = InterleavingStore(world.store, "replace", 0, lambda: fail(world, routes), suffix=handover_key(world))
-    answer = world.coordinator(interleaved).begin("a", "clean", "clean-2", try_number=2, first_try=1)
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, world.coordinator(interleaved).begin("a", "clean", "clean-2", try_number=2, first_try=1))
     assert answer.handover.attempt == 2
     assert "clean" not in world.coordinator().unclaimed("a")
     assert "routes" in world.coordinator().unclaimed("a"), "its own retry comes"
@@ -131,8 +126,7 @@ def test_a_try_replaced_during_its_record_claims_the_new_execution(world: World,
 def test_a_clear_by_a_person_is_a_new_attempt(world: World, tasks: Callable[[str], Task]) -> None:
     """semantics F5: what the stage had acknowledged is replaced, and what reads from it runs again."""
     tasks("airports").run()
-    answer = tasks("clean").cleared()
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, tasks("clean").cleared())
     assert (answer.handover.attempt, answer.handover.claimant) == (2, "clean-2")
     assert answer.restarted == (Restarted("airports", "airports-1"), Restarted("routes", "routes-1"))
     ended = world.coordinator().head().history[-1]
@@ -149,16 +143,14 @@ def test_a_clear_that_crashed_before_it_was_heard_is_heard_by_the_retry(
     """The first try after the clear died before it could do anything; Airflow retries it."""
     clean = tasks("clean")
     clean.try_number = clean.first_try = 2  # it did not live to ask
-    answer = clean.retry()
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, clean.retry())
     assert answer.handover.attempt == 2
 
 
 def test_a_clear_is_heard_once(world: World, tasks: Callable[[str], Task]) -> None:
     """Later tries after the same clear find what the first one acknowledged."""
     clean = tasks("clean")
-    answer = clean.cleared()
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, clean.cleared())
     world.drive(answer.handover)
     assert clean.retry() == StageAcknowledged(3, (Restarted("routes", "routes-1"),))
     assert isinstance(clean.cleared(), Submit), "a second clear is heard again"
@@ -167,8 +159,7 @@ def test_a_clear_is_heard_once(world: World, tasks: Callable[[str], Task]) -> No
 def test_our_own_clear_is_no_persons(world: World, tasks: Callable[[str], Task]) -> None:
     """It comes after the swap that replaced the execution: the try claims, and no other attempt is opened."""
     fail(world, tasks("routes"))
-    answer = tasks("clean").cleared()
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, tasks("clean").cleared())
     assert answer.handover.attempt == 2
     world.drive(answer.handover)
     assert isinstance(tasks("clean").retry(), StageAcknowledged)
@@ -181,8 +172,7 @@ def test_a_stage_beside_it_is_not_touched(world: World) -> None:  # semantics F1
     Task(world, "clean").run()
     routes.run()
     airports.run()
-    answer = routes.cleared()
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, routes.cleared())
     assert answer.restarted == ()
     assert airports.retry() == StageAcknowledged(2)
 
@@ -196,8 +186,7 @@ def test_a_completed_epoch_is_not_run_again(world: World, tasks: Callable[[str],
 def test_a_person_uses_up_no_restart(world: World, tasks: Callable[[str], Task]) -> None:  # semantics F4
     fail(world, tasks("routes"))
     before = world.coordinator().head().pending[0].restarts
-    answer = tasks("clean").cleared()
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, tasks("clean").cleared())
     world.drive(answer.handover)
     assert isinstance(tasks("clean").cleared(), Submit)
     assert world.coordinator().head().pending[0].restarts == before

@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner, StageSpec
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
+from tests.support.narrowing import expect
 from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, TIMEOUT, World
@@ -111,8 +112,7 @@ def test_one_that_is_left_behind_says_so_and_runs_again_from_its_trigger() -> No
     leave(world, epochs[1:])
     oldest = epochs[0]
     assert document[0] not in documents(world)
-    found = world.coordinator().go_on(oldest)
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on(oldest))
     assert found.left_behind
     assert not found.tolerated
     with pytest.raises(InvalidConfigError, match="clear\\) the task that triggers"):
@@ -128,10 +128,8 @@ def test_what_was_left_behind_stays_so() -> None:
     world = job()
     epochs = names(MAX_UNFINISHED + 1)
     leave(world, epochs)
-    for epoch in epochs[1:]:
-        world.run_epoch(epoch)
-    found = world.coordinator().go_on(epochs[0])
-    assert isinstance(found, Failed)
+    world.run_epoch(*epochs[1:])
+    found = expect(Failed, world.coordinator().go_on(epochs[0]))
     assert found.left_behind
 
 

@@ -28,6 +28,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.rules.admission import RunState
+from tests.support.narrowing import expect, known
 from tests.support.world.world import CONFIG, TIMEOUT, World
 
 TWO = replace(CONFIG, max_concurrent_checkpoints=2)
@@ -78,11 +79,9 @@ def interrupted(request: pytest.FixtureRequest) -> World:
 
 def test_the_second_of_two_that_overlap_goes_on_by_itself() -> None:  # semantics C2
     world = _overlapping("clean", "routes")
-    found = world.coordinator().go_on("b")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("b"))
     assert (found.attempt, found.acknowledged) == (2, ())
-    ended = world.coordinator().head().ended_by_id(2)
-    assert ended is not None
+    ended = known(world.coordinator().head().ended_by_id(2))
     assert (ended.reason, ended.acks) == (Reason.CHECKPOINT_SUBSUMED, 2)
     world.run_epoch("b")
     world.audit("a", "b")
@@ -92,12 +91,10 @@ def test_what_had_run_is_named_to_be_cleared_also_after_a_cleaner() -> None:  # 
     world = _overlapping("clean", "routes")
     assert world.coordinator().progress("b").__class__ is Failed, "settled, and not taken up yet"
     world.coordinator().clean()
-    found = world.coordinator().go_on("b")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("b"))
     assert found.restarted == (Restarted("clean", "clean of b"), Restarted("routes", "routes of b"))
     world.submit("b", "clean")
-    again = world.coordinator().go_on("b")
-    assert isinstance(again, Waiting)
+    again = expect(Waiting, world.coordinator().go_on("b"))
     assert [each.stage for each in again.restarted] == ["routes"], "who has begun is not cleared again"
     world.run_epoch("b")
     world.audit("a", "b")
@@ -112,8 +109,7 @@ def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyP
         world.coordinator().trigger(world.request(epoch, _owner(epoch)))
     world.run_epoch("a")
     world.coordinator().progress("b")
-    for epoch in ("c", "d", "e"):
-        world.run_epoch(epoch)
+    world.run_epoch("c", "d", "e")
     head = world.coordinator().head()
     assert ([each.epoch for each in head.waiting], [each.epoch for each in head.history]) == (["b"], ["b", "e"])
     assert isinstance(world.coordinator().go_on("b"), Waiting)
@@ -134,8 +130,7 @@ def test_an_attempt_that_is_completed_too_late_leaves_its_epoch_a_place() -> Non
     world = World(config=TWO)
     for epoch in ("older", "newer"):
         world.coordinator().trigger(world.request(epoch, _owner(epoch)))
-    for stage in world.stages:
-        world.run_stage("newer", stage.uid)
+    world.run_stage("newer")
     world.run_epoch("older")
     with pytest.raises(CheckpointFailedError, match="CHECKPOINT_SUBSUMED"):
         world.coordinator().complete(2)
@@ -153,8 +148,7 @@ def test_a_full_history_keeps_what_a_pause_has_ended(monkeypatch: pytest.MonkeyP
     world.coordinator().progress("b")
     world.coordinator().go_on("c")
     _paused(world)
-    for epoch in ("d", "e", "f"):
-        world.run_epoch(epoch)
+    world.run_epoch("d", "e", "f")
     assert [each.epoch for each in world.coordinator().head().waiting] == ["c", "b"]
     for epoch in ("c", "b"):
         world.coordinator().go_on(epoch)
@@ -169,8 +163,7 @@ def test_who_waits_for_an_overtaken_epoch_learns_of_a_pause() -> None:  # semant
         world.coordinator().trigger(world.request(epoch, _owner(epoch)))
     world.run_epoch("b")
     world.coordinator().pause()
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("a"))
     assert (found.reason, found.tolerated, found.paused) == (Reason.CHECKPOINT_SUBSUMED, True, True)
     world.coordinator().unpause()
     assert isinstance(world.coordinator().go_on("a"), Waiting)
@@ -190,8 +183,7 @@ def test_an_overtaken_claim_submits_nothing() -> None:  # semantics C2, W4
     world = World(config=TWO)
     world.trigger("a")
     world.trigger("b")
-    for stage in world.stages:
-        world.run_stage("a", stage.uid)
+    world.run_stage("a")
 
     class Overtaking:
         """A cluster that is asked for whether drivers outlive their tasks, and takes its time."""
@@ -204,8 +196,7 @@ def test_an_overtaken_claim_submits_nothing() -> None:  # semantics C2, W4
         def driver_loss_reason(self, handover: object) -> str | None:
             return "gone"
 
-    answer = world.coordinator().begin("b", "clean", "clean of b", drivers=Overtaking())
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, world.coordinator().begin("b", "clean", "clean of b", drivers=Overtaking()))
     assert (answer.handover.checkpoint, answer.handover.attempt) == (3, 2)
 
 
@@ -234,8 +225,7 @@ def test_the_older_of_two_goes_on_too_when_the_newer_completes_first() -> None: 
     world.trigger("a")
     world.run_stage("a", "clean")
     world.run_epoch("b")
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("a"))
     assert (found.checkpoint, found.attempt) == (3, 2)
     world.run_epoch("a")
     world.audit("b", "a")
@@ -246,13 +236,10 @@ def test_a_waiting_epoch_is_queued_behind_a_pending_run(interrupted: World) -> N
     world = interrupted
     for _ in range(3):
         assert isinstance(world.coordinator().begin("a", "report", "a try"), Queued), "no try is used up"
-        found = world.coordinator().go_on("a")
-        assert isinstance(found, Failed)
+        found = expect(Failed, world.coordinator().go_on("a"))
         assert (found.tolerated, found.trigger_first) == (True, False)
     world.run_epoch("b")
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Waiting)
-    assert found.restarted == (Restarted("clean", "clean of a"), Restarted("routes", "routes of a"))
+    assert expect(Waiting, world.coordinator().go_on("a")).restarted == (Restarted("clean", "clean of a"), Restarted("routes", "routes of a"))
     world.run_epoch("a")
     world.audit("b", "a")
 
@@ -260,8 +247,7 @@ def test_a_waiting_epoch_is_queued_behind_a_pending_run(interrupted: World) -> N
 def test_a_stage_that_comes_first_learns_what_is_to_run_before_it(interrupted: World) -> None:  # semantics S1, F1
     world = interrupted
     world.run_epoch("b")
-    answer = world.coordinator().begin("a", "airports", "airports of a")
-    assert isinstance(answer, UpstreamsNotReady)
+    answer = expect(UpstreamsNotReady, world.coordinator().begin("a", "airports", "airports of a"))
     assert answer.restarted == (Restarted("clean", "clean of a"), Restarted("routes", "routes of a"))
 
 
@@ -274,8 +260,7 @@ def test_what_only_the_trigger_can_open_says_so(has: str) -> None:  # semantics 
     _paused(world)
     world.run_epoch("b")
     assert world.coordinator().begin("a", "routes", "routes of a") == TriggerFirst(1)
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("a"))
     assert (found.trigger_first, found.tolerated) == (True, True)
     assert world.coordinator().head().pending == (), "a place that nobody can use is left to others"
 
@@ -335,8 +320,7 @@ def test_a_pending_epoch_whose_run_has_ended_holds_nobody_up() -> None:  # seman
     _paused(world)
     assert isinstance(_ask(world, "b", RequestKind.MANUAL), Triggered)
     assert isinstance(world.coordinator().begin("a", "clean", "a try"), Queued)
-    answer = world.coordinator().begin("a", "clean", "a try", state_of=_all_but("b"))
-    assert isinstance(answer, Submit)
+    assert isinstance(world.coordinator().begin("a", "clean", "a try", state_of=_all_but("b")), Submit)
 
 
 def test_an_overtaken_epoch_keeps_its_place_before_those_that_wait() -> None:  # semantics C2, T2
@@ -345,8 +329,7 @@ def test_an_overtaken_epoch_keeps_its_place_before_those_that_wait() -> None:  #
         assert isinstance(_ask(world, epoch, RequestKind.PERIODIC), Triggered)
     for epoch in "cd":
         assert isinstance(_ask(world, epoch, RequestKind.PERIODIC), Declined)
-    for stage in world.stages:
-        world.run_stage("a", stage.uid)
+    world.run_stage("a")
     assert world.coordinator().complete(1) == EpochCompleted("a", 1)
     assert isinstance(_ask(world, "c", RequestKind.PERIODIC), Triggered)
     assert isinstance(_ask(world, "d", RequestKind.PERIODIC), Declined), "the second place is b's"
@@ -358,7 +341,6 @@ def test_an_unsettled_head_keeps_what_the_overtaken_attempt_wrote() -> None:  # 
     head: Head = world.coordinator().head()
     (entry,) = head.pending
     world.coordinator().clean()
-    document = world.coordinator().pending_document(entry)
-    assert document is not None
+    document = known(world.coordinator().pending_document(entry))
     clean = document.executions["clean"]
     assert layout.handover(clean.home, "clean", clean.token) in world.standing()

@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint.store import acks as ack_parts
 from airflow_cairn.checkpoint.store.acks import read_ack
 from airflow_cairn.storage import CairnError
 from airflow_cairn.storage.errors import ErrorKind
+from tests.support.narrowing import expect, known
 from tests.support.world.world import STAGES, World
 from tests.unit.storage.hostile import HOSTILE_NAMES
 
@@ -64,8 +65,7 @@ def _unmerged() -> Unmerged:
 def _ack_of_clean(world: World) -> AckDocument:
     """What `clean` acknowledged in the first attempt."""
     entry = world.coordinator().head().pending[0]
-    document = world.coordinator().pending_document(entry)
-    assert document is not None
+    document = known(world.coordinator().pending_document(entry))
     execution = document.executions["clean"]
     assert execution.home < document.checkpoint, "carried over"
     return read_ack(world.files, "clean", execution)
@@ -73,8 +73,7 @@ def _ack_of_clean(world: World) -> AckDocument:
 
 def _completed(world: World) -> bytes:
     world.coordinator().complete(world.pending_id("b"))
-    entry = world.coordinator().head().latest_completed()
-    assert entry is not None
+    entry = known(world.coordinator().head().latest_completed())
     return world.files.get(entry.metadata.key, max_bytes=1 << 20).data
 
 
@@ -157,8 +156,7 @@ def test_a_decline_in_time_fails_the_attempt_in_any_order(
     random.shuffle(messages)
     for uid, message in messages:
         _send(of, world, uid, message)
-    failed = world.coordinator().progress("b")
-    assert isinstance(failed, Failed)
+    failed = expect(Failed, world.coordinator().progress("b"))
     assert (failed.reason, failed.detail) == (Reason.CHECKPOINT_DECLINED, f"{declined}: late")
     world.run_epoch("b")
     world.audit("a", "b")

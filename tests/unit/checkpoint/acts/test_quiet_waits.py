@@ -11,6 +11,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, RegionalChec
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Progress, Waiting
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.store.head_store import Decision
+from tests.support.narrowing import expect
 from tests.support.world.lagging import UNALIGNED
 from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import CONFIG, TIMEOUT, World
@@ -18,9 +19,7 @@ from tests.support.wrapped_stores import RecordingStore
 
 
 def waiting(coordinator: Coordinator, epoch: str = "a") -> Waiting:
-    found = coordinator.go_on(epoch)
-    assert isinstance(found, Waiting)
-    return found
+    return expect(Waiting, coordinator.go_on(epoch))
 
 
 def test_it_is_quiet_until_the_timeout(world: World) -> None:  # semantics D2

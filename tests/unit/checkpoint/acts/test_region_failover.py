@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage.errors import UnavailableError
+from tests.support.narrowing import expect
 from tests.support.world.exchanges import ALL_PIPELINED, BLOCKING, CHAIN, DIAMOND
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
@@ -36,9 +37,7 @@ def _begun(world: World, stages: tuple[StageSpec, ...], *done: str) -> None:
 
 
 def _failed(world: World, stage: str, claimant: str = "", detail: str = "boom") -> FailedOver:
-    answer = world.coordinator().fail("a", stage, claimant or f"{stage}-1", detail)
-    assert isinstance(answer, FailedOver), answer
-    return answer
+    return expect(FailedOver, world.coordinator().fail("a", stage, claimant or f"{stage}-1", detail))
 
 
 def _damage(world: World, handover: Handover, how: str) -> None:
@@ -121,8 +120,7 @@ def test_output_that_does_not_stand_pulls_its_writer_in(world: World, how: str, 
     else:
         assert _failed(world, "report").restarted == ()
         _damage(world, routes, how)
-        begin = world.coordinator().begin("a", "report", "report-2")
-        assert isinstance(begin, UpstreamsNotReady)
+        begin = expect(UpstreamsNotReady, world.coordinator().begin("a", "report", "report-2"))
         assert begin.upstreams == ("routes",)
         restarted = begin.restarted
     # Pipelined with it, the first stage is of the same region.
@@ -140,8 +138,7 @@ def test_output_that_a_driver_could_not_read_is_missing(world: World, who: str) 
         assert _failed(world, "report").restarted == (Restarted("routes", "routes-1"),)
     else:
         world.coordinator().progress("a")
-        begin = world.coordinator().begin("a", "report", "report-2")
-        assert isinstance(begin, UpstreamsNotReady)
+        begin = expect(UpstreamsNotReady, world.coordinator().begin("a", "report", "report-2"))
         assert begin.restarted == (Restarted("routes", "routes-1"),)
     world.run_epoch("a")
     world.audit("z", "a")
@@ -243,8 +240,7 @@ def test_two_failures_of_one_region_at_once_are_one_failover(world: World) -> No
         assert _failed(world, "airports").created
 
     store = InterleavingStore(world.store, "replace", 0, also)
-    answer = world.coordinator(store).fail("a", "routes", "routes-1", "boom")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator(store).fail("a", "routes", "routes-1", "boom"))
     assert (answer.created, answer.restarted) == (False, (Restarted("routes", "routes-1"),))
     assert world.pending_id("a") == 3
 
@@ -278,8 +274,7 @@ def test_nothing_that_began_is_lost_where_nothing_failed(world: World) -> None: 
     world.config = replace(world.config, failover="full")
     _begun(world, CHAIN[:2], "clean")
     world.clock.advance(TIMEOUT)
-    answer = world.coordinator().begin("a", "routes", "routes-1")
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, world.coordinator().begin("a", "routes", "routes-1"))
     assert answer.handover.upstream["clean"].home == 2
 
 

@@ -33,6 +33,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from tests.support.narrowing import expect
 from tests.support.world.exchanges import DIAMOND
 from tests.support.world.lagging import run_some
 from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
@@ -90,8 +91,7 @@ def test_killed_tries_count_as_well_though_nobody_reports_them() -> None:  # sem
     world.trigger("a")
     for _ in range(4):
         world.submit("a", "clean")
-    answer = world.coordinator().begin("a", "clean", world.new_claimant())
-    assert isinstance(answer, Failed)
+    answer = expect(Failed, world.coordinator().begin("a", "clean", world.new_claimant()))
     assert answer.job_failed
     assert newest(world).detail.endswith("failure 4: clean: the try before ended without acknowledging")
     assert world.coordinator().begin("a", "clean", world.new_claimant()) == answer, "killed before it could say so"
@@ -153,8 +153,7 @@ def test_so_it_is_for_the_epochs_of_a_job_together(world: World) -> None:  # sem
     world.clock.advance(1 * S)
     for epoch, begun in tries.items():
         world.clock.advance(1 * S)
-        answer = world.coordinator().fail(epoch, "clean", begun.handover.claimant, "lost")
-        assert isinstance(answer, FailedOver)
+        assert isinstance(world.coordinator().fail(epoch, "clean", begun.handover.claimant, "lost"), FailedOver)
     assert [entry.restarts for entry in world.coordinator().head().pending] == [1, 1]
 
 
@@ -191,12 +190,10 @@ def test_only_a_person_goes_on_after_a_failure_for_good() -> None:  # semantics 
     for stage in ("airports", "routes", "report"):
         assert isinstance(world.coordinator().begin("a", stage, world.new_claimant()), Failed), stage
     assert isinstance(world.coordinator().fail("a", "airports", running.claimant, "replaced"), Failed)
-    begun = world.coordinator().begin("a", "routes", world.new_claimant(), cleared_by_user=True)
-    assert isinstance(begun, Submit)
+    begun = expect(Submit, world.coordinator().begin("a", "routes", world.new_claimant(), cleared_by_user=True))
     world.drive(begun.handover)
     assert world.run_stage("a", "clean") is None, "what had acknowledged carries over"
-    for stage in ("airports", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "airports", "report")
     world.coordinator().complete(world.pending_id("a"))
     world.audit("z", "a")
 
@@ -206,8 +203,7 @@ def test_what_the_failover_itself_had_cleared_is_no_persons_wish() -> None:  # s
     world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(1)), stages=DIAMOND)
     run_some(world, "a", "clean")
     world.submit("a", "airports")
-    over = fail(world, stage="routes")
-    assert isinstance(over, FailedOver)
+    over = expect(FailedOver, fail(world, stage="routes"))
     assert [each.stage for each in over.restarted] == ["airports"]
     assert isinstance(fail(world, stage="routes"), Failed)
     assert isinstance(world.coordinator().begin("a", "airports", world.new_claimant(), cleared_by_user=True), Failed)
@@ -227,8 +223,7 @@ def test_a_final_failure_during_a_begin_does_not_count_for_its_clear() -> None: 
 
     # Right after the claim of `routes` has landed, and before the head judges it.
     store = InterleavingStore(world.store, "get", 1, also, "/head.json")
-    begun = world.coordinator(store).begin("a", "routes", world.new_claimant(), cleared_by_user=True)
-    assert isinstance(begun, Failed)
+    assert isinstance(world.coordinator(store).begin("a", "routes", world.new_claimant(), cleared_by_user=True), Failed)
     assert newest(world).for_good
     assert world.coordinator().head().pending == ()
 
@@ -294,19 +289,16 @@ def test_what_others_settle_first_counts_as_well(tolerable: int) -> None:  # sem
     world = strict(FixedDelayRestart(2), tolerable_failed_checkpoints=tolerable)
     world.trigger("a")
     for number in range(3):
-        answer = world.coordinator().begin("a", "clean", claimant := world.new_claimant())
-        assert isinstance(answer, Submit)
+        answer = expect(Submit, world.coordinator().begin("a", "clean", claimant := world.new_claimant()))
         assert world.coordinator().head().pending[0].restarts == number
         world.decline(answer.handover)
         world.coordinator().go_on("a")  # who waits for the checkpoint sees the decline before it is reported
         assert isinstance(world.coordinator().fail("a", "clean", claimant, "boom"), NothingToDo | Failed)
     assert isinstance(world.coordinator().begin("a", "clean", world.new_claimant()), Failed)
-    progress = world.coordinator().go_on("a")
-    assert isinstance(progress, Failed)
+    progress = expect(Failed, world.coordinator().go_on("a"))
     assert (progress.job_failed, progress.tolerated, progress.reason) == (True, False, Reason.CHECKPOINT_DECLINED)
     assert "FixedDelayRestart allows 2 restarts of an epoch, and this was failure 3: " in newest(world).detail
-    begun = world.coordinator().begin("a", "clean", world.new_claimant(), cleared_by_user=True)
-    assert isinstance(begun, Submit)
+    begun = expect(Submit, world.coordinator().begin("a", "clean", world.new_claimant(), cleared_by_user=True))
     assert world.coordinator().head().pending[0].restarts == 0
     world.coordinator().fail("a", "clean", begun.handover.claimant, "over")
     world.run_epoch("a")
@@ -330,8 +322,7 @@ def test_a_failure_rate_counts_over_all_epochs() -> None:  # semantics F4
         world.run_epoch(epoch)
     world.trigger("c")
     assert world.coordinator().head().pending[0].restarts_left == 0
-    failed = fail(world, "c")
-    assert isinstance(failed, Failed)
+    failed = expect(Failed, fail(world, "c"))
     assert failed.detail == "FailureRateRestart allows 2 failures in 0:01:40, and this was one more: clean: boom"
     assert world.coordinator().head().restart_memory is None, "the count starts anew once the job has failed"
     world.trigger("c")
@@ -368,8 +359,7 @@ def test_two_reports_at_once_count_once() -> None:  # semantics F4, F5
         inner.append(world.coordinator().fail("a", "clean", "try-x", "boom"))
 
     store = InterleavingStore(world.store, "replace", 0, also)
-    answer = world.coordinator(store).fail("a", "clean", "try-x", "boom")
-    assert isinstance(answer, Failed)
+    answer = expect(Failed, world.coordinator(store).fail("a", "clean", "try-x", "boom"))
     assert inner == [answer]
     assert len(list(world.coordinator().head().ended_of_epoch("a"))) == 2
 
@@ -394,8 +384,7 @@ def test_a_driver_that_says_so_and_is_then_killed_is_not_tried_again(world: Worl
         JOB, 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
     )
     world.coordinator().decline(decline)
-    answer = world.coordinator().begin("a", "clean", world.new_claimant())
-    assert isinstance(answer, Failed)
+    answer = expect(Failed, world.coordinator().begin("a", "clean", world.new_claimant()))
     assert answer.detail == "no retry cures this: clean: AnalysisException: x"
 
 
@@ -426,8 +415,7 @@ def test_an_incurable_failure_ends_the_epoch_after_another_report() -> None:  # 
         JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
     )
     world.coordinator().decline(decline)
-    answer = fail(world, stage="airports")
-    assert isinstance(answer, Failed)
+    answer = expect(Failed, fail(world, stage="airports"))
     assert answer.detail == "no retry cures what routes declined for: airports: boom"
     assert world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False) == answer
     assert world.coordinator().head().pending == ()
@@ -441,10 +429,8 @@ def test_a_region_that_may_fail_is_left_out_instead(incurable: bool) -> None:  #
         assert isinstance(fail(world, stage="routes"), FailedOver)
     claimant = world.new_claimant()
     world.submit("a", "routes", claimant)
-    answer = world.coordinator().fail("a", "routes", claimant, "boom", curable=not incurable)
-    assert isinstance(answer, AbandonedRegion)
-    progress = world.coordinator().progress("a")
-    assert isinstance(progress, Ready)
+    assert isinstance(world.coordinator().fail("a", "routes", claimant, "boom", curable=not incurable), AbandonedRegion)
+    progress = expect(Ready, world.coordinator().progress("a"))
     world.coordinator().complete(progress.checkpoint)
     world.audit("z", "a")
 

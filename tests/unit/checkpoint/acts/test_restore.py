@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.store import metadata_file, verification
 from airflow_cairn.storage import Blob, CairnError, ForbiddenError, ObjectStat, ObjectStore, UnavailableError
 from airflow_cairn.storage.errors import GoneError
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore, RecordingStore, WrappedStore
 
@@ -61,8 +62,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damage_falls_back_to_the_one_before_saying_which_and_why(world: World, how: str) -> None:  # semantics R1
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     key = _damage(world, 2, how)
     before = world.memory.all_keys()
     answer = world.trigger("c")
@@ -78,8 +78,7 @@ def test_damage_falls_back_to_the_one_before_saying_which_and_why(world: World, 
 
 
 def test_what_a_damaged_checkpoint_held_is_made_anew(world: World) -> None:  # semantics R1
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     _damage(world, 2)
     assert [each.epoch for each in world.trigger("c").pending.replay] == ["b"]
     world.run_epoch("c")
@@ -94,8 +93,7 @@ def test_what_a_damaged_checkpoint_held_is_made_anew(world: World) -> None:  # s
 def test_damage_upon_damage_replays_every_epoch_that_was_lost(world: World, retained: int) -> None:  # semantics R1
     """Checkpoint 3 replayed b. If it is lost too, b is lost with it, though b's own checkpoint left long ago."""
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=retained)
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     _damage(world, 2)
     world.run_epoch("c")
     _damage(world, 3)
@@ -108,8 +106,7 @@ def test_damage_upon_damage_replays_every_epoch_that_was_lost(world: World, reta
 
 def test_two_damaged_checkpoints_at_once(world: World) -> None:  # semantics R1
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=3)
-    for epoch in ("a", "b", "c"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b", "c")
     _damage(world, 2)
     _damage(world, 3, "metadata gone")
     answer = world.trigger("d")
@@ -120,8 +117,7 @@ def test_two_damaged_checkpoints_at_once(world: World) -> None:  # semantics R1
 
 
 def test_a_replayed_epoch_is_completed_and_stays_so(world: World) -> None:  # semantics T9
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     _damage(world, 2)
     world.run_epoch("c")
     for epoch in ("a", "b", "c"):
@@ -129,8 +125,7 @@ def test_a_replayed_epoch_is_completed_and_stays_so(world: World) -> None:  # se
 
 
 def test_with_every_checkpoint_damaged_nobody_starts_empty(world: World) -> None:  # semantics R1, R2
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     first, second = _damage(world, 1), _damage(world, 2)
     before = world.coordinator().head()
     with pytest.raises(NoCheckpointError, match="put the file back") as caught:
@@ -148,8 +143,7 @@ def test_with_every_checkpoint_damaged_nobody_starts_empty(world: World) -> None
 
 
 def test_with_the_input_of_a_damaged_checkpoint_gone_nobody_guesses(world: World) -> None:  # semantics R1, T8
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     _damage(world, 2)
     world.store.delete([f"{JOB}/epochs/b.json"])
     with pytest.raises(NoCheckpointError, match="the input of the epoch that it held is not known") as caught:
@@ -184,8 +178,7 @@ class _Refusing(WrappedStore):
 def test_what_cannot_be_read_now_is_an_error_and_no_damage(
     world: World, error: Callable[..., CairnError], raised: type[CairnError], verb: str, part: str
 ) -> None:  # semantics R1, W3
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     store: ObjectStore = world.store
     if verb == "stat":  # a listing without tags, as local files give, is completed by a stat
         store = _WithoutTags(store)
@@ -211,20 +204,17 @@ def test_a_listing_that_lacks_a_file_is_confirmed_by_name(world: World) -> None:
 
 
 def test_a_store_without_tags_in_listings_is_verified_too(world: World) -> None:  # semantics R1, W3
-    world.run_epoch("a")
-    world.run_epoch("b")
+    world.run_epoch("a", "b")
     _damage(world, 2, "altered")
     assert [damage.checkpoint for damage in world.trigger("c", _WithoutTags(world.store)).damages] == [2]
 
 
 def test_damage_seen_on_an_outdated_head_is_none(world: World) -> None:  # semantics R1, C3
     """A checkpoint is subsumed and cleaned while it is being verified: nothing is wrong with the job."""
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
 
     def epochs_go_by() -> None:
-        for epoch in ("c", "d", "e"):
-            world.run_epoch(epoch)
+        world.run_epoch("c", "d", "e")
 
     for look in ("verify", "restore_latest"):
         twin_store = InterleavingStore(world.store, "list", 0, epochs_go_by, suffix="/")
@@ -237,12 +227,10 @@ def test_damage_seen_on_an_outdated_head_is_none(world: World) -> None:  # seman
 
 
 def test_a_fallback_on_an_outdated_head_never_lands(world: World) -> None:  # semantics R1, T6
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
 
     def epochs_go_by() -> None:
-        for epoch in ("c", "d", "e"):
-            world.run_epoch(epoch)
+        world.run_epoch("c", "d", "e")
 
     store = InterleavingStore(world.store, "list", 0, epochs_go_by, suffix="/")
     answer = world.trigger("f", store)
@@ -273,8 +261,7 @@ def test_with_no_checkpoint_a_job_starts_empty_unless_one_is_required(world: Wor
 
 
 def test_verifying_names_what_is_not_retained(world: World) -> None:
-    for epoch in ("a", "b", "c"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b", "c")
     assert [found.checkpoint for found in world.coordinator().verify()] == [3, 2]
     with pytest.raises(NoCheckpointError) as caught:
         world.coordinator().verify(1)
@@ -293,8 +280,7 @@ def test_verifying_costs_a_request_a_thousand_files(world: World) -> None:  # se
 
 def test_a_blob_read_is_the_blob_written(world: World) -> None:
     world.trigger("a")
-    blob = world.files.get("head.json", max_bytes=1_000_000)
-    assert isinstance(blob, Blob)
+    blob = expect(Blob, world.files.get("head.json", max_bytes=1_000_000))
     assert blob.etag == world.store.stat(f"{JOB}/head.json").etag
 
 
@@ -330,8 +316,7 @@ def test_a_failover_does_not_ask_again(world: World) -> None:
     world.config = replace(world.config, allow_non_restored_state=True)
     world.trigger("e2")
     claim = world.submit("e2", "clean")
-    answer = world.coordinator().fail("e2", "clean", claim.handover.claimant, "died")
-    assert isinstance(answer, FailedOver)
+    assert isinstance(world.coordinator().fail("e2", "clean", claim.handover.claimant, "died"), FailedOver)
 
 
 def test_a_restore_by_hand_is_recorded(world: World) -> None:
@@ -410,8 +395,7 @@ def test_a_trigger_refuses_and_changes_nothing(
 
 def test_raw_files_hold_a_stage_to_its_parallelism(world: World) -> None:  # semantics R4
     world.trigger("a")
-    for stage in ("clean", "routes", "airports"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "clean", "routes", "airports")
     ack = world.write(world.submit("a", "report").handover)
     model = Output("files", "model", f"{ack.outputs[0].folder.rpartition('/')[0]}/files.model")
     world.coordinator().acknowledge(replace(ack, outputs=(*ack.outputs, model)))
@@ -428,8 +412,7 @@ def test_keyed_state_fixes_the_maximum_without_a_parallelism(world: World) -> No
     keyed = tuple(replace(each, key_groups=128) if each.kind == "state" else each for each in ack.outputs)
     loose = Output("state", "loose", f"{ack.outputs[0].folder.rpartition('/')[0]}/state.loose")
     world.coordinator().acknowledge(replace(ack, outputs=(*keyed, loose)))
-    for stage in ("airports", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "airports", "report")
     world.coordinator().complete(1)
     _at(world, 129, stage="routes")
     with pytest.raises(InvalidStateError, match=r"stage=`routes` parallelism=`129` restored_max_parallelism=`128`"):
@@ -440,8 +423,7 @@ def test_keyed_state_fixes_the_maximum_without_a_parallelism(world: World) -> No
     handover = world.submit("b", "routes").handover
     assert (handover.parallelism, handover.max_parallelism) == (2, 128), "the application is told the groups"
     world.drive(handover)
-    for stage in ("airports", "report"):
-        world.run_stage("b", stage)
+    world.run_stage("b", "airports", "report")
     world.coordinator().complete(2)
     world.audit("a", "b")
 
@@ -454,8 +436,7 @@ def test_two_recorded_maxima_of_one_stage_are_refused(world: World) -> None:  # 
     folder = ack.outputs[0].folder.rpartition("/")[0]
     twice = tuple(Output("state", f"s{n}", f"{folder}/state.s{n}", key=("k",), key_groups=n) for n in (64, 128))
     world.coordinator().acknowledge(replace(ack, outputs=(*ack.outputs, *twice)))
-    for stage in ("airports", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "airports", "report")
     world.coordinator().complete(1)
     with pytest.raises(InvalidStateError, match=r"stage=`routes` recorded=`64 and 128`"):
         world.coordinator().trigger(world.request("b"))
@@ -463,8 +444,7 @@ def test_two_recorded_maxima_of_one_stage_are_refused(world: World) -> None:  # 
 
 
 def test_metadata_that_describes_another_checkpoint_is_damage(world: World) -> None:  # semantics R1
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     first, second = world.coordinator().head().completed
     (damage,) = verification.verify(world.files, replace(second, metadata=first.metadata)).damages
     assert (damage.checkpoint, damage.key) == (2, first.metadata.key)

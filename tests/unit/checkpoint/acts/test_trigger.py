@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.admission import RunState
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect
 from tests.support.shut_down import shut_down
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
 from tests.support.world.parties import Ids
@@ -68,8 +69,7 @@ def test_the_slice_of_the_first_trigger_is_everyone_s(world: World) -> None:  # 
     world.trigger("a")
     other = replace(world.request("a"), slice=Slice("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"))
     world.coordinator().abort(world.pending_id("a"), Reason.JOB_FAILURE, "by hand")
-    answer = world.coordinator().trigger(other)
-    assert isinstance(answer, Triggered)
+    answer = expect(Triggered, world.coordinator().trigger(other))
     assert answer.pending.slice == world.request("a").slice
     assert world.submit("a", "clean").handover.slice == world.request("a").slice
 
@@ -118,8 +118,7 @@ def test_too_many_pending_checkpoints_decline_the_next_one(world: World) -> None
 def test_the_limit_holds_against_a_racing_trigger_of_another_epoch(world: World) -> None:  # semantics T6
     world.run_epoch("z")
     store = InterleavingStore(world.store, "replace", 0, lambda: world.trigger("a"))
-    answer = world.coordinator(store).trigger(world.request("b"))
-    assert isinstance(answer, Declined)
+    assert isinstance(world.coordinator(store).trigger(world.request("b")), Declined)
     assert [entry.epoch for entry in world.coordinator().head().pending] == ["a"]
 
 
@@ -159,8 +158,7 @@ def test_an_epoch_taken_up_again_keeps_what_has_acknowledged(world: World) -> No
 
 def test_a_dag_that_changed_while_its_epoch_was_pending_gets_a_new_attempt(world: World) -> None:  # semantics T9, F2
     world.trigger("a")
-    world.run_stage("a", "clean")
-    world.run_stage("a", "airports")
+    world.run_stage("a", "clean", "airports")
     world.stages = tuple(
         replace(stage, parallelism=2) if stage.uid == "airports" else stage for stage in STAGES if stage.uid != "report"
     )
@@ -350,8 +348,7 @@ def test_savepoints_ignore_the_pause_and_start_a_pause_themselves(world: World) 
 
 
 def test_ids_go_on_across_a_restore_from_an_older_checkpoint(world: World) -> None:  # semantics T5
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     world.store.delete([f"{JOB}/{key}" for key in world.standing() if "chk-0000000002/_metadata" in key])
     answer = world.trigger("c")
     assert answer.pending.restore is not None

@@ -23,8 +23,7 @@ def _complete(world: World) -> None:
 
 
 def _complete_many(world: World) -> None:
-    for epoch in "bcdef":
-        world.run_epoch(epoch)
+    world.run_epoch(*"bcdef")
 
 
 def _fail_over(world: World) -> None:
@@ -60,8 +59,7 @@ def test_a_cleaner_with_an_outdated_head_deletes_nothing_alive(
     world.bulky = at == 1
     world.run_epoch("a")
     world.trigger("b")
-    world.run_stage("b", "clean")
-    world.run_stage("b", "airports")
+    world.run_stage("b", "clean", "airports")
     store = InterleavingStore(world.store, verb, at, lambda: CHANGES[change](world))
     report = world.coordinator(store).clean()
     assert report.failures == (), "what is gone by a newer head is no damage"
@@ -121,8 +119,7 @@ def test_uploads_that_may_not_be_listed_fail_nothing(world: World) -> None:  # s
 
 @pytest.mark.parametrize("damage", ["gone", "broken"])
 def test_below_metadata_that_cannot_be_read_nothing_is_deleted(world: World, damage: str) -> None:  # semantics C3
-    world.run_epoch("a")
-    world.run_epoch("b")
+    world.run_epoch("a", "b")
     metadata = next(key for key in world.referred() if key.startswith("chk-0000000001/_metadata"))
     if damage == "gone":
         world.store.delete([f"{JOB}/{metadata}"])
@@ -201,16 +198,14 @@ def test_nothing_beside_the_checkpoints_is_touched(world: World) -> None:  # sem
 def test_a_foreign_key_does_not_stop_cleaning(world: World, key: str) -> None:  # semantics C3, W1
     """Whatever sorts among the checkpoints: what is dead behind it goes, and the report says what was passed over."""
     world.memory.put(f"{JOB}/{key}", b"a user's own")
-    for epoch in "abcd":
-        world.run_epoch(epoch)
+    world.run_epoch(*"abcd")
     assert not [found for found in world.standing() if layout.checkpoint_of(found) == 2], "subsumed, and dead"
     assert world.coordinator().clean().foreign == (f"{JOB}/{key}",)
     assert world.memory.get(f"{JOB}/{key}").data == b"a user's own"
 
 
 def test_a_foreign_key_does_not_keep_the_lists_of_epochs(world: World) -> None:  # semantics C3
-    for epoch in "abcd":
-        world.run_epoch(epoch)
+    world.run_epoch(*"abcd")
     world.memory.put(f"{JOB}/chk-z", b"a user's own")
     world.memory.put(f"{JOB}/epoch-lists/a/files.jsonl", b"{}")
     assert world.coordinator().clean().deleted == 1

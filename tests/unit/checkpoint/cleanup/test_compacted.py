@@ -22,8 +22,7 @@ def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     for bound in ("FAN_IN", "FAN_IN_PARTIALS", "MAX_EPOCHS", "MAX_SHARE"):
         monkeypatch.setattr(deltas, bound, 1000)
     world.appends = True
-    for epoch in ("e1", "e2"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2")
     return world
 
 
@@ -31,8 +30,7 @@ def rewrite(world: World, monkeypatch: pytest.MonkeyPatch, *epochs: str) -> None
     """Run epochs that write a new base themselves."""
     with monkeypatch.context() as patch:
         patch.setattr(deltas, "MAX_EPOCHS", 0)
-        for epoch in epochs:
-            world.run_epoch(epoch)
+        world.run_epoch(*epochs)
 
 
 def of(world: World, token: str = TOKEN) -> set[str]:
@@ -62,8 +60,7 @@ def test_it_stays_as_long_as_a_checkpoint_names_all_that_it_replaces(
 
 def test_an_adopted_base_stays_when_its_record_has_gone(grown: World) -> None:
     assert grown_state.compact(grown, TOKEN)
-    for epoch in ("e3", "e4", "e5", "e6"):
-        grown.run_epoch(epoch)
+    grown.run_epoch("e3", "e4", "e5", "e6")
     [base] = of(grown)
     assert base.endswith("part-0")
     grown.audit("e1", "e2", "e3", "e4", "e5", "e6")
@@ -136,8 +133,7 @@ def test_a_stale_cleaner_keeps_a_base_without_its_record(grown: World) -> None:
     assert grown_state.compact(grown, TOKEN)
 
     def meanwhile() -> None:
-        for epoch in ("e3", "e4", "e5", "e6"):
-            grown.run_epoch(epoch)
+        grown.run_epoch("e3", "e4", "e5", "e6")
         grown.coordinator().clean()
         assert not records_of(grown), "no checkpoint names any more what it replaces"
 
@@ -150,11 +146,9 @@ def test_and_one_that_replaced_such_a_base(grown: World, verb: str, suffix: str)
     assert grown_state.compact(grown, TOKEN)
 
     def meanwhile() -> None:
-        for epoch in ("e3", "e4", "e5"):
-            grown.run_epoch(epoch)
+        grown.run_epoch("e3", "e4", "e5")
         assert grown_state.compact(grown, OTHER)
-        for epoch in ("e6", "e7", "e8", "e9"):
-            grown.run_epoch(epoch)
+        grown.run_epoch("e6", "e7", "e8", "e9")
         grown.coordinator().clean()
 
     grown.coordinator(InterleavingStore(grown.store, verb, 0, meanwhile, suffix)).clean()

@@ -27,6 +27,7 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import CairnError, Written
 from airflow_cairn.storage.names import NAME_GRAMMAR, RESERVED
 from tests.support.acking import ack_of
+from tests.support.narrowing import expect
 from tests.support.world.generated import JSON, NAMES, SEGMENTS
 from tests.support.world.world import JOB, World
 from tests.unit.storage.hostile import HOSTILE_NAMES
@@ -95,8 +96,7 @@ def _acknowledge(world: World, stage: Stage, handover: Handover) -> None:
         )
         outputs.append(Output(made.kind, made.name, folder))
         for subtask, name, data in made.files:
-            written = world.files.create_bytes(f"{folder}{name}", data)
-            assert isinstance(written, Written)
+            written = expect(Written, world.files.create_bytes(f"{folder}{name}", data))
             handles.append((subtask, StateHandle(output_id, f"{folder}{name}", len(data), written.etag)))
     subtasks = [
         Subtask(index, tuple(handle for subtask, handle in handles if subtask == index))
@@ -109,11 +109,9 @@ def _acknowledge(world: World, stage: Stage, handover: Handover) -> None:
 def ran(stages: tuple[Stage, ...], epoch: str, slice_: Slice) -> World:
     """Give a job that has completed one epoch, in which each stage acknowledged what it is to."""
     world = World(stages=tuple(each.spec for each in stages))
-    answer = world.coordinator().trigger(TriggerRequest(epoch, slice_, world.stages, world.config))
-    assert isinstance(answer, Triggered)
+    assert isinstance(world.coordinator().trigger(TriggerRequest(epoch, slice_, world.stages, world.config)), Triggered)
     for stage in stages:
-        submit = world.coordinator().begin(epoch, stage.spec.uid, "try")
-        assert isinstance(submit, Submit)
+        submit = expect(Submit, world.coordinator().begin(epoch, stage.spec.uid, "try"))
         _acknowledge(world, stage, submit.handover)
     assert world.coordinator().complete(1) == EpochCompleted(epoch, 1)
     world.coordinator().clean()

@@ -10,6 +10,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, run_of_slice, run_
 from airflow_cairn.checkpoint.documents.head import run_of_head
 from airflow_cairn.checkpoint.documents.read_windows import WindowText, window_of
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints, jobs
+from tests.support.narrowing import known
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, take
 from tests.support.world.world import CONFIG, World
@@ -31,8 +32,7 @@ RUN = "scheduled__2026-01-02T00:00:00+00:00"
     ],
 )
 def test_a_window_in_a_few_characters(start: str | None, end: str, said: str) -> None:
-    window = window_of(start, end)
-    assert window is not None
+    window = known(window_of(start, end))
     assert window.short == said
 
 
@@ -49,8 +49,7 @@ def test_a_job_says_what_its_runs_read() -> None:
     world = World(config=replace(CONFIG, retained=1))
     world.read_days("e1", "e2", "e3")
     first, second, third = (WindowText(each.end or "", each.start) for each in world.slices.values())
-    world.run_epoch("e1")
-    world.run_epoch("e2")
+    world.run_epoch("e1", "e2")
     world.trigger("e3")
     world.decline(world.submit("e3", "clean").handover)
     world.coordinator().progress("e3")

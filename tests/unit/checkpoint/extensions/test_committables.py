@@ -21,6 +21,7 @@ from airflow_cairn.spark.acknowledging import MAX_BYTES, Committables
 from airflow_cairn.spark.epoch import Epoch
 from airflow_cairn.storage.errors import InvalidKeyError
 from tests.support.errors import raises_code
+from tests.support.narrowing import known
 from tests.support.world.lagging import REGIONAL, fail_permanently
 from tests.support.world.listeners import trigger_told
 from tests.support.world.parties import Ear
@@ -265,8 +266,7 @@ def test_one_notice_is_given_up_by_hand(world: World, ear: Ear) -> None:  # sema
 
 def _damage(world: World, checkpoint: int, *, altered: bool) -> Callable[[], object]:
     """Damage a completed checkpoint's metadata; gives what puts it back."""
-    entry = world.coordinator().head().completed_by_id(checkpoint)
-    assert entry is not None
+    entry = known(world.coordinator().head().completed_by_id(checkpoint))
     key = entry.metadata.key
     data = world.files.get(key, max_bytes=100_000).data
     world.files.delete([key])

@@ -116,8 +116,7 @@ def test_an_ending_and_its_notice_stand_or_fall_together(name: str, at: int, fau
     # semantics C1, C4, D3, D4: every write of the operation; the last one is the swap
     world = World()
     trigger_told(world, "a")
-    for stage in world.stages:
-        world.run_stage("a", stage.uid)
+    world.run_stage("a")
     store = FaultyStore(world.store, at, fault)
     with suppress(Crashed, UnavailableError):
         OPERATIONS[name](world, store)

@@ -24,6 +24,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.storage.errors import InvalidKeyError
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect, known
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
 from tests.support.world.parties import Ids
 from tests.support.world.world import JOB, TIMEOUT, World
@@ -36,8 +37,7 @@ def test_who_has_no_hooks_pays_nothing() -> None:  # semantics T7
     for hooks in (False, True):
         world = World()
         store = RecordingStore(world.store)
-        answer = world.coordinator(store).trigger(world.request("a"))
-        assert isinstance(answer, Triggered)
+        answer = expect(Triggered, world.coordinator(store).trigger(world.request("a")))
         if hooks:
             assert world.coordinator(store).ask_hooks(answer.pending, ()) is False
         counted.append(store.total)
@@ -142,10 +142,8 @@ def test_a_crash_before_the_answers_are_kept(world: World) -> None:  # semantics
 
 def test_it_does_not_complete_without_the_answers(world: World) -> None:  # semantics C1
     ids = Ids()
-    ref = triggered(world, "a", ids).pending.hooks
-    assert ref is not None
-    for stage in world.stages:
-        world.run_stage("a", stage.uid)
+    ref = known(triggered(world, "a", ids).pending.hooks)
+    world.run_stage("a")
     assert world.coordinator().progress("a") == Ready(1)
     key = layout.hook_answers(ref.home, ref.token)
     kept = world.files.get(key, max_bytes=10_000).data
@@ -171,10 +169,8 @@ def test_it_does_not_complete_without_the_answers(world: World) -> None:  # sema
 def test_broken_answers_abort_and_are_asked_anew(world: World, damage: Callable[[bytes], bytes]) -> None:
     # semantics C1, W5: nor does the next attempt take over what was computed with them
     ids = Ids()
-    ref = triggered(world, "a", ids).pending.hooks
-    assert ref is not None
-    for stage in world.stages:
-        world.run_stage("a", stage.uid)
+    ref = known(triggered(world, "a", ids).pending.hooks)
+    world.run_stage("a")
     key = layout.hook_answers(ref.home, ref.token)
     data = world.files.get(key, max_bytes=10_000).data
     assert damage(data) != data
@@ -195,8 +191,7 @@ def test_a_failover_takes_the_answers_over(world: World) -> None:  # semantics T
     ref = triggered(world, "a", ids).pending.hooks
     world.run_stage("a", "clean")
     world.submit("a", "routes", "first")
-    answer = world.coordinator().fail("a", "routes", "first", "killed")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("a", "routes", "first", "killed"))
     assert answer.pending.hooks == ref
     world.coordinator().clean()
     assert world.submit("a", "routes").handover.hooks == ref
@@ -240,12 +235,10 @@ def test_on_other_ground_the_hooks_are_asked_anew(world: World) -> None:  # sema
     run(world, "b", ids)
     ref = triggered(world, "c", ids).pending.hooks
     world.submit("c", "clean", "first")
-    newest = world.coordinator().head().latest_completed()
-    assert newest is not None
+    assert world.coordinator().head().latest_completed() is not None
     lost = next(key for key in sorted(world.referred()) if key.startswith(layout.folder(2)) and "totals" in key)
     world.files.delete([lost])
-    answer = world.coordinator().fail("c", "clean", "first", "killed")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("c", "clean", "first", "killed"))
     assert answer.pending.hooks not in (None, ref)
     with pytest.raises(CheckpointNotReadyError, match="run \\(or clear\\) the task that triggers"):
         world.submit("c", "clean")
@@ -362,8 +355,7 @@ def test_hooks_and_two_epochs_at_once_are_refused() -> None:  # semantics T7, S3
 
 
 def test_an_answer_of_another_job_is_refused(world: World) -> None:  # semantics W5
-    ref = triggered(world, "a", Ids()).pending.hooks
-    assert ref is not None
+    ref = known(triggered(world, "a", Ids()).pending.hooks)
     key = layout.hook_answers(ref.home, ref.token)
     data = world.files.get(key, max_bytes=10_000).data
     world.files.delete([key])

@@ -56,8 +56,7 @@ def healthy() -> World:
     world = World()
     world.listen("warehouse")
     world.hook()
-    for epoch in "abc":
-        world.run_epoch(epoch)
+    world.run_epoch(*"abc")
     world.coordinator().deliver(world.ears)
     world.coordinator().clean()
     world.clock.advance(timedelta(milliseconds=CLEANS_MS))
@@ -194,8 +193,7 @@ def pending_gone(world: World) -> ObjectStore:
 
 def unheard(world: World) -> ObjectStore:
     world.listen("warehouse")
-    for epoch in ("d", "e"):
-        world.run_epoch(epoch)
+    world.run_epoch("d", "e")
     world.coordinator().clean()
     return world.store
 
@@ -305,8 +303,7 @@ def test_a_list_of_completed_epochs_that_is_gone(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
     world = World(stages=STAGES[:1])
-    for epoch in "abcde":
-        world.run_epoch(epoch)
+    world.run_epoch(*"abcde")
     world.coordinator().clean()
     assert names(examine(world)) == []
     [listed] = world.coordinator().head().segments

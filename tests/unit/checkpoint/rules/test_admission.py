@@ -27,6 +27,7 @@ from airflow_cairn.checkpoint.rules import admission, transitions
 from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.rules.partial_completion import Without
 from airflow_cairn.checkpoint.rules.transitions import Assembled
+from tests.support.narrowing import expect, known
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
@@ -70,16 +71,14 @@ def test_paused_jobs_take_what_is_asked_by_hand() -> None:  # semantics T1
 
 
 def test_the_pause_ends_to_the_millisecond() -> None:  # semantics T3
-    early = admission.decide(COMPLETED, REQUEST, NOW + 59_999)
-    assert isinstance(early, admission.Wait)
+    early = expect(admission.Wait, admission.decide(COMPLETED, REQUEST, NOW + 59_999))
     assert early.retry_at_ms == NOW + 60_000
     assert admission.decide(COMPLETED, REQUEST, NOW + 60_000) == admission.Admit()
     assert admission.decide(COMPLETED, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == admission.Admit()
 
 
 def test_a_completion_by_a_clock_that_was_ahead_holds_no_schedule_up() -> None:  # semantics T3
-    within = admission.decide(COMPLETED, REQUEST, NOW - 60_000)
-    assert isinstance(within, admission.Wait)
+    within = expect(admission.Wait, admission.decide(COMPLETED, REQUEST, NOW - 60_000))
     assert within.retry_at_ms == NOW + 60_000, "clocks differ a little"
     assert admission.decide(COMPLETED, REQUEST, NOW - 60_001) == admission.Admit()
 
@@ -93,8 +92,7 @@ def test_the_line_is_by_kind_and_then_by_coming(wishes: list[tuple[int, RequestK
     came: dict[str, tuple[int, int]] = {}
     for turn, (number, kind) in enumerate(wishes):
         epoch = f"e{number}"
-        joined = transitions.join_queue(line, WaitingRequest(epoch, kind, 0))
-        assert joined is not None
+        joined = known(transitions.join_queue(line, WaitingRequest(epoch, kind, 0)))
         line = joined
         if epoch not in came or came[epoch][0] != kind.rank:
             came[epoch] = (kind.rank, turn)
@@ -104,15 +102,13 @@ def test_the_line_is_by_kind_and_then_by_coming(wishes: list[tuple[int, RequestK
 def test_a_full_line_drops_its_last_periodic_request() -> None:  # semantics T2
     periodic = tuple(WaitingRequest(f"p{i}", RequestKind.PERIODIC, 0) for i in range(2))
     line = (*FULL[:-2], *periodic)
-    joined = transitions.join_queue(line, WaitingRequest("x", RequestKind.MANUAL, 0))
-    assert joined is not None
+    joined = known(transitions.join_queue(line, WaitingRequest("x", RequestKind.MANUAL, 0)))
     assert [each.epoch for each in joined[-2:]] == ["x", "p0"]
     assert len(joined) == MAX_WAITING
     late = WaitingRequest("x", RequestKind.PERIODIC, 0)
     assert transitions.join_queue(line, late) is None, "it would be the last itself"
     assert transitions.join_queue(FULL, WaitingRequest("x", RequestKind.MANUAL, 0)) is None
-    taken = transitions.join_queue(FULL[:-1], WaitingRequest("x", RequestKind.MANUAL, 0))
-    assert taken is not None
+    taken = known(transitions.join_queue(FULL[:-1], WaitingRequest("x", RequestKind.MANUAL, 0)))
     assert len(taken) == MAX_WAITING, "the last place is taken"
     assert transitions.join_queue(FULL, FULL[5]) == FULL, "who has a place keeps it"
 
@@ -149,11 +145,9 @@ def ask(
 def test_a_free_place_belongs_to_the_first_in_the_line(world: World) -> None:  # semantics T2, T9
     assert isinstance(ask(world, "a"), Triggered)
     for epoch in ("b", "c"):
-        answer = ask(world, epoch)
-        assert isinstance(answer, Declined)
+        answer = expect(Declined, ask(world, epoch))
         assert answer.reason is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
-    again = ask(world, "c")
-    assert isinstance(again, Declined)
+    again = expect(Declined, ask(world, "c"))
     assert (again.reason, again.position) == (Reason.ALREADY_QUEUED, 2)
     world.run_epoch("a")
     assert isinstance(ask(world, "c"), Declined), "b was first"
@@ -195,8 +189,7 @@ def test_a_request_that_nobody_can_be_asked_about_keeps_no_place(world: World) -
 def test_the_pause_of_a_job() -> None:  # semantics T3
     world = World(config=replace(CONFIG, min_pause=timedelta(minutes=1)))
     world.run_epoch("a")
-    answer = ask(world, "b")
-    assert isinstance(answer, Declined)
+    answer = expect(Declined, ask(world, "b"))
     assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
     assert answer.retry_at_ms == world.clock.now_ms + 60_000
     world.clock.advance(timedelta(minutes=1))
@@ -212,13 +205,11 @@ def test_stopping_and_going_on(world: World) -> None:  # semantics S1
     assert head.history[-1].reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
     world.coordinator().pause()
     assert world.coordinator().head() == head, "twice changes nothing"
-    declined = ask(world, "b")
-    assert isinstance(declined, Declined)
+    declined = expect(Declined, ask(world, "b"))
     assert (declined.reason, declined.position) == (Reason.PERIODIC_SCHEDULER_SHUTDOWN, None)
     shut_down(world.coordinator())
     world.coordinator().pause()
-    declined = ask(world, "b", RequestKind.MANUAL)
-    assert isinstance(declined, Declined)
+    declined = expect(Declined, ask(world, "b", RequestKind.MANUAL))
     assert declined.reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN
     world.coordinator().resume()
     assert isinstance(ask(world, "b"), Triggered)
@@ -356,8 +347,7 @@ def test_all_that_may_be_pending_may_end_at_once(how: str) -> None:  # semantics
     elif how == "shut down":
         shut_down(coordinator)
     else:
-        for stage in world.stages:
-            world.run_stage(epochs[-1], stage.uid)
+        world.run_stage(epochs[-1])
         coordinator.complete(MAX_HISTORY)
     head = coordinator.head()
     assert head.pending == ()

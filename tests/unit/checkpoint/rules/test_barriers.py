@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark import Epoch
 from tests.real.spark.pipeline import Pipeline
+from tests.support.narrowing import known
 from tests.support.world.early import EarlyWorld
 from tests.support.world.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
 from tests.support.world.world import CONFIG, STAGES, World
@@ -31,8 +32,7 @@ def test_who_reads_from_a_stage_that_declined_submits_nothing(world: World, stag
     world.decline(world.submit("a", "clean").handover, "ValueError: bad row")
     answer = world.coordinator().begin("a", stage, world.new_claimant())
     assert answer == Cancelled(1, 1, "clean", "ValueError: bad row")
-    found = acks.read_decline(world.files, stage, pending.executions[stage])
-    assert found is not None
+    found = known(acks.read_decline(world.files, stage, pending.executions[stage]))
     assert found.reason is Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
     assert "clean" in found.detail
 
@@ -65,8 +65,7 @@ def test_a_decline_after_the_acknowledgement_cancels_nothing(world: World) -> No
 def test_the_next_attempt_runs_both_anew(world: World) -> None:  # semantics B4, F1, F2
     world.run_epoch("a")
     world.trigger("b")
-    world.run_stage("b", "clean")
-    world.run_stage("b", "airports")
+    world.run_stage("b", "clean", "airports")
     world.decline(world.submit("b", "routes").handover)
     cancelled = world.new_claimant()
     assert isinstance(world.coordinator().begin("b", "report", cancelled), Cancelled)
@@ -128,8 +127,7 @@ def test_a_stage_whose_pre_barrier_step_fails_declines(tmp_path: Path) -> None: 
         epoch.before_snapshot(fail)
     files = pipeline.coordinator.files
     assert not acks.has_acknowledged(files, "routes", _execution(submit))
-    declined = acks.read_decline(files, "routes", _execution(submit))
-    assert declined is not None
+    declined = known(acks.read_decline(files, "routes", _execution(submit)))
     assert "no buffer" in declined.detail
     with pytest.raises(InvalidStateError, match="after the epoch's block"):
         epoch.before_snapshot(fail)
@@ -139,8 +137,7 @@ def test_a_stage_reads_what_its_upstreams_have_acknowledged_by_then() -> None:  
     """`routes` reads before `clean` has run, and finds the output in the next epoch, before that one's own."""
     world = EarlyWorld(stages=(StageSpec("clean"), StageSpec("routes", ("clean",))))
     world.trigger("a")
-    for stage in ("routes", "clean"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "routes", "clean")
     assert world.coordinator().progress("a") == Ready(1), "nobody is left out"
     world.coordinator().complete(1)
     assert world.reads(1)["routes"] == {"clean": []}
@@ -160,8 +157,7 @@ def test_it_starts_aligned_and_turns_unaligned(world: World) -> None:  # semanti
     assert caught.value.fields["missing"] == "airports"
     world.clock.advance(timedelta(milliseconds=1))
     assert complete_without(world, "a", "airports") == checkpoint
-    entry = world.coordinator().head().latest_completed()
-    assert entry is not None
+    entry = known(world.coordinator().head().latest_completed())
     assert (entry.left_out, entry.acks) == (("airports",), 3)
     world.audit("a")
 

@@ -11,6 +11,7 @@ from airflow_cairn.checkpoint.documents.head import CompletedNote, Head
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.history import EpochEnded, EpochPending, EpochUnknown, where_is
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect
 from tests.support.world.world import World
 
 GAP = Head(job="flights", revision=9, next_id=5)
@@ -35,18 +36,15 @@ def test_an_epoch_that_has_completed(world: World) -> None:  # semantics T9
 def test_an_epoch_that_has_ended_and_why(world: World) -> None:  # semantics D3
     world.trigger("a")
     world.coordinator().abort(1, Reason.CHECKPOINT_DECLINED, "no disk")
-    place = where_is(world.coordinator().head(), "a", _never)
-    assert isinstance(place, EpochEnded)
+    place = expect(EpochEnded, where_is(world.coordinator().head(), "a", _never))
     assert (place.newest.reason, place.newest.detail) == (Reason.CHECKPOINT_DECLINED, "no disk")
     assert place.rewind is None
 
 
 def test_an_epoch_that_was_rewound(world: World) -> None:  # semantics R5
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     world.coordinator().rewind(1)
-    place = where_is(world.coordinator().head(), "b", _never)
-    assert isinstance(place, EpochEnded)
+    place = expect(EpochEnded, where_is(world.coordinator().head(), "b", _never))
     assert (place.newest.id, place.rewind and place.rewind.to) == (2, 1)
 
 

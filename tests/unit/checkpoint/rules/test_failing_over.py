@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.answers import (
 )
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from tests.support.narrowing import expect
 from tests.support.world.exchanges import CHAIN
 from tests.support.world.lagging import REGIONAL, fail_permanently, run_some
 from tests.support.world.world import TIMEOUT, World
@@ -29,8 +30,7 @@ def test_exactly_the_stages_that_must_run_again_do(world: World) -> None:  # sem
     world.stages = CHAIN
     run_some(world, "a", "clean", "airports")
     world.submit("a", "routes", "first")
-    answer = world.coordinator().fail("a", "routes", "first", "killed")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("a", "routes", "first", "killed"))
     assert {each.stage for each in answer.restarted} == {"clean", "airports"}
     assert world.coordinator().head().history[-1].restarted == ("airports", "clean", "routes")
 
@@ -40,8 +40,7 @@ def test_what_need_not_run_again_carries_over(world: World) -> None:  # semantic
     run_some(world, "a", "clean", "routes", "airports")
     world.submit("a", "report", "first")
     before = world.trigger("a").pending.executions
-    answer = world.coordinator().fail("a", "report", "first", "killed")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("a", "report", "first", "killed"))
     assert answer.restarted == ()
     after = answer.pending.executions
     assert {uid for uid in after if after[uid] != before[uid]} == {"report"}
@@ -50,13 +49,11 @@ def test_what_need_not_run_again_carries_over(world: World) -> None:  # semantic
 
 def test_the_whole_job_fails_over_where_another_checkpoint_is_restored(world: World) -> None:  # semantics F2
     world.stages = CHAIN
-    world.run_epoch("y")
-    world.run_epoch("z")
+    world.run_epoch("y", "z")
     run_some(world, "a", "clean", "routes", "airports")
     world.submit("a", "report", "first")
     world.files.delete([world.coordinator().head().completed[-1].metadata.key])
-    answer = world.coordinator().fail("a", "report", "first", "killed")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("a", "report", "first", "killed"))
     assert {each.stage for each in answer.restarted} == {"clean", "routes", "airports"}
 
 
@@ -158,8 +155,7 @@ def test_too_many_silent_regions_expire_it(world: World) -> None:  # semantics D
     world.config = REGIONAL
     run_some(world, "a", "clean")
     world.clock.advance(TIMEOUT)
-    answer = world.coordinator().progress("a")
-    assert isinstance(answer, Failed)
+    answer = expect(Failed, world.coordinator().progress("a"))
     assert answer.reason is Reason.CHECKPOINT_EXPIRED
 
 

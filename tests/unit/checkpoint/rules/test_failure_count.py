@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfig
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import failures
 from airflow_cairn.checkpoint.rules.failures import FailureCount, count_failure
+from tests.support.narrowing import expect, known
 from tests.support.shut_down import shut_down
 from tests.support.world.failing import COUNTS, fail_once, tolerant
 from tests.support.world.world import TIMEOUT, World
@@ -55,8 +56,7 @@ def test_whoever_comes_first_the_next_attempt_is_the_same() -> None:  # semantic
             world.coordinator().fail("a", "routes", "first try", "exit status 1")
             assert isinstance(world.coordinator().go_on("a"), Waiting)
         (pending,) = world.coordinator().head().pending
-        document = world.coordinator().pending_document(pending)
-        assert document is not None
+        document = known(world.coordinator().pending_document(pending))
         ends.append((pending.id, pending.attempt, {uid: each.home for uid, each in document.executions.items()}))
         world.run_epoch("a")
         world.audit("a")
@@ -67,11 +67,9 @@ def test_what_has_acknowledged_is_not_run_again() -> None:  # semantics D5, D2
     """All stages but one are done when the checkpoint expires: the next attempt waits for that one alone."""
     world = tolerant(1)
     world.trigger("a")
-    for stage in world.stages[:-1]:
-        world.run_stage("a", stage.uid)
+    world.run_stage("a", *(stage.uid for stage in world.stages[:-1]))
     world.clock.advance(TIMEOUT)
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("a"))
     assert (found.checkpoint, found.missing) == (2, ("report",))
     world.run_stage("a", "report")
     assert world.coordinator().go_on("a") == Ready(2)
@@ -99,8 +97,7 @@ def test_a_broken_acknowledgement_counts() -> None:  # semantics D5
     with pytest.raises(CheckpointFailedError, match="IO_EXCEPTION"):
         world.coordinator().complete(1)
     assert world.coordinator().head().failures == 1
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Waiting)
+    found = expect(Waiting, world.coordinator().go_on("a"))
     assert found.missing == ("airports", "clean", "report", "routes")
 
 
@@ -113,8 +110,7 @@ def test_metadata_that_cannot_be_written_does_not_count() -> None:  # semantics 
         world.coordinator().complete(1)
     ended = world.coordinator().head().history[-1]
     assert (ended.job_failed, world.coordinator().head().failures) == (False, 0)
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("a"))
     assert not found.tolerated
 
 
@@ -134,8 +130,7 @@ def test_a_stopped_job_takes_nothing_up() -> None:  # semantics S1, D5
     world.trigger("a")
     fail_once(world)
     shut_down(world.coordinator())
-    found = world.coordinator().go_on("a")
-    assert isinstance(found, Failed)
+    found = expect(Failed, world.coordinator().go_on("a"))
     assert found.tolerated
     world.coordinator().resume()
     assert isinstance(world.coordinator().go_on("a"), Waiting)
@@ -169,8 +164,7 @@ def test_a_stage_may_start_the_job_again() -> None:  # semantics D5
     world = World()
     world.trigger("a")
     fail_once(world)
-    answer = world.coordinator().begin("a", "clean", world.new_claimant())
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, world.coordinator().begin("a", "clean", world.new_claimant()))
     assert answer.handover.attempt == 2
     assert world.coordinator().head().history[-1].status is Status.FAILED
 

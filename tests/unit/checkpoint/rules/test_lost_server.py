@@ -11,6 +11,7 @@ from airflow_cairn.checkpoint.answers import FailAnswer, Failed, FailedOver
 from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.documents.attempt import RestartMemory
 from airflow_cairn.checkpoint.rules.failures import Exhausted, Restart, weigh
+from tests.support.narrowing import expect
 from tests.support.world.world import World
 from tests.unit.checkpoint.rules.one_restart import ONE, S, weighed
 
@@ -23,8 +24,7 @@ def fail(
 
 @pytest.mark.parametrize("strategy", ONE)
 def test_the_end_of_one_server_counts_once(strategy: RestartStrategy) -> None:  # semantics F4, V4
-    first = fail(strategy, Restart(0), 1_000, "s1")
-    assert isinstance(first, Restart)
+    first = expect(Restart, fail(strategy, Restart(0), 1_000, "s1"))
     assert first.delay_ms == 10_000
     at_once = fail(strategy, first, 2_000, "s1", restart_at_ms=11_000)
     assert at_once == Restart(1, 9_000, first.memory), "it waits for the restart that answers the first"
@@ -33,22 +33,18 @@ def test_the_end_of_one_server_counts_once(strategy: RestartStrategy) -> None:  
 
 @pytest.mark.parametrize("strategy", ONE)
 def test_the_end_of_another_server_counts_by_itself(strategy: RestartStrategy) -> None:  # semantics F4
-    first = fail(strategy, Restart(0), 1_000, "s1")
-    assert isinstance(first, Restart)
+    first = expect(Restart, fail(strategy, Restart(0), 1_000, "s1"))
     assert isinstance(fail(strategy, first, 2_000, "s2"), Exhausted)
     assert isinstance(fail(strategy, first, 2_000), Exhausted), "and so does a stage's own error"
 
 
 @pytest.mark.parametrize("strategy", [FixedDelayRestart(2, 10 * S), FailureRateRestart(2, 60 * S, 10 * S)])
 def test_a_failure_in_between_does_not_make_it_count_again(strategy: RestartStrategy) -> None:  # semantics F4
-    first = fail(strategy, Restart(0), 1_000, "s1")
-    assert isinstance(first, Restart)
-    other = fail(strategy, first, 20_000)
-    assert isinstance(other, Restart)
+    first = expect(Restart, fail(strategy, Restart(0), 1_000, "s1"))
+    other = expect(Restart, fail(strategy, first, 20_000))
     assert other.memory is not None
     assert other.memory.server == "s1"
-    late = fail(strategy, other, 40_000, "s1")
-    assert isinstance(late, Restart)
+    late = expect(Restart, fail(strategy, other, 40_000, "s1"))
     assert late.count == other.count
 
 

@@ -31,6 +31,7 @@ from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.rules.partial_completion import closed
 from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect
 from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_permanently, run_some
 from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
 
@@ -60,8 +61,7 @@ def test_no_more_is_owed_than_documents_hold(world: World) -> None:  # semantics
     request = world.request("a")
     large = replace(request, slice=replace(request.slice, detail={"list": "x" * 300_000}))
     world.coordinator().trigger(large)
-    for stage in ("clean", "routes", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "clean", "routes", "report")
     world.clock.advance(2 * ALIGNMENT)
     assert isinstance(world.coordinator().progress("a"), Waiting)
 
@@ -164,8 +164,7 @@ def test_a_failover_keeps_the_backlog(world: World) -> None:  # semantics F2, B3
     complete_without(world, "a", "airports")
     world.trigger("b")
     world.submit("b", "airports", "first")
-    answer = world.coordinator().fail("b", "airports", "first", "killed")
-    assert isinstance(answer, FailedOver)
+    answer = expect(FailedOver, world.coordinator().fail("b", "airports", "first", "killed"))
     assert list(answer.pending.backlogs) == ["airports"]
     world.run_epoch("b")
     world.audit("a", "b")

@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.documents.attempt import RestartMemory, RestartRul
 from airflow_cairn.checkpoint.documents.entries import MAX_FAILURES
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.rules.failures import Exhausted, Restart, left, weigh
+from tests.support.narrowing import expect
 
 S = timedelta(seconds=1)
 MS = timedelta(milliseconds=1)
@@ -106,8 +107,7 @@ def test_a_delay_is_not_rounded_up() -> None:  # semantics F4
 def test_a_delay_of_any_number_of_failures_is_a_number() -> None:  # semantics F4
     rule = ExponentialDelayRestart(1 * S, 60 * S, 100.0, 1.0).rule()
     long_ago = RestartMemory(times_ms=(1,), delay_ms=60_000, in_a_row=1_000_000)
-    answer = weigh(rule, long_ago, 5, 2, job="flights", epoch="a")
-    assert isinstance(answer, Restart)
+    answer = expect(Restart, weigh(rule, long_ago, 5, 2, job="flights", epoch="a"))
     assert answer.delay_ms == 60_000
 
 
@@ -121,8 +121,7 @@ INCIDENT = {
 def again(strategy: RestartStrategy, at: float, *, began: float | None) -> Restart | Exhausted:
     """Fail at 100 s so that it counts, and then at another moment; gives what the second failure leads to."""
     rule = strategy.rule()
-    first = weigh(rule, None, 0, 100_000, job="flights", epoch="a", began_ms=1)
-    assert isinstance(first, Restart)
+    first = expect(Restart, weigh(rule, None, 0, 100_000, job="flights", epoch="a", began_ms=1))
     restart_at_ms = 100_000 + first.delay_ms
     began_ms = None if began is None else round(began * 1000)
     return weigh(
@@ -140,11 +139,9 @@ def again(strategy: RestartStrategy, at: float, *, began: float | None) -> Resta
 @pytest.mark.parametrize("strategy", INCIDENT.values(), ids=INCIDENT)
 def test_what_fails_in_one_incident_counts_once(strategy: RestartStrategy) -> None:  # semantics F4
     """It ran already when the first one failed, and fails before the restart; it waits for that restart."""
-    first = again(strategy, 100, began=1)
-    assert isinstance(first, Restart)
+    first = expect(Restart, again(strategy, 100, began=1))
     for at in (100.5, 104, 109.999):
-        answer = again(strategy, at, began=1)
-        assert isinstance(answer, Restart)
+        answer = expect(Restart, again(strategy, at, began=1))
         assert (answer.count, answer.delay_ms, answer.memory) == (1, round(110_000 - at * 1000), first.memory)
 
 
@@ -156,8 +153,7 @@ def test_what_fails_in_one_incident_counts_once(strategy: RestartStrategy) -> No
 )
 def test_what_is_of_no_incident_counts(strategy: RestartStrategy, at: float, began: float | None) -> None:
     """semantics F4: a try that the restart began and that fails at once is a failure of its own."""
-    answer = again(strategy, at, began=began)
-    assert isinstance(answer, Restart)
+    answer = expect(Restart, again(strategy, at, began=began))
     assert answer.count == 2
 
 
@@ -214,8 +210,7 @@ def test_a_clock_that_goes_back_forgets_nothing() -> None:  # semantics F4
 def test_a_clock_that_was_ahead_makes_no_delay_longer(strategy: RestartStrategy) -> None:  # semantics F4, V4
     """All that fails for the end of one server is one incident, which a process a day ahead has counted first."""
     day_ms, now_ms = 86_400_000, 100_000
-    first = weigh(strategy.rule(), None, 0, now_ms + day_ms, job="flights", epoch="a", server="s")
-    assert isinstance(first, Restart)
+    first = expect(Restart, weigh(strategy.rule(), None, 0, now_ms + day_ms, job="flights", epoch="a", server="s"))
     due_ms = now_ms + day_ms + first.delay_ms
     memory = first.memory
     second = weigh(
@@ -243,8 +238,7 @@ def test_what_remains(strategy: RestartStrategy, moments: list[float], expected:
     # semantics F4, O1
     memory, restarts = None, 0
     for moment in moments:
-        answer = weigh(strategy.rule(), memory, restarts, round(moment * 1000), job="j", epoch="a")
-        assert isinstance(answer, Restart)
+        answer = expect(Restart, weigh(strategy.rule(), memory, restarts, round(moment * 1000), job="j", epoch="a"))
         memory, restarts = answer.memory, answer.count
     assert left(strategy.rule(), memory, restarts, 10_000) == expected
 

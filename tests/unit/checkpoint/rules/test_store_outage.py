@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.documents.attempt import RestartMemory
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.failures import OUTAGE_MS, Exhausted, Restart
+from tests.support.narrowing import expect
 from tests.support.world.world import World
 from tests.unit.checkpoint.rules.one_restart import ONE, weighed
 
@@ -32,8 +33,7 @@ def fail(
 def test_what_the_store_refuses_counts_for_nothing_for_an_hour(strategy: RestartStrategy) -> None:  # semantics F4
     at = Restart(0)
     for at_ms in (FIRST, 400_000, FIRST + OUTAGE_MS - 1):
-        found = fail(strategy, at, at_ms)
-        assert isinstance(found, Restart)
+        found = expect(Restart, fail(strategy, at, at_ms))
         assert (found.count, found.delay_ms) == (0, 10_000)
         at = found
     own = fail(strategy, at, FIRST + OUTAGE_MS - 1, of_store=False)
@@ -46,8 +46,7 @@ def test_what_the_store_refuses_counts_for_nothing_for_an_hour(strategy: Restart
 
 
 def test_a_checkpoint_that_has_completed_ends_an_outage() -> None:  # semantics F4
-    first = fail(ONE[0], Restart(0), FIRST)
-    assert isinstance(first, Restart)
+    first = expect(Restart, fail(ONE[0], Restart(0), FIRST))
     next_week = fail(ONE[0], first, FIRST + 100 * OUTAGE_MS, completed_ms=FIRST + 50 * OUTAGE_MS)
     assert next_week == replace(first, memory=RestartMemory(refused_ms=FIRST + 100 * OUTAGE_MS))
 

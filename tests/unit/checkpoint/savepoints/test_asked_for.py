@@ -9,6 +9,7 @@ from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.errors import raises_code
+from tests.support.narrowing import known
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, standing, take
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, RecordingStore
@@ -45,8 +46,7 @@ def test_another_process_makes_it(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
     entry = opened(world)
     assert to_go_on_with(world) == [entry.id]
-    made = go_on(world)
-    assert made is not None
+    made = known(go_on(world))
     assert_whole(world, made)
     assert to_go_on_with(world) == []
     assert go_on(world) == made
@@ -58,8 +58,7 @@ def test_one_that_dies_half_way_is_gone_on_with(world: World) -> None:  # semant
     with pytest.raises(UnavailableError):
         go_on(world, store=FaultyStore(world.store, 3, Fault.FAILS))
     assert to_go_on_with(world) == [entry.id]
-    made = go_on(world)
-    assert made is not None
+    made = known(go_on(world))
     assert_whole(world, made)
 
 
@@ -85,8 +84,7 @@ def test_it_waits_for_the_epoch(world: World) -> None:  # semantics P1
     assert (entry.waits, to_go_on_with(world), go_on(world)) == (True, [], entry)
     world.settle("e2")
     assert to_go_on_with(world) == [entry.id]
-    made = go_on(world)
-    assert made is not None
+    made = known(go_on(world))
     assert (assert_whole(world, made).source.epoch, made.actor) == ("e2", "ada")
 
 
@@ -116,8 +114,7 @@ def test_one_elsewhere_is_gone_on_with_only_by_who_names_the_place(world: World)
         with raises_code("savepoint_refused", match=r"lies in a target that is not named here.*request=`by hand`"):
             world.coordinator().go_on_with_savepoint("by hand", target, _never)
     assert standing(world, entry) == ["_request"]
-    made = go_on(world)
-    assert made is not None
+    made = known(go_on(world))
     assert_whole(world, made)
 
 
@@ -134,8 +131,7 @@ def test_a_folder_that_says_it_is_anothers_is_not_written_and_not_emptied(  # se
     assert request != folder.get("_request").data
     world.memory.put(f"{folder.prefix}_request", request)
     world.memory.put(f"{folder.prefix}_metadata", b"of another")
-    ended = go_on(world)
-    assert ended is not None
+    ended = known(go_on(world))
     assert "the savepoint's folder does not say any more that it is this savepoint's" in ended.detail
     assert go_on(world) == ended
     take(world, asked(renew=True))

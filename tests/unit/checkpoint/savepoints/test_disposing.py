@@ -20,6 +20,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.errors import raises_code
+from tests.support.narrowing import known
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import Clock, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
@@ -104,8 +105,7 @@ def test_the_folder_of_a_forgotten_failed_savepoint_is_not_reused(world: World) 
     with pytest.raises(UnavailableError):
         take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
     world.clock.advance(timedelta(hours=1))
-    failed = world.coordinator().look_for_savepoint("by hand")
-    assert failed is not None
+    failed = known(world.coordinator().look_for_savepoint("by hand"))
     assert failed.status is Status.FAILED
 
     def meanwhile() -> None:
@@ -217,8 +217,7 @@ def test_one_that_failed_is_forgotten_with_what_lies_there(world: World) -> None
     with pytest.raises(UnavailableError):
         take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
     world.clock.advance(timedelta(hours=1))
-    entry = world.coordinator().look_for_savepoint("by hand")
-    assert entry is not None
+    entry = known(world.coordinator().look_for_savepoint("by hand"))
     assert standing(world, entry)
     _dispose(world, entry)
     assert (standing(world, entry), world.coordinator().head().savepoints) == ([], ())
@@ -365,8 +364,7 @@ def test_a_savepoint_under_way_is_not_emptied_as_failed(world: World) -> None:  
     with pytest.raises(UnavailableError):
         take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
     world.clock.advance(timedelta(hours=1))
-    entry = world.coordinator().look_for_savepoint("by hand")
-    assert entry is not None
+    entry = known(world.coordinator().look_for_savepoint("by hand"))
     request = folder(world, entry).get("_request").data.replace(b"by hand", b"another")
     world.memory.put(f"{Below(world.store, entry.uri).prefix}_request", request)
     before = standing(world, entry)

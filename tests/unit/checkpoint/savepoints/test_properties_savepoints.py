@@ -15,6 +15,7 @@ from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import ObjectStore, open_store
+from tests.support.narrowing import known
 from tests.support.world.generated import NAMES
 from tests.support.world.savepoints import assert_whole, folder, standing, take
 from tests.support.world.world import World
@@ -25,8 +26,7 @@ pytestmark = pytest.mark.large
 
 def _held(world: World) -> Iterator[tuple[Any, ...]]:
     """What the newest checkpoint holds, without where it lies."""
-    entry = world.coordinator().head().latest_completed()
-    assert entry is not None
+    entry = known(world.coordinator().head().latest_completed())
     for line in metadata_file.read(world.files, entry.metadata):
         if isinstance(line, StageLine):
             outputs = [(output.id, output.schema, output.key, output.mode, output.items) for output in line.outputs]

@@ -30,6 +30,7 @@ from airflow_cairn.storage import (
     WriteResult,
 )
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect, known
 from tests.support.shut_down import shut_down
 from tests.support.world.early import EarlyWorld
 from tests.support.world.listed_folder import Job
@@ -57,8 +58,7 @@ def test_of_an_idle_job(world: World) -> None:  # semantics P1, T5
 def test_it_stands_without_the_job(world: World) -> None:  # semantics P1, C3
     world.run_epoch("e1")
     entry = take(world)
-    for epoch in ("e2", "e3", "e4"):
-        world.run_epoch(epoch)
+    world.run_epoch("e2", "e3", "e4")
     world.memory.delete([key for key in world.memory.all_keys() if key.startswith("flights/")])
     assert_whole(world, entry)
 
@@ -96,9 +96,7 @@ def test_a_running_epoch_is_waited_for(world: World) -> None:  # semantics T4
     entry = take(world)
     assert (entry.waits, entry.epoch) == (True, "e2")
     assert take(world) == entry
-    for stage in world.stages:
-        world.run_stage("e2", stage.uid)
-    world.coordinator().complete(world.pending_id("e2"))
+    world.finish("e2")
     entry = take(world)
     assert assert_whole(world, entry).source.epoch == "e2"
     assert folded(world, entry)["report"] == b'["e1", "e2"]'
@@ -127,10 +125,8 @@ def test_its_checkpoint_is_kept_until_it_has_ended(world: World) -> None:  # sem
     world.run_epoch("e1")
     world.trigger("e2")
     take(world)
-    for epoch in ("e2", "e3", "e4"):
-        world.run_epoch(epoch)
-    pinned = take_source(world)
-    assert pinned is not None
+    world.run_epoch("e2", "e3", "e4")
+    pinned = known(take_source(world))
     assert pinned not in [each.id for each in world.coordinator().head().completed]
     entry = take(world)
     assert assert_whole(world, entry).source.checkpoint == pinned
@@ -212,8 +208,7 @@ def test_it_ends_in_time(world: World) -> None:  # semantics D2, D5
     world.trigger("e2")
     take(world, asked(timeout=timedelta(minutes=1)))
     world.clock.advance(timedelta(minutes=1))
-    entry = world.coordinator().look_for_savepoint("by hand")
-    assert entry is not None
+    entry = known(world.coordinator().look_for_savepoint("by hand"))
     assert (entry.status, entry.reason, entry.detail) == (
         Status.FAILED,
         Reason.CHECKPOINT_EXPIRED,
@@ -317,13 +312,11 @@ def test_nobody_is_left_out_of_what_it_waits_for(world: World) -> None:  # seman
     world.config = CheckpointConfig(timeout=CONFIG.timeout, unaligned=True)
     world.run_epoch("e1")
     world.trigger("e2")
-    for stage in ("clean", "routes"):
-        world.run_stage("e2", stage)
+    world.run_stage("e2", "clean", "routes")
     assert isinstance(world.coordinator().progress("e2"), Ready)
     take(world)
     assert isinstance(world.coordinator().progress("e2"), Waiting)
-    for stage in ("airports", "report"):
-        world.run_stage("e2", stage)
+    world.run_stage("e2", "airports", "report")
     assert world.coordinator().progress("e2") == Ready(2)
 
 
@@ -331,8 +324,7 @@ def _without_report(world: World, epoch: str) -> None:
     """Let an epoch complete although one stage lags."""
     world.config = CheckpointConfig(timeout=CONFIG.timeout, unaligned=True)
     world.ask(epoch)
-    for stage in ("clean", "routes"):
-        world.run_stage(epoch, stage)
+    world.run_stage(epoch, "clean", "routes")
     world.coordinator().complete(world.pending_id(epoch))
     assert world.owed()["report"] == [epoch]
 
@@ -346,11 +338,9 @@ def test_what_is_not_whole_is_not_taken_as_it_is(world: World) -> None:  # seman
     assert said.startswith("the job's next run, because the newest checkpoint was made without airports, report, which")
     world.ask("e3")
     assert take(world).epoch == "e3", "it waits for the run that has begun"
-    for stage in ("clean", "routes"):
-        world.run_stage("e3", stage)
+    world.run_stage("e3", "clean", "routes")
     assert isinstance(world.coordinator().progress("e3"), Waiting), "nobody is left out of what it waits for"
-    for stage in ("airports", "report"):
-        world.run_stage("e3", stage)
+    world.run_stage("e3", "airports", "report")
     world.coordinator().complete(world.pending_id("e3"))
     entry = take(world)
     found = assert_whole(world, entry)
@@ -365,8 +355,7 @@ def test_a_stop_of_what_is_not_whole_lets_one_more_run_begin(world: World) -> No
     stop = asked("upgrade", stop=True)
     assert take(world, stop).waits_for_next
     world.trigger("e3")
-    held = world.coordinator().trigger(world.request("e4"))
-    assert isinstance(held, Declined)
+    held = expect(Declined, world.coordinator().trigger(world.request("e4")))
     assert held.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
     world.run_epoch("e3")
     entry = take(world, stop)
@@ -379,8 +368,7 @@ def test_a_job_that_reads_what_is_there_says_what_its_savepoint_owes(idle: bool)
     world = EarlyWorld()
     world.ask("a")
     world.run_stage("a", "routes")  # before `clean`, which it reads from
-    for stage in ("clean", "airports", "report"):
-        world.run_stage("a", stage)
+    world.run_stage("a", "clean", "airports", "report")
     if not idle:
         assert take(world).waits
     world.coordinator().complete(world.pending_id("a"))
@@ -441,8 +429,7 @@ def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3
     world.clock.advance(timedelta(minutes=5))
     take(world)
     request = replace(world.request("e2", Owner("dag", "e2")), kind=RequestKind.PERIODIC)
-    answer = world.coordinator().trigger(request)
-    assert isinstance(answer, Declined)
+    answer = expect(Declined, world.coordinator().trigger(request))
     assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
     assert answer.retry_at_ms == world.clock() + 5 * 60_000
 

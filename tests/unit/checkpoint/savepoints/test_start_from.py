@@ -36,6 +36,7 @@ from airflow_cairn.storage import ConditionFailed, ObjectStore, UnavailableError
 from airflow_cairn.storage.checksums import SHA256, checksum_of
 from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect, known
 from tests.support.shut_down import shut_down
 from tests.support.world import world as world_module
 from tests.support.world.lagging import UNALIGNED, complete_without, run_some
@@ -52,8 +53,7 @@ REFUSING = ImportOptions(give_up=False)
 def old() -> World:
     """A job with two completed epochs, both retained."""
     world = World()
-    for epoch in ("e1", "e2"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2")
     return world
 
 
@@ -69,8 +69,7 @@ def test_a_new_job_starts_from_it_and_needs_it_no_more(old: World) -> None:  # s
     audit_started(new, "e1", "e2")
     assert new.run_epoch("e3") == 2
     audit_started(new, "e1", "e2", "e3")
-    ended = new.coordinator().head().ended_by_id(2)
-    assert ended is not None
+    ended = known(new.coordinator().head().ended_by_id(2))
     assert ended.restored_from == 1
 
 
@@ -154,8 +153,7 @@ def test_what_the_savepoint_does_not_hold_runs_again(old: World) -> None:  # sem
     assert found.gave_up == Superseded(2, (3,), ("e3",), (pending,), ("e4",))
     assert found.gave_up.said == "checkpoints 3; epochs e3; pending 4"
     head = old.coordinator().head()
-    ended = head.ended_by_id(pending)
-    assert ended is not None
+    ended = known(head.ended_by_id(pending))
     assert (ended.reason, ended.detail) == (
         Reason.CHECKPOINT_COORDINATOR_SUSPEND,
         "the job was started from a savepoint, as checkpoint 5",
@@ -173,8 +171,7 @@ def test_an_older_savepoint_of_the_job_is_known_by_the_note_of_its_epoch(
 ) -> None:  # semantics T9
     monkeypatch.setattr(history, "MAX_HISTORY", 2)
     folder = saved(old)
-    for epoch in ("e3", "e4", "e5", "e6"):
-        old.run_epoch(epoch)
+    old.run_epoch("e3", "e4", "e5", "e6")
     assert old.coordinator().head().ended_by_id(2) is None, "the history has forgotten it"
     found = old.coordinator().start_from(folder)
     assert found.gave_up.back_to == 2
@@ -185,8 +182,7 @@ def test_an_older_savepoint_of_the_job_is_known_by_the_note_of_its_epoch(
 def test_one_of_a_checkpoint_that_was_made_from_a_savepoint_is_known_too(old: World) -> None:  # semantics T9
     made = old.coordinator().start_from(saved(old)).checkpoint
     folder = saved(old, "before-the-upgrade")
-    for epoch in ("e3", "e4", "e5", "e6"):
-        old.run_epoch(epoch)
+    old.run_epoch("e3", "e4", "e5", "e6")
     assert old.coordinator().head().completed_by_id(made) is None, "no longer retained"
     found = old.coordinator().start_from(folder)
     assert (found.gave_up.back_to, found.gave_up.epochs) == (made, ("e3", "e4", "e5", "e6"))
@@ -243,8 +239,7 @@ def test_one_of_a_checkpoint_that_was_rewound_goes_back_before_it(old: World) ->
 
 def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # semantics T9, R5
     new = World()
-    new.run_epoch("x1")
-    new.run_epoch("x2")
+    new.run_epoch("x1", "x2")
     folder = saved(old, job="rides")
     with raises_code("resume_refused", match=r"would lose that.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
         new.coordinator().start_from(folder, REFUSING)
@@ -274,16 +269,14 @@ def test_whoever_is_replaced_while_he_copies_is_told(old: World) -> None:  # sem
     store = InterleavingStore(new.store, "replace", 1, begin_another, suffix="head.json")
     with raises_code("resume_refused", match="that of another savepoint took its place"):
         new.coordinator(store).start_from(first)
-    importing = new.coordinator().head().importing
-    assert importing is not None
+    assert new.coordinator().head().importing is not None
     assert new.coordinator().start_from(second).created
     audit_started(new, "e1", "e2")
 
 
 def test_a_job_of_the_same_name_elsewhere_is_another_one(old: World) -> None:  # semantics T5
     new = World()
-    for epoch in ("x1", "x2", "x3"):
-        new.run_epoch(epoch)
+    new.run_epoch("x1", "x2", "x3")
     assert new.coordinator().start_plan(saved(old)).gives_up.back_to == 0
 
 
@@ -757,8 +750,7 @@ def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -
     rides, new = Job(40), World(config=UNALIGNED)
     rides.world.config = UNALIGNED
     rides.trigger("e1")
-    for stage in ("clean", "routes", "report"):
-        rides.world.run_stage("e1", stage)
+    rides.world.run_stage("e1", "clean", "routes", "report")
     complete_without(rides.world, "e1", "airports")
     folder = MemoryStore("saved")
     save(rides.world, folder, alter=without_positions)
@@ -784,8 +776,7 @@ def test_a_savepoints_end_starts_the_pause_of_a_started_job() -> None:
         return fresh.coordinator().trigger(replace(fresh.request(epoch), kind=RequestKind.PERIODIC))
 
     take(fresh)
-    answer = ask("b")
-    assert isinstance(answer, Declined)
+    answer = expect(Declined, ask("b"))
     assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
     fresh.clock.advance(timedelta(minutes=1))
     assert isinstance(ask("b"), Triggered)

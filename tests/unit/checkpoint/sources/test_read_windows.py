@@ -37,6 +37,7 @@ from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect, known
 from tests.support.world.world import CONFIG, World
 
 DAY_0 = datetime(2001, 1, 1, tzinfo=UTC)
@@ -72,8 +73,7 @@ class Daily(World):
 
     def read(self) -> list[tuple[str | None, str]]:
         (*_, newest) = self.coordinator().head().completed
-        header = next(iter(metadata_file.read(self.files, newest.metadata)))
-        assert isinstance(header, MetadataHeader)
+        header = expect(MetadataHeader, next(iter(metadata_file.read(self.files, newest.metadata))))
         assert header.read == newest.read, "the head says what the metadata says"
         return [(each.start, each.end) for each in header.read.windows]
 
@@ -83,8 +83,7 @@ def job() -> Daily:
     """Three days were read, each by its scheduled run."""
     job = Daily(config=replace(CONFIG, retained=3))
     job.days = {f"d{number}": (number, number + 1) for number in range(1, 4)}
-    for epoch in job.days:
-        job.run_epoch(epoch)
+    job.run_epoch(*job.days)
     return job
 
 
@@ -129,13 +128,11 @@ def test_a_gap_is_said_with_the_command_that_reads_it(job: Daily) -> None:  # se
 
 def test_a_gap_is_read_and_said(job: Daily) -> None:  # semantics T8
     job.days |= {"late": (6, 7), "backfill": (4, 6)}
-    answer = job.ask("late")
-    assert isinstance(answer, Triggered)
+    answer = expect(Triggered, job.ask("late"))
     assert answer.log == (f"no run has read {window(4, 6)}: a backfill can read it later",)
     job.run_epoch("late")
     assert job.read() == [(day(1), day(4)), (day(6), day(7))]
-    filled = job.ask("backfill")
-    assert isinstance(filled, Triggered)
+    filled = expect(Triggered, job.ask("backfill"))
     assert filled.log == ()
     job.run_epoch("backfill")
     assert job.read() == [(day(1), day(7))]
@@ -149,8 +146,7 @@ def test_what_another_run_is_reading_is_no_gap(job: Daily) -> None:  # semantics
         ("d5", ()),
         ("late", (f"no run has read {window(6, 7)}: a backfill can read it later",)),
     ):
-        answer = job.ask(epoch)
-        assert isinstance(answer, Triggered)
+        answer = expect(Triggered, job.ask(epoch))
         assert answer.log == log
 
 
@@ -158,17 +154,14 @@ def test_a_job_refuses_the_run_after_a_gap_until_the_gap_is_read(job: Daily) -> 
     job.config = replace(job.config, on_gap="refuse")
     job.days |= {"late": (6, 7), "first": (4, 5), "second": (5, 6)}
     request = replace(job.request("late"), owner=OWNER)
-    answer = job.coordinator().trigger(request)
-    assert isinstance(answer, InputRefused)
+    answer = expect(InputRefused, job.coordinator().trigger(request))
     for text in (f"no run has read {window(4, 6)}, ", f"`{BACKFILL}`, and clear this run", again(6, 7)):
         assert text in answer.detail
     assert job.coordinator().head().declined[-1].epoch == "late"
     assert not [found for found in job.memory.list("flights/epochs/") if "late" in found.key], "nothing was fixed"
     assert isinstance(job.ask("second"), InputRefused), "its state would lack the day before"
-    for epoch in ("first", "second"):
-        job.run_epoch(epoch)
-    assert isinstance(answer := job.coordinator().trigger(request), Triggered)
-    assert answer.log == ()
+    job.run_epoch("first", "second")
+    assert expect(Triggered, job.coordinator().trigger(request)).log == ()
     job.run_epoch("late")
     assert job.read() == [(day(1), day(7))]
 
@@ -187,8 +180,7 @@ def test_a_job_that_refuses_gaps_takes(
     """A run without a gap before it, and one whose conf says that it reads all the same."""
     job.config, job.again = replace(job.config, on_gap="refuse"), frozenset({"again"})
     job.days[epoch] = days
-    answer = job.ask(epoch)
-    assert isinstance(answer, Triggered)
+    answer = expect(Triggered, job.ask(epoch))
     assert answer.log == log
 
 
@@ -197,12 +189,10 @@ def test_a_failed_run_and_a_rewind_leave_a_gap_too(job: Daily) -> None:  # seman
     job.days |= {"d4": (4, 5), "d5": (5, 6)}
     job.coordinator().abort(job.trigger("d4").pending.checkpoint, Reason.JOB_FAILURE, "its run has failed")
     assert isinstance(job.ask("d5"), InputRefused)
-    job.run_epoch("d4")
-    job.run_epoch("d5")
+    job.run_epoch("d4", "d5")
     job.coordinator().rewind(3)
     assert isinstance(job.ask("d5"), InputRefused)
-    for epoch in ("d4", "d5"):
-        job.run_epoch(epoch)
+    job.run_epoch("d4", "d5")
     assert job.read() == [(day(1), day(6))]
 
 
@@ -269,8 +259,7 @@ def test_of_two_runs_of_one_day_at_once_one_reads_it(job: Daily) -> None:  # sem
     overtaken = job.trigger("by_hand").pending.checkpoint
     job.run_epoch("d4")
     assert job.coordinator().begin("by_hand", "clean", "try") == TriggerFirst(overtaken)
-    answer = job.coordinator().go_on("by_hand")
-    assert isinstance(answer, Failed)
+    answer = expect(Failed, job.coordinator().go_on("by_hand"))
     assert (answer.reason, answer.trigger_first) == (Reason.CHECKPOINT_SUBSUMED, True)
     assert isinstance(job.ask("by_hand"), AlreadyRead)
     assert job.read() == [(day(1), day(5))]
@@ -285,8 +274,7 @@ def test_an_older_versions_attempt_keeps_its_place_at_a_failover(job: Daily) -> 
     job.submit("by_hand", "clean", "try")
     _edit_head(job, b'"again":true', b'"again":false')
     job.again = frozenset()
-    ended = job.coordinator().fail("by_hand", "clean", "try", "it died")
-    assert isinstance(ended, Failed)
+    ended = expect(Failed, job.coordinator().fail("by_hand", "clean", "try", "it died"))
     assert ended.reason is Reason.CHECKPOINT_SUBSUMED
     assert [each.epoch for each in job.coordinator().head().waiting] == ["by_hand"]  # semantics C2, T2
     assert job.coordinator().begin("by_hand", "clean", "try again") == TriggerFirst(answer.pending.checkpoint)
@@ -307,8 +295,7 @@ def test_a_source_takes_over_what_plain_intervals_have_read(job: Daily) -> None:
         return job.coordinator().trigger(request)
 
     assert isinstance(asked("by_hand", 2, 3), AlreadyRead)
-    answer = asked("d4", 3, 5)
-    assert isinstance(answer, Triggered)
+    answer = expect(Triggered, asked("d4", 3, 5))
     assert (answer.pending.slice.start, answer.pending.slice.end) == (day(4), day(5)), "the rest"
     assert [(each.start, each.end) for each in answer.pending.read.windows] == [(day(1), day(5))]
 
@@ -323,8 +310,7 @@ def test_what_a_checkpoint_of_an_older_version_had_read_is_not_guessed() -> None
     job.days["by_hand"] = (3, 4)
     assert isinstance(job.ask("by_hand"), AlreadyRead)
     job.run_epoch("d4")
-    answer = job.ask("d2")
-    assert isinstance(answer, InputRefused)
+    answer = expect(InputRefused, job.ask("d2"))
     assert f"from {day(4)} on" in answer.detail
     job.again = frozenset({"d2"})
     job.run_epoch("d2")
@@ -350,8 +336,7 @@ def _forget_windows(job: Daily) -> None:
         entry.pop("read", None)
         data = job.memory.get(f"flights/{entry['metadata']['key']}", max_bytes=10**7).data
         entry["metadata"] |= {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    etag = job.memory.stat("flights/head.json").etag
-    assert etag is not None
+    etag = known(job.memory.stat("flights/head.json").etag)
     job.memory.replace("flights/head.json", json.dumps(head).encode(), expected_etag=etag)
 
 
@@ -400,6 +385,5 @@ def test_what_is_no_window_is_refused(text: str) -> None:  # semantics C5
 
 def test_a_job_without_windows_remembers_none() -> None:
     world = World(config=CheckpointConfig())
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     assert not any(entry.read for entry in world.coordinator().head().completed)

@@ -36,6 +36,7 @@ from tests.support.documented import documented
 from tests.support.errors import raises_code
 from tests.support.kafka_stand_in import Topic
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import T, WrappedStore
 
@@ -197,8 +198,7 @@ def test_a_source_that_moves_while_an_epoch_waits_for_its_retry_is_refused(folde
     folder.trigger("1")
     folder.give_up("1")
     there, folder.source = folder.source, FileSource(f"file://{tmp_path / 'elsewhere'}")
-    answer = folder.trigger("1")
-    assert isinstance(answer, InputRefused)
+    answer = expect(InputRefused, folder.trigger("1"))
     assert f"was at {there.uri}" in answer.detail
     folder.source = there
     assert folder.run("1") == ["a"]
@@ -253,8 +253,7 @@ def test_a_partly_read_interval_is_named_and_the_rest_read_next(folder: Folder) 
     folder.give_up("1")
     folder.source = replace(folder.source, max_files=2)
     assert folder.run("2") == ["a", "b"]
-    answer = folder.trigger("1")
-    assert isinstance(answer, InputRefused)
+    answer = expect(InputRefused, folder.trigger("1"))
     assert answer.detail == read_since(
         "2 of the 3 files that it was to read; the first is a. Of the others the first is c; the next run reads them. "
         "Mark this run as done instead of clearing it"
@@ -297,12 +296,9 @@ def test_a_run_of_which_another_has_read_all_is_skipped(
         assert isinstance(ask("1", first), Triggered)
         world.coordinator().pause() if how == "paused" else world.coordinator().abort(1, Reason.JOB_FAILURE, "boom")
     assert isinstance(ask("2", second), Triggered)
-    for stage in world.stages:
-        world.run_stage("2", stage.uid)
-    world.coordinator().complete(world.pending_id("2"))
+    world.finish("2")
     world.coordinator().unpause()
-    answer = ask("1", first)
-    assert isinstance(answer, AlreadyRead), answer
+    answer = expect(AlreadyRead, ask("1", first))
     assert (answer.checkpoint, answer.source) == (world.coordinator().head().latest_id(), source.name)
     assert read in answer.window
     assert "the run 1 is skipped" in already_read(JOB, parse_storage_uri("file:///x"), answer)
@@ -321,9 +317,7 @@ def test_of_two_runs_that_fix_the_same_part_at_once_the_later_is_skipped(
         return world.coordinator(store).trigger(replace(asked, sources=(source,), run=RunFacts(epoch)))
 
     def complete_2() -> None:
-        for stage in world.stages:
-            world.run_stage("2", stage.uid)
-        world.coordinator().complete(world.pending_id("2"))
+        world.finish("2")
 
     class Beside(WrappedStore):
         def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
@@ -352,11 +346,9 @@ def test_of_two_sources_one_with_something_left_fails_the_run(world: World) -> N
     world.coordinator().abort(2, Reason.JOB_FAILURE, "boom")
     with_one = replace(request, epoch="2", sources=both[:1], run=run(0, 1))
     assert isinstance(world.coordinator().trigger(with_one), Triggered)
-    for stage in world.stages:
-        world.run_stage("2", stage.uid)
+    world.run_stage("2")
     world.coordinator().complete(3)
-    answer = world.coordinator().trigger(request)
-    assert isinstance(answer, InputRefused)
+    answer = expect(InputRefused, world.coordinator().trigger(request))
     assert answer.source == "interval"
 
 
@@ -364,14 +356,11 @@ def test_a_rewound_run_is_not_skipped_because_the_position_is_another(world: Wor
     """Those before it have to run again first, and its author is to see that."""
     world.count()
     world.config = replace(world.config, retained=4)
-    for epoch in ("1", "2", "3"):
-        world.run_epoch(epoch)
+    world.run_epoch("1", "2", "3")
     world.coordinator().rewind(1)
-    answer = world.ask("3")
-    assert isinstance(answer, InputRefused)
+    answer = expect(InputRefused, world.ask("3"))
     assert answer.all_read
-    for epoch in ("2", "3"):
-        world.run_epoch(epoch)
+    world.run_epoch("2", "3")
     world.audit("1", "2", "3")
 
 
@@ -508,8 +497,7 @@ def test_that_nothing_lies_in_a_folder_is_said(folder: Folder) -> None:  # seman
     for there, said in ((None, True), ("_SUCCESS", False), ("a", False)):
         if there:
             folder.put(there)
-        answer = read_of(folder.source, open_store(folder.source.uri))
-        assert isinstance(answer, Reading)
+        answer = expect(Reading, read_of(folder.source, open_store(folder.source.uri)))
         assert any(line.startswith(f"nothing lies in {folder.source.uri}: ") for line in answer.log) is said
 
 
@@ -517,8 +505,7 @@ def test_no_file_s_content_is_read_to_list_it(folder: Folder) -> None:
     """A local file has no tag without that; 2 GiB took a minute."""
     folder.put("a.csv", size=3)
     store = Looked(open_store(folder.source.uri))
-    answer = read_of(folder.source, store)
-    assert isinstance(answer, Reading)
+    answer = expect(Reading, read_of(folder.source, store))
     [file] = answer.part["files"]
     assert (file["size_bytes"], file["etag"]) == (3, "")
     assert file["modified_ms"] == (folder.root / "a.csv").stat().st_mtime_ns // 1_000_000
@@ -562,8 +549,7 @@ class Odd(MemoryStore):
 @pytest.mark.parametrize("name", ["in//a.csv", "in/a\nb.csv", "in/\udce9t\udce9.csv", "in/a:[1].csv"])
 def test_an_unreadable_name_is_refused_unless_the_pattern_excludes_it(name: str) -> None:
     store = Odd("good/b.csv", name)
-    answer = read_of(FileSource("s3://bucket", "**", name="landing"), store)
-    assert isinstance(answer, Refusal)
+    answer = expect(Refusal, read_of(FileSource("s3://bucket", "**", name="landing"), store))
     for said in (repr(name), "'landing'", "s3://bucket", "Rename or remove it", "pattern that leaves it out"):
         assert said in answer.text
     answer.text.encode()
@@ -574,14 +560,12 @@ def test_an_unreadable_name_is_refused_unless_the_pattern_excludes_it(name: str)
 def test_a_day_on_which_the_pattern_leaves_out_all_files_is_said() -> None:
     """On a day that reads something it is not; the name may be one that a log cannot print."""
     store = Odd("a.json", "\udce9.json", "_SUCCESS", "in/")
-    answer = read_of(FileSource("s3://bucket", "*.csv"), store)
-    assert isinstance(answer, Reading)
+    answer = expect(Reading, read_of(FileSource("s3://bucket", "*.csv"), store))
     assert answer.part["left_out"] == 2
     assert "the pattern '*.csv' leaves out 2 files; the first is 'a.json'" in answer.log
     store.names = ["a.json", "b.csv"]
-    answer = read_of(FileSource("s3://bucket", "*.csv"), store)
+    answer = expect(Reading, read_of(FileSource("s3://bucket", "*.csv"), store))
     assert keys(answer) == ["b.csv"]
-    assert isinstance(answer, Reading)
     assert "left_out" not in answer.part
     assert not [line for line in answer.log if "leaves out" in line]
 
@@ -623,33 +607,27 @@ def event(name: str) -> AssetEvent:
 
 def test_an_event_is_read_once() -> None:
     source = AssetEvents()
-    first = source.read(RunFacts("1", events=(event("b"), event("a"))), None)
-    assert isinstance(first, Reading)
+    first = expect(Reading, source.read(RunFacts("1", events=(event("b"), event("a"))), None))
     assert [each["id"] for each in first.part] == ["a", "b"]
     position = source.advance(None, first.part)
-    second = source.read(RunFacts("2", events=(event("b"), event("c"))), position)
-    assert isinstance(second, Reading)
+    second = expect(Reading, source.read(RunFacts("2", events=(event("b"), event("c"))), position))
     assert [each["id"] for each in second.part] == ["c"]
     for all_of_it in (source.read(RunFacts("3", events=(event("a"),)), position), source.advance(position, first.part)):
         assert isinstance(all_of_it, Refusal)
         assert all_of_it.all_read
-    manual = source.read(RunFacts("4", run_type="manual"), position)
-    assert isinstance(manual, Refusal)
+    manual = expect(Refusal, source.read(RunFacts("4", run_type="manual"), position))
     assert not manual.all_read
-    some = source.advance(position, [{"id": "b"}, {"id": "d"}])
-    assert isinstance(some, Refusal)
+    some = expect(Refusal, source.advance(position, [{"id": "b"}, {"id": "d"}]))
     assert not some.all_read
     assert "have read 1 of its events, the first is b; 1 are left, the first is d" in some.text
 
 
 def test_offsets_ask_the_function_and_go_on_where_it_ended() -> None:
     source = Offsets(lambda position, _run: ({"to": (position or 0) + 5}, (position or 0) + 5))
-    first = source.read(RunFacts("1"), None)
-    assert isinstance(first, Reading)
+    first = expect(Reading, source.read(RunFacts("1"), None))
     assert source.advance(None, first.part) == 5
     for position, all_read in ((5, True), (7, True), (None, False)):
-        refusal = source.advance(position, {"from": 0, "read": 5, "to": 5})
-        assert isinstance(refusal, Refusal)
+        refusal = expect(Refusal, source.advance(position, {"from": 0, "read": 5, "to": 5}))
         assert refusal.all_read is all_read
         assert f"from 0, where this one was to begin, and the position is {position} now" in refusal.text
 
@@ -664,8 +642,7 @@ def test_offsets_of_partitions_go_on_where_they_ended(
     found = []
     for epoch, topic.ends in (("a", {0: 10, 1: 10}), ("b", {0: 12, 1: 15}), ("c", {0: 12, 1: 16, 2: 3})):
         request = replace(world.request(epoch), sources=(source,), run=RunFacts(epoch))
-        answer = world.coordinator().trigger(request)
-        assert isinstance(answer, Triggered)
+        answer = expect(Triggered, world.coordinator().trigger(request))
         part = (answer.pending.slice.sources or {})["offsets"]
         found.append([[int(number), part["read"][number], end] for number, end in part["to"].items()])
         world.run_epoch(epoch)
@@ -720,9 +697,7 @@ def test_what_is_too_much_together_is_refused_before_it_is_fixed(world: World) -
         return world.coordinator().trigger(asked)
 
     assert isinstance(ask("1"), Triggered)
-    for stage in world.stages:
-        world.run_stage("1", stage.uid)
-    world.coordinator().complete(world.pending_id("1"))
+    world.finish("1")
     with raises_code("source", match=r"fit into the document of an attempt; by source: offsets \d+\. Have offset"):
         ask("2")
     (declined,) = world.coordinator().head().declined
@@ -763,9 +738,7 @@ def stored(world: World) -> Stored:
     value = "x" * (MAX_VALUE_BYTES - 10)
     source = Offsets(lambda *_: (1, value))
     world.coordinator().trigger(replace(world.request("0"), slice=Slice(), sources=(source,), run=RunFacts("0")))
-    for stage in world.stages:
-        world.run_stage("0", stage.uid)
-    world.coordinator().complete(world.pending_id("0"))
+    world.finish("0")
     return Stored(world)
 
 
@@ -776,14 +749,12 @@ def test_a_stored_input_that_fits_into_no_attempt_is_asked_for_again(stored: Sto
             stored.ask()
         assert (stored.asked, stored.stored) == (times, stored.fixed)
     stored.value = "little"
-    answer = stored.ask()
-    assert isinstance(answer, Triggered), answer
+    answer = expect(Triggered, stored.ask())
     assert answer.pending.slice.sources == stored.stored.sources
     assert "fits into no attempt, so nothing of it was read: the sources were asked again" in answer.log[0]
     stored.value = "other"
     stored.world.coordinator().abort(answer.pending.checkpoint, Reason.JOB_FAILURE, "boom")
-    again = stored.ask()
-    assert isinstance(again, Triggered)
+    again = expect(Triggered, stored.ask())
     assert again.pending.slice == answer.pending.slice, "fixed for good"
 
 
@@ -796,8 +767,7 @@ def test_what_another_trigger_has_fixed_in_its_place_counts(stored: Stored) -> N
             return call()
 
     stored.value = "mine"
-    answer = stored.ask(Overtaken(stored.world.store))
-    assert isinstance(answer, Triggered)
+    answer = expect(Triggered, stored.ask(Overtaken(stored.world.store)))
     assert not answer.created
     assert answer.pending.slice.sources == stored.stored.sources
     assert stored.stored.sources is not None
@@ -809,8 +779,7 @@ def test_an_input_that_an_attempt_has_read_stays(stored: Stored) -> None:  # sem
     fixed = replace(stored.fixed, sources={"offsets": {**stored.fixed.sources["offsets"], "read": 1, "to": 1}})  # type: ignore[index]
     stored.world.store.delete([stored.world.files.full(layout.epoch_slice("1"))])
     stored.world.files.create(layout.epoch_slice("1"), EpochDocument(JOB, "1", fixed))
-    answer = stored.ask()
-    assert isinstance(answer, Triggered)
+    answer = expect(Triggered, stored.ask())
     assert stored.asked == 0
     stored.world.coordinator().abort(answer.pending.checkpoint, Reason.JOB_FAILURE, "boom")
     more = tuple(StageSpec(f"{number:03}" + "s" * 240) for number in range(1500))
@@ -825,9 +794,7 @@ def test_the_input_of_epochs_to_be_read_again_counts(stored: Stored) -> None:  #
     world.store.delete([world.files.full(layout.epoch_slice("1"))])
     stored.value = "y" * (MAX_VALUE_BYTES * 3 // 8)
     stored.ask(epoch="2")
-    for stage in world.stages:
-        world.run_stage("2", stage.uid)
-    world.coordinator().complete(world.pending_id("2"))
+    world.finish("2")
     newest = world.coordinator().head().completed[-1]
     world.store.delete([world.files.full(newest.metadata.key)])
     with raises_code("source", match=r"epochs to be read again of \d\d\d,\d\d\d, and 786,432 fit") as refused:

@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage.errors import DocumentError
 from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import known
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import RecordingStore
 from tests.unit.checkpoint.sources.test_read_windows import Daily
@@ -128,8 +129,7 @@ def test_objects_do_not_grow_with_the_epochs(short: World) -> None:  # semantics
 
     short.run_epoch("first")
     before = objects()
-    for number in range(200):
-        short.run_epoch(f"later-{number:03d}")
+    short.run_epoch(*(f"later-{number:03d}" for number in range(200)))
     assert objects() <= before + 2, "slices, notes and documents of attempts are gone"
     assert len([key for key in short.memory.all_keys() if "/epochs/" in key]) <= 2
 
@@ -141,8 +141,7 @@ def test_cleaning_costs_as_many_listings_at_last_as_at_first(short: World) -> No
         return store.requests["list"]
 
     before = listings()
-    for number in range(100):
-        short.run_epoch(f"later-{number:03d}")
+    short.run_epoch(*(f"later-{number:03d}" for number in range(100)))
     assert listings() == before
 
 
@@ -169,8 +168,7 @@ def test_with_windows_the_state_says_what_was_read(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
     job = Daily(config=replace(CONFIG, retained=1))
     job.days = {f"d{number}": (number, number + 1) for number in range(7)}
-    for epoch in list(job.days)[:6]:
-        job.run_epoch(epoch)
+    job.run_epoch(*list(job.days)[:6])
     job.memory.delete([f"flights/{each.document.key}" for each in job.coordinator().head().segments])
     assert isinstance(job.ask("d0"), AlreadyRead)
     assert isinstance(job.ask("d6"), Triggered)
@@ -247,8 +245,7 @@ def test_verify_names_a_list_that_is_damaged(
 
 def put_back(world: World, head: bytes) -> None:
     """Restore an older head, as from a bucket version."""
-    etag = world.memory.stat("flights/head.json").etag
-    assert etag is not None
+    etag = known(world.memory.stat("flights/head.json").etag)
     world.memory.replace("flights/head.json", head, expected_etag=etag)
 
 
@@ -280,8 +277,7 @@ def older_version(world: World, **fields: object) -> None:
     document = json.loads(world.memory.get("flights/head.json", max_bytes=10**7).data)
     for name in ("notes_below", "segments", "noted"):
         document.pop(name, None)
-    etag = world.memory.stat("flights/head.json").etag
-    assert etag is not None
+    etag = known(world.memory.stat("flights/head.json").etag)
     world.memory.replace("flights/head.json", json.dumps(document | fields).encode(), expected_etag=etag)
 
 
@@ -307,7 +303,6 @@ def test_a_head_that_is_older_than_a_note_wins_over_it(short: World, caplog: pyt
     short.files.create(layout.epoch_completed("lost"), EpochCompletedDocument(JOB, "lost", 6))
     assert short.run_epoch("lost") == 6, "its input is in no state: it runs again"
     assert "lost completed in checkpoint 6, which this head.json never handed out" in caplog.text
-    for number in range(3):
-        short.run_epoch(f"other-{number}")
+    short.run_epoch(*(f"other-{number}" for number in range(3)))
     short.files.create(layout.epoch_completed("other"), EpochCompletedDocument(JOB, "other", 7))
     assert short.run_epoch("other") == 10, "also when the id has been handed out since"

@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.cli.output.detail_lines import lines
 from tests.support.acking import ack_of
+from tests.support.narrowing import known
 from tests.support.shut_down import shut_down
 from tests.support.world.world import STAGES, TIMEOUT, World
 
@@ -51,9 +52,7 @@ ENDS: dict[str, Callable[[World], object]] = {
 
 
 def first(world: World) -> EndedEntry:
-    ended = world.coordinator().head().ended_by_id(1)
-    assert ended is not None
-    return ended
+    return known(world.coordinator().head().ended_by_id(1))
 
 
 @pytest.fixture
@@ -61,8 +60,7 @@ def world(world: World) -> World:
     """A job of which two epochs may run at once; the first is under way, and half of its stages have acknowledged."""
     world.config = CheckpointConfig(timeout=TIMEOUT, max_concurrent_checkpoints=2)
     world.trigger("e1")
-    for stage in ("clean", "airports"):
-        world.run_stage("e1", stage)
+    world.run_stage("e1", "clean", "airports")
     return world
 
 
@@ -76,8 +74,7 @@ def test_however_it_ends_it_says_who_had_acknowledged(world: World, end: str) ->
 
 
 def test_what_a_completed_one_says_is_as_ever(world: World) -> None:
-    for stage in ("routes", "report"):
-        world.run_stage("e1", stage)
+    world.run_stage("e1", "routes", "report")
     world.coordinator().complete(1)
     assert (first(world).status, first(world).acks) == (Status.COMPLETED, 4)
 

@@ -44,6 +44,7 @@ from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
 
@@ -144,8 +145,7 @@ def test_beyond_the_write_log_the_decision_recognises_its_own_outcome(world: Wor
     assert (answer.pending.checkpoint, answer.created) == (1, False)
     world.submit("a", "clean", "try-1")
     failing = FaultyStore(world.store, 1, Fault.ANSWER_LOST, others)
-    failed = world.coordinator(failing).fail("a", "clean", "try-1", "boom")
-    assert isinstance(failed, FailedOver)
+    failed = expect(FailedOver, world.coordinator(failing).fail("a", "clean", "try-1", "boom"))
     assert (failing.struck, failed.created, failed.pending.checkpoint) == (True, False, 2)
     world.run_stages("a")
     checkpoint = world.pending_id("a")
@@ -170,11 +170,9 @@ def test_a_client_that_sends_twice_does_not_lose_to_itself(world: World) -> None
             return self.inner.replace(key, data, expected_etag=expected_etag)
 
     double = SendsTwice(world.store)
-    first = world.coordinator(double).trigger(world.request("a"))
-    assert isinstance(first, Triggered)
+    first = expect(Triggered, world.coordinator(double).trigger(world.request("a")))
     assert first.created
-    answer = world.coordinator(double).begin("a", "clean", "try-1")
-    assert isinstance(answer, Submit)
+    answer = expect(Submit, world.coordinator(double).begin("a", "clean", "try-1"))
     assert world.coordinator(double).acknowledge(world.write(answer.handover)) is AckAnswer.SUCCESS
     assert world.coordinator().head().counters.triggered == 1
 
@@ -428,8 +426,7 @@ def test_a_stalled_writer_that_makes_a_cleaned_name_again_has_no_effect(
     """It slept from before its marker until everything it knew was cleaned; then its create wins, and means nothing."""
     world.trigger("a")
     stalled = world.write(world.submit("a", "clean").handover)
-    for epoch in epochs:
-        world.run_epoch(epoch)
+    world.run_epoch(*epochs)
     assert {key.split("/")[1] for key in world.standing() if stalled.token in key} == {"handover"}, "of the record"
     head = world.coordinator().head()
     assert acks.write_ack(world.files, stalled), "the name is free again"

@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.checkpoint.store.attempt_documents import MAX_HELD, MAX_HELD_BYTES
 from airflow_cairn.checkpoint.store.job_files import encode
 from airflow_cairn.storage import DocumentError
+from tests.support.narrowing import known
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
@@ -30,9 +31,7 @@ def trigger(world: World, epoch: str, detail: dict[str, Any]) -> PendingDocument
 
 
 def entry_of(world: World, epoch: str) -> PendingEntry:
-    entry = world.coordinator().head().pending_of_epoch(epoch)
-    assert entry is not None
-    return entry
+    return known(world.coordinator().head().pending_of_epoch(epoch))
 
 
 def objects(world: World) -> set[str]:
@@ -42,8 +41,7 @@ def objects(world: World) -> set[str]:
 def test_a_small_one_is_in_the_head_and_nowhere_else(world: World) -> None:  # semantics A6
     pending = world.trigger("a").pending
     assert entry_of(world, "a").document == pending
-    for stage in world.stages:
-        world.run_stage("a", stage.uid)
+    world.run_stage("a")
     world.coordinator().complete(1)
     assert objects(world) == set()
     assert b'"document"' not in encode(world.coordinator().head()), "it goes with the entry"

@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.store import job_files, jsonl, source_lists
 from airflow_cairn.checkpoint.store import jsonl as lines
 from airflow_cairn.checkpoint.store.source_lists import SideLists
 from airflow_cairn.storage import UnavailableError, WriteResult, open_store
+from tests.support.narrowing import known
 from tests.support.world.listed_folder import Job
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
@@ -84,8 +85,7 @@ def test_an_epoch_writes_what_it_adds_and_now_and_then_more() -> None:
 
 
 def position(job: Job) -> Any:
-    found = job.world.coordinator().verify()[0].slice
-    assert found is not None
+    found = known(job.world.coordinator().verify()[0].slice)
     return (found.positions or {})[job.source.name]
 
 

@@ -159,8 +159,7 @@ def test_the_slowest_stage_is_one_that_ran_in_the_checkpoint(world: World) -> No
 
 
 def test_all_bytes_ever_written_are_counted(world: World) -> None:  # semantics O1
-    for epoch in "abc":
-        world.run_epoch(epoch)
+    world.run_epoch(*"abc")
     written = [row.new_bytes or 0 for row in checkpoints(world.coordinator())]
     assert stats(world.coordinator().head()).total_bytes == sum(written) > 0
 
@@ -180,8 +179,7 @@ def test_the_history_is_bounded_and_the_counts_are_not(
 ) -> None:  # semantics O1
     for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", 3)
-    for epoch in "abcde":
-        world.run_epoch(epoch)
+    world.run_epoch(*"abcde")
     found = stats(world.coordinator().head())
     assert (found.history, found.completed, found.triggered) == (3, 5, 5)
 

@@ -11,6 +11,7 @@ from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.checkpoint.views import lineage
 from airflow_cairn.checkpoint.views.lineage import SourceSlice, sources_of
+from tests.support.narrowing import known
 from tests.support.world.world import World
 
 
@@ -86,7 +87,6 @@ def test_no_more_is_read_than_what_is_named(world: World, monkeypatch: pytest.Mo
     assert counted == ["routes"], "files of upstreams are counted by themselves"
     assert getattr(read_lines[-1], "stage", "") == "routes", "what follows is of others"
     read_lines.clear()
-    read = lineage.of_checkpoint(world.coordinator(), 1)
-    assert read is not None
+    read = known(lineage.of_checkpoint(world.coordinator(), 1))
     assert [row.name for row in read[1].published]
     assert type(read_lines[-1]).__name__ == "StageLine"

@@ -110,8 +110,7 @@ def test_one_whose_record_is_lost_is_triggered_anew(content: bytes | None) -> No
 
 def test_one_that_failed_before_a_rewind_is_triggered_anew() -> None:  # semantics O1, R5
     world = World()
-    world.run_epoch("first")
-    world.run_epoch("a")
+    world.run_epoch("first", "a")
     world.trigger("b")
     world.clock.advance(timedelta(minutes=11))
     world.coordinator().restore_latest()

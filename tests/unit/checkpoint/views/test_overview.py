@@ -23,8 +23,7 @@ LAKE = "s3://lake/cairn"
 def busy() -> World:
     """Two completed checkpoints, one that failed over, and its next attempt half-way."""
     world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     world.trigger("c")
     world.run_stage("c", "clean")
     routes = world.submit("c", "routes").handover
@@ -99,8 +98,7 @@ def test_a_failed_checkpoint_comes_with_its_way_out(busy: World) -> None:
 
 
 def test_what_has_completed_since_needs_nothing(busy: World) -> None:
-    for stage in ("routes", "airports", "report"):
-        busy.run_stage("c", stage)
+    busy.run_stage("c", "routes", "airports", "report")
     busy.coordinator().complete(busy.pending_id("c"))
     assert said(busy) == ()
 

@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.views.state_list import NESTED, Column, StateRow, checkpoint_files, states
 from airflow_cairn.storage import Written
 from tests.support.acking import RUN, ack_of
+from tests.support.narrowing import expect
 from tests.support.world.world import CONFIG, World
 
 FIELDS = [
@@ -51,8 +52,7 @@ def keyed() -> World:
     for index in range(2):
         handles = []
         for number in range(3):
-            written = world.files.create_bytes(f"{folder}part-{index}-{number}", b"x" * 100)
-            assert isinstance(written, Written)
+            written = expect(Written, world.files.create_bytes(f"{folder}part-{index}-{number}", b"x" * 100))
             handles.append(StateHandle("state.totals", f"{folder}part-{index}-{number}", 100, written.etag))
         subtasks.append(SubtaskAck(index, tuple(handles)))
     schema = json.dumps({"type": "struct", "fields": FIELDS})

@@ -70,8 +70,7 @@ def test_checkpoints_newest_first(busy: World) -> None:
 def test_a_retained_checkpoint_is_shown_after_the_history_forgot_it(world: World) -> None:
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=200)
     world.stages = world.stages[:1]
-    for number in range(103):
-        world.run_epoch(f"e{number:03d}")
+    world.run_epoch(*(f"e{number:03d}" for number in range(103)))
     rows = checkpoint_list.checkpoints(world.coordinator())
     assert [row.id for row in rows] == list(range(103, 0, -1))
     assert {(row.status, row.acks, row.stages, row.retained) for row in rows} == {("COMPLETED", 1, 1, True)}
@@ -168,8 +167,7 @@ def test_what_failed_is_shown_whole_after_its_run_has_completed(world: World) ->
         "airports": (False, False),
         "report": (False, False),
     }
-    world.run_epoch(EPOCH)
-    world.run_epoch("later")
+    world.run_epoch(EPOCH, "later")
     world.coordinator().clean()
     after = details(world.coordinator(), 1)
     assert {each for each in before.stages if each.begun} < set(after.stages), "with metrics, files and reasons"
@@ -193,8 +191,7 @@ def test_the_records_of_what_failed_are_bounded(world: World) -> None:  # semant
 
 
 def test_details_of_a_replay(world: World) -> None:  # semantics R1
-    for epoch in ("a", EPOCH):
-        world.run_epoch(epoch)
+    world.run_epoch("a", EPOCH)
     victim = next(key for key in world.referred() if key.startswith("chk-0000000002/state"))
     world.memory.put(f"{JOB}/{victim}", b"")
     world.trigger("c")
@@ -238,8 +235,7 @@ def test_looking_changes_nothing_even_where_something_is_due(busy: World) -> Non
 def test_looking_while_a_checkpoint_is_cleaned_shows_the_newer_state(busy: World) -> None:
     def epochs_go_by() -> None:
         busy.coordinator().abort(5, Reason.JOB_FAILURE, "by hand")
-        busy.run_epoch(EPOCH)
-        busy.run_epoch("z")
+        busy.run_epoch(EPOCH, "z")
 
     store = InterleavingStore(busy.store, "read_range", 0, epochs_go_by)
     found = details(busy.coordinator(store), 3)

@@ -17,6 +17,7 @@ from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoin
 from airflow_cairn.operators.stage.outcome import StageRun
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.narrowing import known
 
 RUN = "manual__r1"
 
@@ -40,8 +41,7 @@ def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Sa
     call(stage(job), ti, exception=ValueError("bad\nday, token=canary-12345"))
     (pending,) = job.coordinator.head().pending
     assert (pending.id, pending.attempt, pending.restored_from) == (3, 2, 1)
-    ended = job.coordinator.head().ended_by_id(2)
-    assert ended is not None
+    ended = known(job.coordinator.head().ended_by_id(2))
     assert (ended.reason, ended.detail) == ("JOB_FAILOVER_REGION", "routes: ValueError: bad day, token=***")
     assert (
         "stage routes failed; checkpoint 3 · epoch manual__r1 · attempt 2 opened, restoring from checkpoint 1"
@@ -54,8 +54,7 @@ def test_what_the_operator_found_out_is_kept_as_it_is(job: Job) -> None:
     ti = Ti(run_id=RUN)
     run = StageRun(job.coordinator, job.begin(RUN, claimant=str(ti.id)))
     call(stage(job), ti, exception=run.failure(-9))
-    ended = job.coordinator.head().ended_by_id(1)
-    assert ended is not None
+    ended = known(job.coordinator.head().ended_by_id(1))
     assert ended.detail.startswith("routes: spark-submit was killed by signal 9 and gave no reason. Signal 9: mostly ")
 
 
@@ -87,8 +86,7 @@ def test_killed_without_a_word(job: Job) -> None:
     ti = Ti(run_id=RUN)
     job.begin(RUN, claimant=str(ti.id))
     call(stage(job), ti)
-    ended = job.coordinator.head().ended_by_id(1)
-    assert ended is not None
+    ended = known(job.coordinator.head().ended_by_id(1))
     assert ended.detail.startswith("routes: the task's process ended without a result: it was killed, or its machine ")
     assert "no memory left" in ended.detail, "the commonest cause, and where to look"
 
@@ -98,8 +96,7 @@ def test_the_stages_own_reason_goes_first(job: Job) -> None:  # semantics D1
     ti = Ti(run_id=RUN)
     job.decline(job.begin(RUN, claimant=str(ti.id)), "AnalysisException: no such column")
     call(stage(job), ti, exception=RuntimeError("Cannot execute: spark-submit …"))
-    ended = job.coordinator.head().ended_by_id(1)
-    assert ended is not None
+    ended = known(job.coordinator.head().ended_by_id(1))
     assert ended.detail == "routes: AnalysisException: no such column"
 
 

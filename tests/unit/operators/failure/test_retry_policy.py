@@ -42,6 +42,7 @@ from airflow_cairn.storage.errors import (
 )
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.narrowing import expect, known
 
 RUN = "scheduled__2001-01-01T00:00:00+00:00"
 BOOM = RuntimeError("boom")
@@ -64,10 +65,8 @@ def fail(job: Job, error: BaseException = BOOM, *, begins: bool = True, **more: 
     if begins:
         job.begin(RUN, claimant=str(ti.id))
     told = context(ti, task=stage(job), **more)
-    policy = stage(job).retry_policy
-    assert policy is not None
-    decision = policy.evaluate(exception=error, try_number=1, max_tries=9, context=told)
-    assert isinstance(decision, RetryDecision)
+    policy = known(stage(job).retry_policy)
+    decision = expect(RetryDecision, policy.evaluate(exception=error, try_number=1, max_tries=9, context=told))
     restore_latest_checkpoint(told | {"exception": error})  # Airflow's callback comes afterwards
     return decision
 

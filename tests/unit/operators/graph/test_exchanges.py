@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator, TriggerCheckpointOperator
 from tests.support.airflow_fixtures import DagFile
+from tests.support.narrowing import expect
 
 STORAGE = "file:///lake/cairn"
 
@@ -24,8 +25,7 @@ def stage(task_id: str, **options: Any) -> SparkEpochOperator:
 
 def exchanges(dag: DAG) -> dict[str, dict[str, str]]:
     """Give, for each stage, what it reads and how."""
-    trigger = dag.get_task("epoch.trigger_checkpoint")
-    assert isinstance(trigger, TriggerCheckpointOperator)
+    trigger = expect(TriggerCheckpointOperator, dag.get_task("epoch.trigger_checkpoint"))
     return {
         spec.uid: {up: "pipelined" if up in spec.pipelined else "blocking" for up in spec.upstream}
         for spec in trigger.declared_stages()

@@ -21,6 +21,7 @@ from airflow_cairn.operators import (
 from airflow_cairn.operators.graph.stages import instances_of
 from tests.support.airflow_fixtures import DagFile, Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.narrowing import expect
 from tests.unit.operators.graph.test_exchanges import STORAGE, exchanges, stage
 from tests.unit.operators.group.test_group import edges
 
@@ -39,8 +40,7 @@ def partial(task_id: str = "b", **options: Any) -> Any:
 
 
 def specs(dag: DAG) -> tuple[StageSpec, ...]:
-    trigger = dag.get_task("epoch.trigger_checkpoint")
-    assert isinstance(trigger, TriggerCheckpointOperator)
+    trigger = expect(TriggerCheckpointOperator, dag.get_task("epoch.trigger_checkpoint"))
     return trigger.declared_stages()
 
 

@@ -21,13 +21,13 @@ from airflow_cairn.operators import (
 from airflow_cairn.operators.graph.run_tasks import trigger_of, where_of
 from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
 from tests.support.airflow_fixtures import DagFile
+from tests.support.narrowing import expect
 
 STORAGE = "file:///lake/cairn"
 
 
 def stages_of(dag: DAG, task_id: str = "epoch.trigger_checkpoint") -> dict[str, tuple[str, ...]]:
-    trigger = dag.get_task(task_id)
-    assert isinstance(trigger, TriggerCheckpointOperator)
+    trigger = expect(TriggerCheckpointOperator, dag.get_task(task_id))
     return {stage.uid: stage.upstream for stage in trigger.declared_stages()}
 
 
@@ -135,8 +135,7 @@ def test_what_the_group_knows_reaches_every_task() -> None:
         assert (task.storage, task.job, task.aws_conn_id) == (STORAGE, "flights", "lake")
     assert (routes._conn_id, other._conn_id) == ("cluster", "mine")
     assert routes.name == "flights routes"
-    trigger = dag.get_task("epoch.trigger_checkpoint")
-    assert isinstance(trigger, TriggerCheckpointOperator)
+    trigger = expect(TriggerCheckpointOperator, dag.get_task("epoch.trigger_checkpoint"))
     assert trigger.declared_stages() == (StageSpec("routes", (), 4), StageSpec("other"))
 
 

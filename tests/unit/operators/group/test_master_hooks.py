@@ -26,6 +26,7 @@ from airflow_cairn.tasks.entry_points import MASTER_HOOKS
 from tests.support.airflow_fixtures import DagFile, Install, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect, known
 
 
 class Feed(MasterHook):
@@ -113,8 +114,7 @@ def test_the_sensor_says_whom_it_waits_for(job: Job, said: Said) -> None:  # sem
     feed = Feed()
     trigger(job, "r1", feed)
     ref = job.coordinator.head().pending[0]
-    document = job.coordinator.pending_document(ref)
-    assert document is not None
+    document = known(job.coordinator.pending_document(ref))
     assert attempt_documents.hooks_missing(job.coordinator.files, document.hooks) == ()
     (answers,) = (job.folder / job.name).glob("chk-*/hooks-*")
     answers.unlink()
@@ -157,8 +157,7 @@ def test_the_group_hands_them_on(dag_file: DagFile) -> None:
         CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", master_hooks=[Feed()]),
     ):
         SparkEpochOperator(task_id="a", application="a.py")
-    found = dag.get_task("e.trigger_checkpoint")
-    assert isinstance(found, TriggerCheckpointOperator)
+    found = expect(TriggerCheckpointOperator, dag.get_task("e.trigger_checkpoint"))
     assert [hook.name for hook in found.master_hooks] == ["feed"]
 
 

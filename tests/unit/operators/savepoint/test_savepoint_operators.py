@@ -26,6 +26,7 @@ from airflow_cairn.triggers import SavepointTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect
 
 
 @pytest.fixture
@@ -69,8 +70,7 @@ def _deferred(job: Job, target: str, **options: Any) -> tuple[SavepointOperator,
     with pytest.raises(TaskDeferred) as caught:
         task.execute(context(Ti(run_id="nightly")))
     assert caught.value.method_name == "execute_complete"
-    trigger = caught.value.trigger
-    assert isinstance(trigger, SavepointTrigger)
+    trigger = expect(SavepointTrigger, caught.value.trigger)
     return task, trigger
 
 

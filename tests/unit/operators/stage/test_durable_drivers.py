@@ -28,6 +28,7 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.cluster_stand_in import NAMESPACE, ApiException, ClusterStandIn, install_spark_submit
 from tests.support.errors import raises_code
+from tests.support.narrowing import known
 from tests.support.plain_program import write_to
 from tests.support.world.cluster import Cluster
 
@@ -106,9 +107,7 @@ def outlived(job: Job, cluster: ClusterStandIn, state: TaskState, **options: Any
 
 def retry(job: Job, cluster: ClusterStandIn, state: TaskState, **options: Any) -> dict[str, Any]:
     ti = Ti(run_id=RUN, try_number=2)
-    result = stage(job, cluster, **options).execute(context(ti, task_state_store=state))
-    assert result is not None
-    return result
+    return known(stage(job, cluster, **options).execute(context(ti, task_state_store=state)))
 
 
 def finish_at_once(job: Job, cluster: ClusterStandIn) -> None:
@@ -144,8 +143,7 @@ def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: ClusterStandIn, 
     finish_at_once(job, cluster)
     assert retry(job, cluster, state)["attempt"] == 2
     assert cluster.submitted == 2
-    ended = job.coordinator.head().ended_by_id(1)
-    assert ended is not None
+    ended = known(job.coordinator.head().ended_by_id(1))
     assert f"{driver} is gone (" in ended.detail
 
 
@@ -362,8 +360,7 @@ def test_nobody_asks_again_after_the_last_try(job: Job, cluster: ClusterStandIn)
     job.trigger(RUN)
     cluster.act = lambda *_: "UNKNOWN"
     lose_sight(job, cluster, TaskState(), 1, max_tries=0)
-    ended = job.coordinator.head().ended_by_id(1)
-    assert ended is not None
+    ended = known(job.coordinator.head().ended_by_id(1))
     assert "lost sight of its driver" in ended.detail
 
 

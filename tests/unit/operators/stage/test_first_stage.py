@@ -27,6 +27,7 @@ from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect
 from tests.support.trigger_events import payload
 from tests.unit.operators.group.test_master_hooks import Feed
 
@@ -77,9 +78,7 @@ class Flights:
 
 
 def trigger_of(dag: DAG) -> TriggerCheckpointOperator:
-    found = dag.get_task(TRIGGER)
-    assert isinstance(found, TriggerCheckpointOperator)
-    return found
+    return expect(TriggerCheckpointOperator, dag.get_task(TRIGGER))
 
 
 def stage(uid: str, **options: Any) -> SparkEpochOperator:
@@ -157,8 +156,7 @@ def test_it_waits_for_its_turn_in_the_triggerer(make: Make, job: Job) -> None:  
     for uid in "ab":
         job.acknowledge(job.begin("r0", uid))
     job.coordinator.complete(1)
-    waits = deferred.value.trigger
-    assert isinstance(waits, RequestTrigger)
+    waits = expect(RequestTrigger, deferred.value.trigger)
     assert deferred.value.method_name == "execute_complete"
     assert flights.run("a", wakes=payload(waits))["checkpoint"] == 2
 

@@ -28,6 +28,7 @@ from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job
+from tests.support.narrowing import expect
 from tests.support.trigger_events import payload
 from tests.unit.operators.group.test_master_hooks import Feed
 from tests.unit.operators.stage.test_first_stage import Flights, Make, make
@@ -168,8 +169,7 @@ def test_it_waits_for_the_hooks_that_the_other_one_asks(
     pending: list[Triggered] = []
 
     def dies_before_the_hooks(*given: Any) -> Any:
-        answer = asks(*given)
-        assert isinstance(answer, Triggered)
+        answer = expect(Triggered, asks(*given))
         pending.append(answer)
         raise KeyboardInterrupt
 
@@ -295,8 +295,7 @@ def test_all_wait_for_one_place_in_the_triggerer(make: Make, job: Job) -> None: 
     assert day.asked == []
     job.acknowledge(job.begin("r0", "a"))
     job.coordinator.complete(1)
-    waits = turns["b"]
-    assert isinstance(waits, RequestTrigger)
+    waits = expect(RequestTrigger, turns["b"])
     woken = payload(waits)
     assert run(flights, "b", wakes=woken, task_states=states(a="deferred"))["checkpoint"] == 2
     assert run(flights, "a", wakes=woken)["checkpoint"] == 2

@@ -31,6 +31,7 @@ from airflow_cairn.spark.remote.tls_end import TlsEnd
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
+from tests.support.narrowing import expect
 
 pytestmark = pytest.mark.large
 
@@ -194,8 +195,7 @@ def test_a_task_whose_time_is_over_ends_its_client(
         stage(job, application, application_args=["stand"]).execute(context(Ti(run_id=RUN)))
     assert len(server.closed) == 1
     assert not server.open
-    progress = job.coordinator.progress(epoch_name(RUN))
-    assert isinstance(progress, Failed)
+    progress = expect(Failed, job.coordinator.progress(epoch_name(RUN)))
     assert "SystemExit" in progress.detail
 
 

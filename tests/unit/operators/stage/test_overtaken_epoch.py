@@ -23,6 +23,7 @@ from airflow_cairn.triggers import CheckpointTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.narrowing import expect, known
 from tests.support.world.parties import Ids
 
 Define = Callable[[str, str], None]
@@ -60,8 +61,7 @@ class Overtaken:
     def other_completes(self) -> None:
         for uid in "ab":
             self.job.acknowledge(self.job.begin(OTHER, uid))
-        entry = self.job.coordinator.head().pending_of_epoch(epoch_name(OTHER))
-        assert entry is not None
+        entry = known(self.job.coordinator.head().pending_of_epoch(epoch_name(OTHER)))
         self.job.coordinator.complete(entry.id)
 
     def run_wait(self) -> Any:
@@ -216,6 +216,5 @@ def test_what_only_the_trigger_can_open(job: Job, connections: Define, state: st
 def hooked(job: Job, run: str) -> None:
     """Do what the task that triggers does in a job with a master hook."""
     request = TriggerRequest(epoch_name(run), Slice(), STAGES, ONE, Owner(job.name, run), hooks=("ids",))
-    answer = job.coordinator.trigger(request)
-    assert isinstance(answer, Triggered), answer
+    answer = expect(Triggered, job.coordinator.trigger(request))
     job.coordinator.ask_hooks(answer.pending, [Ids()])

@@ -21,6 +21,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_cairn.hooks.spark_site import is_tracked
+from tests.support.narrowing import expect
 
 Connect = Callable[..., SparkSubmitHook]
 
@@ -124,8 +125,7 @@ def test_the_operators_names(provider: Connect) -> None:
     assert (operator._conn_id, operator._repositories, operator._archives) == ("spark_default", "r", "a")
     assert operator._hook is None
     provider()
-    hook = operator._get_hook()
-    assert isinstance(hook, SparkSubmitHook)
+    hook = expect(SparkSubmitHook, operator._get_hook())
     assert hook._conf == {"spark.a": "1"}
 
 

@@ -35,6 +35,7 @@ from tests.support import spark_submit_stand_in
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.narrowing import expect, known
 
 RUN = "manual__2001-01-01T00:00:00+00:00"
 CANARY = "canary-0123456789"
@@ -138,8 +139,7 @@ def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitte
     report = stage(job, task_id="report")
     with pytest.raises(AirflowRescheduleException):
         report.execute(context(Ti(run_id=RUN, paused=True)))
-    result = report.execute(context(Ti(run_id=RUN)))
-    assert result is not None
+    result = known(report.execute(context(Ti(run_id=RUN))))
     assert result["attempt"] == 2
     head = job.coordinator.head()
     assert head.stopped is None
@@ -151,8 +151,7 @@ def test_a_pause_that_another_task_noticed_leaves_a_stage_alone(job: Job, submit
     job.trigger(RUN)
     assert stage(job, "acknowledge after a pause").execute(context(Ti(run_id=RUN, paused=True))) is not None
     job.coordinator.unpause()
-    waiting = job.coordinator.go_on(epoch_name(RUN))
-    assert isinstance(waiting, Ready)
+    waiting = expect(Ready, job.coordinator.go_on(epoch_name(RUN)))
     assert waiting.checkpoint == 2
 
 
@@ -448,9 +447,7 @@ def parsed(job: Job, dags: Path, **options: Any) -> SparkEpochOperator:
     )
     bag = DagBag(dag_folder=str(dags / "flights.py"))
     assert bag.import_errors == {}
-    task = bag.dags["flights"].get_task("routes")
-    assert isinstance(task, SparkEpochOperator)
-    return task
+    return expect(SparkEpochOperator, bag.dags["flights"].get_task("routes"))
 
 
 @pytest.mark.parametrize(
@@ -570,8 +567,7 @@ def test_the_next_try_settles_what_the_first_left(job: Job, submitted: Submitted
     with pytest.raises(StageFailedError):
         stage(job, "die").execute(context(Ti(run_id=RUN)))
     operator = stage(job)
-    second = operator.execute(context(Ti(run_id=RUN, try_number=2)))
-    assert second is not None
+    second = known(operator.execute(context(Ti(run_id=RUN, try_number=2))))
     assert (second["checkpoint"], second["attempt"]) == (2, 2)
 
 
@@ -754,8 +750,7 @@ def test_what_templates_rendered_to_is_checked_again(job: Job, submitted: Submit
 
 def test_an_instance_of_a_mapped_task_is_a_stage(job: Job, submitted: Submitted, said: Said) -> None:
     job.trigger(RUN, "routes-0", "routes-1")
-    result = stage(job).execute(context(Ti(run_id=RUN, map_index=1)))
-    assert result is not None
+    result = known(stage(job).execute(context(Ti(run_id=RUN, map_index=1))))
     assert result["stage"] == "routes-1"
     assert submitted["conf"]["spark.cairn.handover"].startswith("chk-0000000001/handover/routes-1/")
     assert f"Checkpoint 1 · epoch {RUN} · attempt 1 · stage routes-1: acknowledged" in said.text

@@ -32,6 +32,7 @@ from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.narrowing import known
 from tests.support.shut_down import shut_down
 
 DAY = datetime(2001, 1, 1, tzinfo=UTC)
@@ -197,8 +198,7 @@ def refused(status: int) -> AirflowRuntimeError:
 def test_a_run_that_has_ended_holds_nobody_up(job: Job, state: str) -> None:
     job.trigger("r1")
     assert operator(job).execute(context(Ti(run_id="r2", states={"r1": state})))["checkpoint"] == 2
-    ended = job.coordinator.head().ended_by_id(1)
-    assert ended is not None
+    ended = known(job.coordinator.head().ended_by_id(1))
     assert (ended.reason, ended.detail) == ("JOB_FAILURE", "its DAG run r1 has ended")
 
 
@@ -222,8 +222,7 @@ def test_another_deployment_cannot_trigger(job: Job, monkeypatch: pytest.MonkeyP
         assert "DAG flights of the deployment production" in str(caught.value)
         assert "cairn adopt flights --dag flights --deployment 'staging'" in str(caught.value)
     assert job.coordinator.head() == before
-    policy = operator(job).retry_policy
-    assert policy is not None
+    policy = known(operator(job).retry_policy)
     decision = policy.evaluate(caught.value, 1, 3)
     assert decision.action is RetryAction.FAIL
 

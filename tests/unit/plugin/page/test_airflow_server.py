@@ -35,6 +35,7 @@ from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page import airflow_server
 from airflow_cairn.plugin.page.airflow_server import AirflowServer
 from airflow_cairn.plugin.page.server import Schedule, Server
+from tests.support.narrowing import known
 from tests.unit.plugin.page.stand_in import dag_of
 
 
@@ -141,13 +142,11 @@ def test_the_newest_version_is_read_once(database: Session) -> None:
     server = AirflowServer()
     store(database, dag_of("flights", ("s3://old", "j")))
     store(database, dag_of("flights", ("s3://lake", "j"), ("s3://lake", "k")), 2)
-    found = server.dag("flights")
-    assert found is not None
+    found = known(server.dag("flights"))
     assert named([found]) == [("flights", ["epoch0.trigger", "epoch1.trigger"])]
     assert server.dag("flights") is found
     store(database, dag_of("flights", ("s3://new", "j")), 3)
-    newer = server.dag("flights")
-    assert newer is not None
+    newer = known(server.dag("flights"))
     assert [task["__var"]["storage"] for task in newer["dag"]["tasks"]] == ["s3://new"]
     assert server.dag("nothing") is None
 

@@ -11,6 +11,7 @@ from airflow_cairn.plugin.page.declared_jobs import declared_jobs
 from airflow_cairn.plugin.page.job_reader import EXAMINED_S, JobReader
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import known
 from tests.support.page_world import busy_world
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import RecordingStore
@@ -33,8 +34,7 @@ def fresh(store: MemoryStore) -> Page:
 
 def lost(world: World) -> str:
     """Lose the metadata of the newest completed checkpoint, and give its id as the page says it."""
-    latest = world.coordinator().head().latest_completed()
-    assert latest is not None
+    latest = known(world.coordinator().head().latest_completed())
     world.memory.delete([f"{JOB}/{latest.metadata.key}"])
     return f"checkpoint {latest.id} of {JOB}"
 

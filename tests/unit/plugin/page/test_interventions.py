@@ -20,6 +20,7 @@ from airflow_cairn.plugin.page.intervention_routes import Confirmations
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
 from scripts.harness.wait import wait_until
+from tests.support.narrowing import known
 from tests.support.page_world import busy_world
 from tests.support.shut_down import shut_down
 from tests.support.world.world import JOB, World
@@ -112,8 +113,7 @@ def test_an_attempt_is_given_up(busy: World) -> None:  # semantics D3
     assert "The next try of a stage has the task that triggers run again" in words(asked.text)
     assert page.post(GIVE_UP, confirmed_by(asked)).status_code == 303
     assert done(busy) == [("give-up", "admin", 4)]
-    ended = busy.coordinator().head().ended_by_id(4)
-    assert ended is not None
+    ended = known(busy.coordinator().head().ended_by_id(4))
     assert (ended.reason, ended.detail) == ("CHECKPOINT_COORDINATOR_SUSPEND", "admin gave it up")
     busy.trigger("c")
     assert busy.pending_id("c") == 5, "as the page has said"

@@ -19,6 +19,7 @@ from airflow_cairn.plugin.page.operations import KEPT, Copies
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.errors import ForbiddenError
 from scripts.harness.wait import wait_until
+from tests.support.narrowing import known
 from tests.support.page_world import busy_world
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import CONFIG, JOB, World
@@ -37,8 +38,7 @@ def idle() -> World:
     world = World(config=replace(CONFIG, savepoint_target=TARGET))
     world.clock.now_ms = system_runtime().now_ms() - 60_000
     world.read_days("a", "b", "c")
-    for epoch in ("a", "b"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b")
     return world
 
 
@@ -141,9 +141,7 @@ def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World) -> None
     assert waits["waits_for"].startswith("c (input ")
     assert "You may close this page" in words(page.get(address).text)
     assert page.get(STOP).status_code == 409, "it is being stopped already"
-    for stage in idle.stages:
-        idle.run_stage("c", stage.uid)
-    idle.coordinator().complete(idle.pending_id("c"))
+    idle.finish("c")
     assert page.get(f"/api/v1{address}").json()["waits_for"] is None
     another_process = idle.coordinator()
     (entry,) = another_process.savepoints_to_go_on_with()
@@ -190,8 +188,7 @@ def test_what_stopped_a_process_is_said_and_it_tries_again(idle: World) -> None:
     (job,) = declared_jobs(dag_of("flights", (STORAGE, JOB)))
     copies = Copies(server.open_store)
     for problem in ("no right to list", None):
-        thread = copies.go_on(job, "x")
-        assert thread is not None
+        thread = known(copies.go_on(job, "x"))
         thread.join(100)
         said = copies.problem(job, "x")
         assert (problem is None) == (said is None)
@@ -205,8 +202,7 @@ def test_a_process_remembers_so_many_of_its_own() -> None:
     (job,) = declared_jobs(dag_of("flights", (STORAGE, JOB)))
     copies = Copies(one_job(ForbiddenError("no right to list")).open_store)
     for number in range(KEPT + 1):
-        thread = copies.go_on(job, str(number))
-        assert thread is not None
+        thread = known(copies.go_on(job, str(number)))
         thread.join(100)
     assert (copies.problem(job, "0"), copies.problem(job, "1")) == (None, "no right to list")
 

@@ -88,8 +88,7 @@ def test_a_long_run_id_is_shown_by_its_moment() -> None:
 
 def test_runs_that_the_timeline_has_no_room_for_are_counted_and_drawn_too() -> None:
     world = World()
-    for number in range(LINES + 2):
-        world.run_epoch(f"e{number:03d}")
+    world.run_epoch(*(f"e{number:03d}" for number in range(LINES + 2)))
     text = Page(one_job(world.memory)).get(f"{ONE}/history").text
     first, said, others = text.partition("2 older runs of this page")
     assert said
@@ -182,8 +181,7 @@ def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) 
         in seen
     )
     busy.clock.advance(timedelta(seconds=21))
-    for stage in ("routes", "airports", "report"):
-        busy.run_stage("c", stage)
+    busy.run_stage("c", "routes", "airports", "report")
     busy.coordinator().complete(busy.pending_id("c"))
     seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
     assert "routes 1/4 7.0s 21s" in seen
@@ -196,8 +194,7 @@ def test_a_rerun_after_a_rewind_is_not_shown_complete(busy: World) -> None:
 
     def complete(after_s: int, *stages: str) -> None:
         busy.clock.advance(timedelta(seconds=after_s))
-        for stage in stages:
-            busy.run_stage("c", stage)
+        busy.run_stage("c", *stages)
         busy.coordinator().complete(busy.pending_id("c"))
 
     def took() -> list[str]:
@@ -283,8 +280,7 @@ def test_a_stage_leads_to_its_task_and_an_alarm_to_the_log(busy: World) -> None:
 
 def test_what_failed_is_drawn_as_it_was_whatever_the_dag_says_now(busy: World) -> None:  # semantics O3
     """Its run has completed since, and its DAG file has other stages by now."""
-    busy.run_epoch("c")
-    busy.run_epoch("d")
+    busy.run_epoch("c", "d")
     busy.coordinator().clean()
     server = StandIn([dag_of("flights", (STORAGE, JOB), suffix="_anew")], {STORAGE: busy.memory})
     text = Page(server).get(f"{ONE}/checkpoints/3").text
@@ -446,8 +442,7 @@ def test_savepoints_are_listed_with_their_folders() -> None:
 
 def test_a_checkpoint_of_which_a_savepoint_was_taken_is_marked() -> None:
     world = World()
-    world.run_epoch("a")
-    world.run_epoch("b")
+    world.run_epoch("a", "b")
     assert "was taken of it" not in Page(one_job(world.memory)).get(f"{ONE}/history").text
     taken = take(world)
     page = Page(one_job(world.memory))

@@ -32,6 +32,7 @@ from airflow_cairn.storage import DocumentError, UnavailableError, Written
 from airflow_cairn.storage.checksums import checksum_of
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.acking import RUN, ack_of
+from tests.support.narrowing import expect
 from tests.support.world import grown_table
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import WrappedStore
@@ -71,8 +72,7 @@ def with_table() -> World:
     days: list[dict[str, list[Any]]] = [{"k": ["A-B"]}, {"k": ["B-C", "C-D"], "v": ["late", None]}]
     for number, columns in enumerate(days):
         data = parquet(columns)
-        written = world.files.create_bytes(f"{folder}part-{number}", data)
-        assert isinstance(written, Written)
+        written = expect(Written, world.files.create_bytes(f"{folder}part-{number}", data))
         handles.append(
             StateHandle("table.daily", f"{folder}part-{number}", len(data), written.etag, partition=f"day-{number % 2}")
         )
@@ -111,8 +111,7 @@ def test_the_table_of_an_appending_job_has_the_files_of_all_its_epochs() -> None
     """They are named by a list, and not by the checkpoint's own lines."""
     world = World(config=CONFIG)
     world.appends = True
-    for epoch in ("a", "b", "c"):
-        world.run_epoch(epoch)
+    world.run_epoch("a", "b", "c")
     head = world.coordinator().head()
     found = find_state(world.files, head.completed[-1], "report", grown_table.NAME, "table")
     assert [json.loads(world.files.get(each.path, max_bytes=10_000).data) for _, each in found.files] == [

@@ -20,6 +20,7 @@ from airflow_cairn.storage.errors import (
     UnavailableError,
 )
 from tests.support.airflow_stage import Job
+from tests.support.narrowing import known
 
 RUN = "r1"
 
@@ -46,8 +47,7 @@ def test_a_decline_says_whether_it_is_of_the_store(job: Job, error: Exception, o
     run = StageRun(job.coordinator, job.begin(RUN))
     writer = SimpleNamespace(delete_all=lambda: None)
     acknowledging.decline(cast(Any, job.coordinator), run.handover, cast(Any, writer), error)
-    said = run.declined()
-    assert said is not None
+    said = known(run.declined())
     assert said.of_store is of_store
     assert run.failure(1).fields.get("of_store", False) is of_store
     with pytest.raises(CairnError) as quiet:

@@ -22,6 +22,7 @@ from airflow_cairn.spark.stored.outputs import File
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.checksums import checksum_of
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import known
 from tests.support.wrapped_stores import SecondFails, WrappedStore
 
 FOLDER = "chk-0000000001/state/routes/1-t0/r0/state.seen/"
@@ -66,8 +67,7 @@ def open_here(tmp_path: Path) -> Callable[..., Here]:
 def test_the_very_files_are_uploaded_and_kept(open_here: Callable[..., Here]) -> None:  # semantics A5, V3
     store = MemoryStore()
     here = open_here(store)
-    written = here.write({**ROWS, **BESIDE})
-    assert written is not None
+    written = known(here.write({**ROWS, **BESIDE}))
     assert {key: store.get(key).data for key in store.all_keys()} == {
         f"flights/{FOLDER}{name}": data for name, data in ROWS.items()
     }
@@ -77,8 +77,7 @@ def test_the_very_files_are_uploaded_and_kept(open_here: Callable[..., Here]) ->
         assert (handle.path, handle.size_bytes) == (FOLDER + name, len(data))
         assert handle.checksum == store.stat(f"flights/{FOLDER}{name}").etag
         assert checksum_of(data) in (handle.content, handle.checksum)
-    found = open_here(store).local.find(OUTPUT.id, [file.handle for file in written])
-    assert found is not None
+    found = known(open_here(store).local.find(OUTPUT.id, [file.handle for file in written]))
     assert {each.name: each.read_bytes() for each in found.iterdir()} == ROWS
     assert here.left() == [found.name], "no draft"
 

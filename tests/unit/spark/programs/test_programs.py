@@ -29,6 +29,7 @@ from airflow_cairn.storage import open_store
 from airflow_cairn.storage.names import parse_storage_uri
 from tests.support.acking import ack_of
 from tests.support.airflow_stage import Job
+from tests.support.narrowing import expect
 from tests.support.plain_program import add_up, rows_at, write_to
 
 RAW: tuple[Any, ...] = (Output("main"),)
@@ -300,11 +301,9 @@ def test_what_was_declared_at_the_claim_counts(job: Job) -> None:
     job.trigger("r1", *STAGES)
     coordinator = job.coordinator
     first, second = program_of(list(RAW), "raw"), program_of([Output("renamed")], "raw")
-    submitted = coordinator.begin(epoch_name("r1"), "raw", "first", drivers=_Cluster(), program=first)
-    assert isinstance(submitted, Submit)
+    submitted = expect(Submit, coordinator.begin(epoch_name("r1"), "raw", "first", drivers=_Cluster(), program=first))
     write_to(filled(RAW, submitted.handover, coordinator.files)[0], [{"key": "BER", "n": 1}])
-    answer = coordinator.begin(epoch_name("r1"), "raw", "retry", drivers=_Cluster(), program=second)
-    assert isinstance(answer, Reconnect)
+    answer = expect(Reconnect, coordinator.begin(epoch_name("r1"), "raw", "retry", drivers=_Cluster(), program=second))
     assert answer.handover.program == first
     ended_well(job, answer.handover)
     ack: AckDocument = acks.read_ack(coordinator.files, "raw", answer.handover.execution)

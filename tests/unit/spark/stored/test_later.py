@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.spark.stored.outputs import later
+from tests.support.narrowing import expect
 
 
 class Frame:
@@ -67,8 +68,7 @@ USES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 @pytest.mark.parametrize("use", USES)
 def test_it_is_made_once_when_it_is_used(use: str) -> None:  # semantics K8
     made = Made()
-    df = made.later()
-    assert isinstance(df, Frame)
+    df = expect(Frame, made.later())
     assert (type(df).__name__, made.calls) == ("Frame", []), "nothing has been asked of it"
     for _ in range(2):
         found, expected = USES[use](df)

@@ -28,6 +28,7 @@ from airflow_cairn.spark.stored.local_state import COPIES, Copy, LocalState, del
 from airflow_cairn.spark.stored.outputs import File, Stored, urls
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.checksums import checksum_of
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,8 +79,7 @@ def open_state(folder: Path) -> Callable[..., LocalState]:
 
 
 def write(state: LocalState, handles: Handles, content: dict[str, bytes] = CONTENT, name: str | None = None) -> None:
-    draft = state.draft(name or output_of(handles))
-    assert draft is not None
+    draft = known(state.draft(name or output_of(handles)))
     with draft:
         draft.data.mkdir()
         for file, data in content.items():
@@ -100,8 +100,7 @@ Damage = Callable[[Path], object]
 
 def test_what_was_written_is_found_again_by_a_restore_of_the_same(open_state: Callable[..., LocalState]) -> None:
     write(open_state(), handles_of())
-    found = find(open_state(), handles_of())
-    assert found is not None
+    found = known(find(open_state(), handles_of()))
     assert {each.name: each.read_bytes() for each in found.iterdir()} == CONTENT
 
 
@@ -409,8 +408,7 @@ def test_what_a_process_uses_stays_until_it_dies(
 
 
 def test_a_draft_that_is_not_kept_leaves_nothing(open_state: Callable[..., LocalState], folder: Path) -> None:
-    draft = open_state().draft("state.seen")
-    assert draft is not None
+    draft = known(open_state().draft("state.seen"))
     with draft:
         draft.data.mkdir()
         assert stat.S_IMODE(draft.data.parent.stat().st_mode) == 0o700
@@ -418,13 +416,11 @@ def test_a_draft_that_is_not_kept_leaves_nothing(open_state: Callable[..., Local
 
 
 def test_a_state_that_was_given_up_is_not_written_here_again(open_state: Callable[..., LocalState]) -> None:
-    draft = open_state().draft("state.seen")
-    assert draft is not None
+    draft = known(open_state().draft("state.seen"))
     with draft:
         draft.give_up("it is large")
     assert open_state().draft("state.seen") is None
-    other = open_state().draft("state.other")
-    assert other is not None
+    other = known(open_state().draft("state.other"))
     with other:
         pass
 
@@ -474,8 +470,7 @@ def test_a_draft_that_is_taken_for_a_dead_ones_is_begun_anew(
     open_state: Callable[..., LocalState], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _before_the_first_lock(monkeypatch, open_state().clean)
-    draft = open_state().draft("state.seen")
-    assert draft is not None
+    draft = known(open_state().draft("state.seen"))
     with draft:
         assert [draft.data.parent] == [*folder.glob("draft-*")]
 

@@ -24,6 +24,7 @@ from scripts.harness.ports import free_port
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Ti, context
 from tests.support.connect_stand_in import connect_server
+from tests.support.narrowing import expect
 from tests.support.once_said import OnceSaid
 from tests.support.world.world import World
 
@@ -204,8 +205,7 @@ def test_a_cluster_without_a_free_executor(submit: Submit, monkeypatch: pytest.M
 
     monkeypatch.setattr(facts, "Timer", once_said)
     submit(f"echo '26/11/27 10:00:00 WARN TaskSchedulerImpl: {starved}'; exec sleep 600")
-    found = ask(CONN, {}, answer_s=7)
-    assert isinstance(found, NoAnswer)
+    found = expect(NoAnswer, ask(CONN, {}, answer_s=7))
     assert found.silence is Silence.FAILED
     assert found.why.startswith("no answer within 7 s. The last of Spark's log: ")
     assert found.why.endswith(starved)

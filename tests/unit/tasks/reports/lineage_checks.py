@@ -30,6 +30,7 @@ from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage import Written, open_store
 from tests.support.acking import RUN, ack_of
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.narrowing import expect
 
 DAG_RUN = "manual__r1"
 SCHEMA = json.dumps(
@@ -87,8 +88,7 @@ def trigger(job: Job, run_id: str) -> None:
         sources=(FileSource(f"file://{raw}"),),
         run=RunFacts(run_id, open_store=lambda uri, _: open_store(uri)),
     )
-    answer = job.coordinator.trigger(request)
-    assert isinstance(answer, Triggered), answer
+    assert isinstance(job.coordinator.trigger(request), Triggered)
 
 
 def acknowledge(job: Job, run_id: str, stage: str, *names: str) -> Handover:
@@ -101,8 +101,7 @@ def acknowledge(job: Job, run_id: str, stage: str, *names: str) -> Handover:
         folder = layout.output_folder(*place, name)
         outputs.append(Output(kind, own, folder, SCHEMA))
         for number in range(2):
-            written = job.coordinator.files.create_bytes(f"{folder}part-{number}", b"x" * 100)
-            assert isinstance(written, Written)
+            written = expect(Written, job.coordinator.files.create_bytes(f"{folder}part-{number}", b"x" * 100))
             handles.append(StateHandle(name, f"{folder}part-{number}", 100, written.etag, rows=number + 3))
     job.coordinator.acknowledge(ack_of(handover, [SubtaskAck(0, tuple(handles))], outputs=tuple(outputs)))
     return handover

@@ -24,6 +24,7 @@ from airflow_cairn.tasks.reports.notes import completed, failed, failed_over, me
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.narrowing import expect
 
 RUN = "manual__r1"
 Define = Callable[[str, str], None]
@@ -49,9 +50,7 @@ def waiting(job: Job, **options: Any) -> CheckpointSensor:
         CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage, **options),
     ):
         SparkEpochOperator(task_id="routes", application="x.py")
-    found = dag.get_task("epoch.wait_for_checkpoint")
-    assert isinstance(found, CheckpointSensor)
-    return found
+    return expect(CheckpointSensor, dag.get_task("epoch.wait_for_checkpoint"))
 
 
 def at() -> Any:
