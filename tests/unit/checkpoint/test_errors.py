@@ -1,7 +1,5 @@
 """Errors travel between processes whole, and say what, where, found and next."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import pkgutil

@@ -1,7 +1,5 @@
 """What a job does grows with its stages and with what it retains, and not with their square."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace

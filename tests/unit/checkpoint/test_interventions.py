@@ -1,7 +1,5 @@
 """What a person had a job do is in the head, with who it was, in the same swap (semantics O1)."""
 
-from __future__ import annotations
-
 from airflow_cairn.checkpoint.documents.entries import Intervention, InterventionKind
 from airflow_cairn.checkpoint.documents.head import MAX_INTERVENTIONS
 from airflow_cairn.checkpoint.masking import MAX_DETAIL

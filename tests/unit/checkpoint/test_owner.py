@@ -1,7 +1,5 @@
 """One DAG of one deployment owns a job; another one changes nothing until it adopts the job (semantics W8)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

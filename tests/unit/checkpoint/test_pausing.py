@@ -1,7 +1,5 @@
 """A paused DAG: what was pending ends, and goes on by itself when the DAG is no longer paused (semantics S1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

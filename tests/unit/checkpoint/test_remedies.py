@@ -1,7 +1,5 @@
 """Every reason says what happened and what to do, in messages and on the page for operators alike."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a trigger may ask: names that can be used, each once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

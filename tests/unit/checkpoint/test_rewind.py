@@ -1,7 +1,5 @@
 """Rewinding: an older checkpoint is the newest again, and what came after it runs again, once (R1, R5, T5, T9)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -349,10 +347,7 @@ def test_whoever_races_with_a_rewind_is_right_or_told_so(contest: Contest, to: i
 
 
 def _contest(
-    world: World,
-    run: Callable[[World, ObjectStore], object],
-    contested: Callable[..., ObjectStore],
-    to: int,
+    world: World, run: Callable[[World, ObjectStore], object], contested: Callable[..., ObjectStore], to: int
 ) -> None:
     struck = False
 

@@ -1,7 +1,5 @@
 """Texts that reach a decline, the head and terminals hold no secrets and no commands to a terminal (semantics D1)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Every way in which the epoch that a stop waits for ends or never begins settles the stop (semantics P2)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A job stops with a savepoint: no epoch begins in between, and if it fails the job goes on (semantics P2, S1)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The domain on local files, and the store in memory held to the contract of the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

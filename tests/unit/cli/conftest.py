@@ -1,7 +1,5 @@
 """What the tests of commands share: a person at the terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 from collections.abc import Callable, Iterator

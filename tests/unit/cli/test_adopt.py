@@ -1,7 +1,5 @@
 """`cairn adopt`, as its user sees it (semantics W8)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`cairn checkpoint`, against a real HTTP server that answers as Airflow does."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The `cairn` command on a bucket that is not there and with credentials that are refused, on a real S3 server."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.cli.main import main

@@ -1,7 +1,5 @@
 """The `cairn` command on a store of files, as its user sees it (semantics O1, O2)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

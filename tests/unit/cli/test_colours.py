@@ -1,7 +1,5 @@
 """Colours where a terminal is, and nowhere else."""
 
-from __future__ import annotations
-
 import os
 import pty
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cairn compact`, as far as it goes without Spark."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

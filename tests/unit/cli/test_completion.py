@@ -1,7 +1,5 @@
 """What a shell completes behind `cairn`, asked as argcomplete's shell functions ask."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

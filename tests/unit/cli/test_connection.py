@@ -1,7 +1,5 @@
 """`--conn`: credentials, endpoint and storage by an Airflow connection."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`cairn diff`: which rows of a state two checkpoints have differently."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`cairn doctor` and `cairn clean` as their user sees them."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

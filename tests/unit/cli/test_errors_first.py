@@ -1,7 +1,5 @@
 """What cannot be done is said before anything else, and a storage that is not there is no empty one (semantics O2)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

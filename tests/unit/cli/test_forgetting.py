@@ -1,7 +1,5 @@
 """`cairn forget-listener` says what it would give up, and gives it up when it is told so (semantics C4, D4)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `--json` prints has the documented fields and no others (semantics O1)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

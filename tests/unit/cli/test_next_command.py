@@ -1,7 +1,5 @@
 """After each failure the command says what to type next: a line that `cairn` itself can read (semantics O2)."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """docs/reference/cli.md has each option of each command, with its default and its bounds, and no other."""
 
-from __future__ import annotations
-
 import argparse
 import re
 

@@ -1,7 +1,5 @@
 """What a restart strategy has counted, and what remains, is seen from the store alone (semantics F4, O1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`cairn resume`, as its user sees it: said, asked, done (semantics R1, R3, R5, R6)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -145,11 +143,7 @@ def test_the_checkpoint_says_which_savepoint_it_was(root: Path, capsys: pytest.C
         for name, value in document["checkpoint"].items()
         if name.startswith("savepoint") and name != "savepoints"
     }
-    assert found == {
-        "savepoint": f"file://{root / SAVEPOINT}",
-        "savepoint_job": "flights",
-        "savepoint_checkpoint": 2,
-    }
+    assert found == {"savepoint": f"file://{root / SAVEPOINT}", "savepoint_job": "flights", "savepoint_checkpoint": 2}
 
 
 def test_a_savepoint_that_is_claimed_is_gone_afterwards(root: Path) -> None:

@@ -1,7 +1,5 @@
 """`cairn rewind`, as its user sees it: said, asked, done (semantics R1, R5)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`cairn savepoint`, `savepoints`, `verify PATH` and `dispose`, as their user sees them (semantics P1, P3, C5)."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

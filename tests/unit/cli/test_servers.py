@@ -1,7 +1,5 @@
 """`cairn servers`: where the Spark servers of jobs are, and which of them are gone (semantics V1)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

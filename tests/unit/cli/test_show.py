@@ -1,7 +1,5 @@
 """`cairn show` as its user sees it, for small jobs and for wide ones (semantics O1)."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`cairn state`: rows of a state out of its files, without Spark."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -95,10 +93,7 @@ def keep(
     world.coordinator().complete(world.pending_id(epoch))
 
 
-ODD: list[Any] = [
-    {"a": [1, None], "b": float("nan"), "c": b"\x00\xff"},
-    {"a": None, "b": float("-inf"), "c": None},
-]
+ODD: list[Any] = [{"a": [1, None], "b": float("nan"), "c": b"\x00\xff"}, {"a": None, "b": float("-inf"), "c": None}]
 
 
 @pytest.fixture(scope="module")

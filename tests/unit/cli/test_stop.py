@@ -1,7 +1,5 @@
 """`cairn stop`, as its user sees it (semantics P2)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from argparse import Namespace

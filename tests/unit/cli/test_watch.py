@@ -1,7 +1,5 @@
 """`--watch` as its user sees it: a real process on a terminal and in a pipe (semantics O1, O2)."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import json

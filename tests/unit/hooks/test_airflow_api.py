@@ -1,7 +1,5 @@
 """The way to Airflow's own API: who we are, what is sent again, and what nobody may read afterwards."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import json
@@ -81,40 +79,88 @@ def test_it_logs_in_once_and_looks(hook_to: HookTo) -> None:
     assert api.asked[0].body == {"username": "cairn", "password": "canary-12345"}
 
 
+def look(hook: AirflowApiHook) -> TaskFacts | None:
+    return hook.task_facts("flights", "r", A)
+
+
+def clear(hook: AirflowApiHook) -> None:
+    hook.clear("flights", "r", [A], "why")
+
+
 def test_a_task_that_is_not_there(hook_to: HookTo) -> None:
     with ApiStandIn(Scripted((404, {"detail": "no"}))) as api, hook_to(api) as hook:
-        assert hook.task_facts("flights", "r", A) is None
+        assert look(hook) is None
 
 
 @pytest.mark.parametrize("expired", [(401, {"detail": "Token Expired"}), (403, {"detail": "Invalid JWT token"})])
 def test_a_token_that_has_run_out_is_renewed_once(hook_to: HookTo, expired: Answer) -> None:
     """As Airflow says it of one that is too old, and of one that was signed with a key that it no longer has."""
     with ApiStandIn(Scripted((200, FOUND), expired, (200, FOUND), expired)) as api, hook_to(api) as hook:
-        hook.task_facts("flights", "r", A)
-        hook.task_facts("flights", "r", A)
+        look(hook)
+        look(hook)
         assert [each.token for each in api.asked] == [None, "t1", "t1", None, "t2"]
         with pytest.raises(AirflowApiRefusedError, match="does not take the token"):
-            hook.task_facts("flights", "r", A)
+            look(hook)
     assert [each.token for each in api.asked[5:]] == ["t2", None, "t3"]
 
 
-def test_a_new_token_that_is_refused_is_not_renewed(hook_to: HookTo) -> None:
-    with ApiStandIn(Scripted((401, {}))) as api, hook_to(api) as hook, pytest.raises(AirflowApiRefusedError):
-        hook.task_facts("flights", "r", A)
-    assert [each.token for each in api.asked] == [None, "t1"]
+READY: dict[str, Any] = {"password": "ready-made-7431"}
+SENT = ("GET", "ready-made-7431")
+CLEARED = ("POST", "ready-made-7431")
 
 
 @pytest.mark.parametrize(
-    "where", [{"password": "ready-made-7431"}, {"password": "x", "login": "me", "extra": {"token": "ready-made-7431"}}]
+    ("call", "answer", "where", "error", "says", "asked"),
+    [
+        (
+            look,
+            (401, {}),
+            {},
+            AirflowApiRefusedError,
+            None,
+            [("POST", None), ("GET", "t1")],
+        ),  # a new token, not renewed
+        *(
+            (look, (401, {}), where, AirflowApiRefusedError, "give the connection a valid one", [SENT])
+            for where in (READY, {"password": "x", "login": "me", "extra": {"token": "ready-made-7431"}})
+        ),
+        (
+            look,
+            (503, {"detail": "later"}),
+            READY,
+            AirflowApiError,
+            "not expected.*status=`503` answer=`later`",
+            [SENT] * 4,  # trying comes to an end
+        ),
+        # A clear is never sent twice: it may have landed; then a second one would stop what has just begun.
+        *((clear, answer, READY, AirflowApiError, None, [CLEARED]) for answer in (None, (503, {}))),
+        (
+            clear,
+            (403, {"detail": "Forbidden"}),
+            READY,
+            AirflowApiRefusedError,
+            "right to read and edit task instances.*answer=`Forbidden`",
+            [CLEARED],
+        ),
+        *(
+            (look, answer, READY, AirflowApiError, "not expected", [SENT])
+            for answer in ((200, [1]), (200, {"id": 7}), (200, "text"), (422, {"detail": "bad"}), (302, {}))
+        ),
+        (look, (200, FOUND), {"extra": {"verify": "/no/such.pem"}}, InvalidConfigError, "cannot be read", []),
+    ],
 )
-def test_a_ready_token_is_used_as_it_is(hook_to: HookTo, where: dict[str, Any]) -> None:
-    with (
-        ApiStandIn(Scripted((401, {}))) as api,
-        hook_to(api, **where) as hook,
-        pytest.raises(AirflowApiRefusedError, match="give the connection a valid one"),
-    ):
-        hook.task_facts("flights", "r", A)
-    assert [(each.method, each.token) for each in api.asked] == [("GET", "ready-made-7431")]
+def test_what_fails_and_how_often_it_was_sent(
+    hook_to: HookTo,
+    call: Any,
+    answer: Answer,
+    where: dict[str, Any],
+    error: type[Exception],
+    says: str | None,
+    asked: Any,
+) -> None:
+    with ApiStandIn(Scripted(answer)) as api, hook_to(api, **where) as hook, pytest.raises(error, match=says):
+        call(hook)
+    assert [(each.method, each.token) for each in api.asked] == asked
 
 
 def test_the_clear_that_is_sent(hook_to: HookTo) -> None:
@@ -128,55 +174,18 @@ def test_the_clear_that_is_sent(hook_to: HookTo) -> None:
 @pytest.mark.parametrize("answer", [None, (503, {}), (429, {})])
 def test_looking_is_tried_again(hook_to: HookTo, waits: list[float], answer: Answer) -> None:
     with ApiStandIn(Scripted(answer, answer, (200, FOUND))) as api, hook_to(api) as hook:
-        assert hook.task_facts("flights", "r", A) is not None
+        assert look(hook) is not None
     assert waits == [0.5, 2.0]
-
-
-def test_trying_comes_to_an_end(hook_to: HookTo, waits: list[float]) -> None:
-    with (
-        ApiStandIn(Scripted((503, {"detail": "later"}))) as api,
-        hook_to(api) as hook,
-        pytest.raises(AirflowApiError, match=r"not expected.*status=`503` answer=`later`"),
-    ):
-        hook.task_facts("flights", "r", A)
-    assert len(waits) == 3
-
-
-@pytest.mark.parametrize("answer", [None, (503, {})])
-def test_a_clear_is_never_sent_twice(hook_to: HookTo, answer: Answer) -> None:
-    """It may have landed; then a second one would stop what has just begun."""
-    with ApiStandIn(Scripted(answer)) as api, hook_to(api) as hook, pytest.raises(AirflowApiError):
-        hook.clear("flights", "r", [A], "why")
-    assert [each.method for each in api.asked if each.path != "/auth/token"] == ["POST"]
 
 
 def test_nobody_listens(hook_to: HookTo, waits: list[float]) -> None:
     """No connection, so nothing was sent: even a clear is tried again."""
     with ApiStandIn(Scripted((200, {}))) as api:
-        hook = hook_to(api, password="ready-made-7431")
+        hook = hook_to(api, **READY)
     with hook, pytest.raises(AirflowApiError, match=r"cannot be reached \(ConnectError") as caught:
-        hook.clear("flights", "r", [A], "why")
+        clear(hook)
     assert len(waits) == 3
     assert caught.value.fields["url"] == api.url
-
-
-def test_rights_that_are_missing(hook_to: HookTo) -> None:
-    with (
-        ApiStandIn(Scripted((403, {"detail": "Forbidden"}))) as api,
-        hook_to(api) as hook,
-        pytest.raises(AirflowApiRefusedError, match=r"right to read and edit task instances.*answer=`Forbidden`"),
-    ):
-        hook.clear("flights", "r", [A], "why")
-
-
-@pytest.mark.parametrize("answer", [(200, [1]), (200, {"id": 7}), (200, "text"), (422, {"detail": "bad"}), (302, {})])
-def test_an_answer_of_something_else(hook_to: HookTo, answer: Answer) -> None:
-    with (
-        ApiStandIn(Scripted(answer)) as api,
-        hook_to(api) as hook,
-        pytest.raises(AirflowApiError, match="not expected"),
-    ):
-        hook.task_facts("flights", "r", A)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +202,14 @@ def test_no_secret_is_told(hook_to: HookTo, answer: Answer) -> None:
     """Neither by the text of the error, nor by its trace, nor by a repr."""
     with ApiStandIn(lambda _: answer) as api, hook_to(api) as hook:
         with pytest.raises(AirflowApiError) as caught:
-            hook.task_facts("flights", "r", A)
+            look(hook)
         told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.fields) + repr(hook)
         assert "canary" not in told + repr(hook.access) + repr(vars(hook))
 
 
 def test_an_undefined_connection() -> None:
     with AirflowApiHook("nowhere") as hook, pytest.raises(AirflowNotFoundException):
-        hook.task_facts("flights", "r", A)
+        look(hook)
 
 
 def test_a_connection_that_the_task_may_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +221,7 @@ def test_a_connection_that_the_task_may_not_read(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(), raising=False)
     with AirflowApiHook("not_ours") as hook, pytest.raises(AirflowApiRefusedError, match="may not read the connection"):
-        hook.task_facts("flights", "r", A)
+        look(hook)
 
 
 @pytest.mark.parametrize(
@@ -273,19 +282,10 @@ def test_tls_is_verified(hook_to: HookTo, tmp_path: Path) -> None:
     tls.load_cert_chain(bundle)
     with ApiStandIn(Scripted((200, FOUND)), tls=tls) as api:
         with hook_to(api) as hook, pytest.raises(AirflowApiError, match="CERTIFICATE_VERIFY_FAILED"):
-            hook.task_facts("flights", "r", A)
+            look(hook)
         assert api.asked == []
         with hook_to(api, extra={"verify": str(bundle)}) as hook:
-            assert hook.task_facts("flights", "r", A) == TaskFacts("0001", "success")
-
-
-def test_a_bundle_that_is_not_there(hook_to: HookTo) -> None:
-    with (
-        ApiStandIn(Scripted((200, FOUND))) as api,
-        hook_to(api, extra={"verify": "/no/such.pem"}) as hook,
-        pytest.raises(InvalidConfigError, match="cannot be read"),
-    ):
-        hook.task_facts("flights", "r", A)
+            assert look(hook) == TaskFacts("0001", "success")
 
 
 def _certificate(folder: Path) -> Path:

@@ -1,7 +1,5 @@
 """A DAG that will need Airflow's API and has no connection to it is refused where the dag processor parses it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The connection type `cairn`: Airflow shows its form, its Test button probes, and a DAG may name it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

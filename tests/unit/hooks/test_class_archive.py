@@ -1,7 +1,5 @@
 """Where drivers start from an archive of classes: where there is one, and neither author nor site says otherwise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

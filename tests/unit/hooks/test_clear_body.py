@@ -1,7 +1,5 @@
 """The body of a clear reaches the tasks that were meant, and nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Connections: what they become for boto3 and for the driver, what is refused, and that nothing shows a secret."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

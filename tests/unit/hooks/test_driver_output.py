@@ -1,7 +1,5 @@
 """What a task's log shows of what a driver prints: the lines are those of real runs of `spark-submit`, shortened."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 
@@ -72,11 +70,7 @@ def test_chatter_and_traces_are_folded_and_the_rest_is_in_sight(caplog: pytest.L
         ),
         chatter,
         ("spark", "INFO", "hello from the application"),
-        (
-            "airflow_cairn",
-            "WARNING",
-            "What this driver wrote could not be deleted; the cleaner deletes it later. gone",
-        ),
+        ("airflow_cairn", "WARNING", "What this driver wrote could not be deleted; the cleaner deletes it later. gone"),
         ("spark", "ERROR", "26/11/24 14:31:12 ERROR Executor: Exception in task 0.0 in stage 3.0 (TID 2)"),
         trace,
         chatter,

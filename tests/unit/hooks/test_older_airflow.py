@@ -1,7 +1,5 @@
 """What Airflow 3.2 lacks is switched off: no task is given a policy, and a restart strategy is refused by name."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """What is said where Airflow's API, asked in the API server's own process, does not do what was asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

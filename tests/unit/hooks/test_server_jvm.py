@@ -1,7 +1,5 @@
 """How a server's JVM ends and where its temporary files lie, unless author or site say otherwise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

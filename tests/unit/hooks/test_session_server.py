@@ -1,7 +1,5 @@
 """What a task reads of a server's folder in the machine's temporary folder: only what is its own user's (V4)."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Notifiers hear how checkpoints ended, whatever becomes of them (semantics C4, D4)."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

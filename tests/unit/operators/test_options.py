@@ -1,7 +1,5 @@
 """Options and topology: taken within their bounds, refused beyond where the DAG is parsed (semantics S3)."""
 
-from __future__ import annotations
-
 import dataclasses
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/reference/operators.md has a row for each argument of what a DAG file uses."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

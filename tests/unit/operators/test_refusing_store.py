@@ -1,7 +1,5 @@
 """A store that refuses for a minute fails no task: each role waits for it in its own try (semantics W3)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

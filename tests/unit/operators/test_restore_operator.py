@@ -1,7 +1,5 @@
 """`RestoreLatestCheckpointOperator` on a real store: it settles what is pending and says what the job starts from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

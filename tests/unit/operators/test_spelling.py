@@ -1,7 +1,5 @@
 """A misspelt option is refused where the DAG is parsed, with the one that it resembles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What the tests of the page share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.page_world import busy  # noqa: F401 - a fixture

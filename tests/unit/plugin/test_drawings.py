@@ -1,7 +1,5 @@
 """What is drawn has the right lengths: the stages of a checkpoint, and the attempts of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

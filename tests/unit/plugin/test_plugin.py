@@ -1,7 +1,5 @@
 """What Airflow finds by entry point, and that it stays light."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """`CheckpointTimetable` as Airflow uses it (semantics S2, S3)."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from datetime import UTC, datetime, timedelta

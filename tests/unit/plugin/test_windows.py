@@ -1,7 +1,5 @@
 """Windows of a schedule: no gap, no overlap, whatever happens in between (semantics S2)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The last task of an epoch makes the savepoints that people asked for from a page (P1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sensor's asset events say which checkpoint completed, so that other DAGs may be scheduled on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -223,22 +221,20 @@ def test_a_listener_that_fails_holds_the_events_back(job: Job) -> None:  # seman
     assert sent(here) == {}
 
 
-def test_a_group_gives_its_assets_to_the_task_that_waits() -> None:
+@pytest.mark.parametrize(
+    ("defaults", "given", "outlets"),
+    [
+        ({"outlets": [ROUTES]}, {"outlets": [FLIGHTS]}, [ROUTES, FLIGHTS]),
+        ({}, {"table_outlets": TABLES}, [ROUTES, LOG]),
+    ],
+)
+def test_a_group_gives_its_assets_to_the_task_that_waits(defaults: Any, given: Any, outlets: Any) -> None:
     with (
-        DAG("flights", schedule=None, default_args={"outlets": [ROUTES]}) as dag,
-        CheckpointedTaskGroup("epoch", storage="file:///lake", reads_window=False, outlets=[FLIGHTS]),
+        DAG("flights", schedule=None, default_args=defaults) as dag,
+        CheckpointedTaskGroup("epoch", storage="file:///lake", reads_window=False, **given),
     ):
         SparkEpochOperator(task_id="routes", application="a.py")
-    assert dag.get_task("epoch.wait_for_checkpoint").outlets == [ROUTES, FLIGHTS]
-
-
-def test_a_group_gives_its_tables_assets_to_the_task_that_waits() -> None:
-    with (
-        DAG("flights", schedule=None) as dag,
-        CheckpointedTaskGroup("epoch", storage="file:///lake", reads_window=False, table_outlets=TABLES),
-    ):
-        SparkEpochOperator(task_id="routes", application="a.py")
-    assert dag.get_task("epoch.wait_for_checkpoint").outlets == [ROUTES, LOG]
+    assert dag.get_task("epoch.wait_for_checkpoint").outlets == outlets
 
 
 @pytest.mark.parametrize(

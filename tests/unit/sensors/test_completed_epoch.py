@@ -1,7 +1,5 @@
 """A task of another DAG waits until a job has completed an epoch, or has read a window; it changes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

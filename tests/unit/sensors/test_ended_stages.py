@@ -1,7 +1,5 @@
 """Tasks of stages that a person marks: the task that waits says so at once, and nothing ends green (C1, D3, F5)."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import timedelta
 from itertools import pairwise

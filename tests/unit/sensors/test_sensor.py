@@ -1,7 +1,5 @@
 """The sensor completes the checkpoint when the last acknowledgement is in, and fails with the decline's reason."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stages that Airflow skips: who acknowledges in their place, once, and what never ends green (semantics A2, B1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The task that waits starts what a failover has replaced and nobody started, and says why a stage is missing (F5)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

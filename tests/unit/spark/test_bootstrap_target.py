@@ -1,7 +1,5 @@
 """Where a savepoint out of DataFrames may not lie; needs no session."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

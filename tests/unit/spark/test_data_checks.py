@@ -1,7 +1,5 @@
 """Checks of truth values, which need no Spark: what they decline, also if the application catches the error."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

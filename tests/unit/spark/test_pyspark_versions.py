@@ -1,7 +1,5 @@
 """Two packages that write the same files."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError
@@ -43,12 +41,7 @@ def said(installed: Mapping[str, str]) -> str | None:
 
 @pytest.mark.parametrize(
     "installed",
-    [
-        {},
-        {"pyspark": "4.2.0"},
-        {"pyspark-client": "4.2.0"},
-        {"pyspark": "4.2.0", "pyspark-client": "4.2.0"},
-    ],
+    [{}, {"pyspark": "4.2.0"}, {"pyspark-client": "4.2.0"}, {"pyspark": "4.2.0", "pyspark-client": "4.2.0"}],
 )
 def test_one_version_is_whole(installed: Mapping[str, str]) -> None:
     assert said(installed) is None

@@ -1,7 +1,5 @@
 """What needs no JVM: conf, slices, values, one-line details, choosing an upstream's output."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

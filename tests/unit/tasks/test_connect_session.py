@@ -1,7 +1,5 @@
 """What an author may say of a server that Cairn runs; the rest is refused where the DAG is parsed."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

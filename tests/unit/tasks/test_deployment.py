@@ -1,7 +1,5 @@
 """How a deployment is named (semantics W8)."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError

@@ -1,10 +1,7 @@
 """Each event of a job reaches a real StatsD receiver once, from whichever process decided it."""
 
-from __future__ import annotations
-
 import ast
 import json
-import os
 import re
 import subprocess
 import sys
@@ -153,6 +150,14 @@ def test_a_backend_that_fails_fails_no_checkpoint(
     assert "The metrics of job flights could not be sent" in said.text
 
 
+def in_another_process(code: str, folder: Path) -> str:
+    """Give what a Python of its own prints."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_metrics_are_sent_if_airflow_has_not_configured_this_copy(
     told: Reported, statsd: StatsdReceiver, tmp_path: Path
 ) -> None:
@@ -173,16 +178,7 @@ def test_metrics_are_sent_if_airflow_has_not_configured_this_copy(
         f"job = JobSettings(parse_storage_uri({told.storage!r}), 'flights').coordinator()\n"
         "metrics.report(job.head(), job.head())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    in_another_process(code, tmp_path)
     assert "cairn.checkpoint.pending,job_name=flights:0|g" in statsd.packets()
 
 
@@ -197,16 +193,7 @@ def test_the_triggerer_counts_what_it_completes(told: Reported, statsd: StatsdRe
         "async def run():\n    return [each async for each in trigger.run()]\n"
         "print(asyncio.run(run()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert "'completed'" in done.stdout, done.stderr
+    assert "'completed'" in in_another_process(code, tmp_path)
     assert statsd.counted() == {"cairn.checkpoint.completed": 1, "cairn.checkpoint.acknowledgements": 1}
 
 

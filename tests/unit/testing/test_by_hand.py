@@ -1,7 +1,5 @@
 """`python -m airflow_cairn.testing`, and a file that runs itself: what is wrong is said before a Spark starts."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

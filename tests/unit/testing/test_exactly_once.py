@@ -1,7 +1,5 @@
 """`assert_exactly_once`, of stages that keep values and so need no Spark: drivers die at each of their writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path

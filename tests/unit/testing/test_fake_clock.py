@@ -1,7 +1,5 @@
 """The clock that a test sets."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The store of a driver that dies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

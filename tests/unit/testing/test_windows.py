@@ -1,7 +1,5 @@
 """What an epoch on this machine is given to read."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The trigger is a letter to another process, and yields one event whatever happens."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """How often the store is asked: one request a look, ever fewer looks, and at once where another trigger has news."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import timedelta
 from itertools import pairwise
@@ -36,10 +34,7 @@ def test_the_pause_is_a_tenth_of_the_wait(quiet_s: float, poll_interval: float, 
 
 @pytest.mark.parametrize(
     ("regional", "first_minute"),
-    [
-        (None, [0, 5, 10, 15, 22.5, 33.75, 50.625]),
-        (RegionalCheckpoints(), [*range(0, 56, 5)]),
-    ],
+    [(None, [0, 5, 10, 15, 22.5, 33.75, 50.625]), (RegionalCheckpoints(), [*range(0, 56, 5)])],
     ids=["a task completes", "the wait may complete"],
 )
 def test_who_only_finds_out_looks_seven_times_in_a_minute(

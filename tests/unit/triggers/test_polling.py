@@ -1,7 +1,5 @@
 """What each trigger of ours does: it is a letter to another process, and an error ends it by its one event."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who waits for a place is woken as soon as asking helps, and yields one event whatever happens (semantics T2, T3)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable
@@ -187,11 +185,7 @@ def test_it_asks_airflow_itself_and_wakes_the_task_once(job: Job, airflow: Calla
     job.trigger("r1")
     asked = airflow(r1=["running", NO_ANSWER, "running", "failed"])
     found = payload(waiting(job, recheck_interval=OFTEN))
-    assert found == {
-        "status": "ask",
-        "detail": "the DAG run r1, whose checkpoint is pending, has ended",
-        "kind": None,
-    }
+    assert found == {"status": "ask", "detail": "the DAG run r1, whose checkpoint is pending, has ended", "kind": None}
     assert asked == [("flights", "r1")] * 4
 
 

@@ -3,8 +3,6 @@
 One row a case. Afterwards the epoch is brought to its end and cleaned, and nothing may be left that nobody refers to.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace

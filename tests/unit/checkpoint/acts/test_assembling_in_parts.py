@@ -1,7 +1,5 @@
 """Completing holds one part of an acknowledgement at a time, not all files of a checkpoint (semantics C5)."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path

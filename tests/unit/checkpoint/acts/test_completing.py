@@ -1,7 +1,5 @@
 """Completing: order, subsuming, retaining, metadata, what cannot be finalized (semantics C1 to C3, C5, C6)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -448,9 +446,7 @@ def test_a_deletion_that_fails_does_not_fail_the_new_checkpoint(world: World) ->
     world.audit("a", "b", "c")
 
 
-def test_a_state_file_stays_while_a_retained_checkpoint_names_it(
-    world: World,
-) -> None:  # semantics C3
+def test_a_state_file_stays_while_a_retained_checkpoint_names_it(world: World) -> None:  # semantics C3
     world.run_epoch("a")
     first = world.referred()
     world.run_epoch("b")

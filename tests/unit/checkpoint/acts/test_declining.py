@@ -1,7 +1,5 @@
 """Declining, expiring, aborting, and racing each other and a finisher (semantics D1 to D4)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -228,9 +226,7 @@ def test_a_detail_that_is_no_utf8_is_kept_as_far_as_it_is(world: World) -> None:
     assert world.coordinator().head().history[-1].detail == "caf?"
 
 
-def test_a_failover_notifies_and_keeps_the_listeners(
-    world: World,
-) -> None:  # semantics F2, D4
+def test_a_failover_notifies_and_keeps_the_listeners(world: World) -> None:  # semantics F2, D4
     trigger_told(world, "a")
     world.submit("a", "clean", "first")
     answer = world.coordinator().fail("a", "clean", "first", "killed")

@@ -1,7 +1,5 @@
 """A driver on a cluster outlives the try that submitted it: the next try takes it over, or it is gone (F2, F5, A2)."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.answers import BeginAnswer, FailedOver, NothingToDo, Reconnect, StageAcknowledged, Submit

@@ -1,7 +1,5 @@
 """Triggers that fail on the way to a checkpoint: what the head keeps of them, and what counts (semantics T1, D5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

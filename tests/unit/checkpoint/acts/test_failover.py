@@ -1,7 +1,5 @@
 """Claims and failovers: who may submit, what a failed try means, what carries over (semantics F2, F5, W4)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """The stage that acknowledges last completes the checkpoint; everything else is left to the waiting task (C1, D3)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

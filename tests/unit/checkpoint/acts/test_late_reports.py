@@ -4,8 +4,6 @@ The task's process was killed and its driver lives on. The callback runs in the 
 finds the acknowledgement, and succeeds. Nobody would run the stage again, had the callback replaced its execution.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.answers import (

@@ -1,7 +1,5 @@
 """Who ran a stage's task last after the stage had acknowledged, and what a clear by a person means (semantics F5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

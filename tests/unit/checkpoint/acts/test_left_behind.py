@@ -1,7 +1,5 @@
 """What is kept of epochs whose attempt ended without completing is bounded; those that wait keep their way back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta

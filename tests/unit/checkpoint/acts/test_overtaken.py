@@ -1,7 +1,5 @@
 """Epochs that another run has overtaken: they go on by themselves, on the new base (semantics C2, D5, S1, T2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -239,7 +237,10 @@ def test_a_waiting_epoch_is_queued_behind_a_pending_run(interrupted: World) -> N
         found = expect(Failed, world.coordinator().go_on("a"))
         assert (found.tolerated, found.trigger_first) == (True, False)
     world.run_epoch("b")
-    assert expect(Waiting, world.coordinator().go_on("a")).restarted == (Restarted("clean", "clean of a"), Restarted("routes", "routes of a"))
+    assert expect(Waiting, world.coordinator().go_on("a")).restarted == (
+        Restarted("clean", "clean of a"),
+        Restarted("routes", "routes of a"),
+    )
     world.run_epoch("a")
     world.audit("b", "a")
 

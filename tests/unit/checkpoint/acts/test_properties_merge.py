@@ -1,7 +1,5 @@
 """Markers merge: in any order, and however often they come, the checkpoint is the same (semantics A2, C1, C5)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache

@@ -1,7 +1,5 @@
 """Until when only another version of the head ends a wait, and that it does (semantics C1, D2, D3)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

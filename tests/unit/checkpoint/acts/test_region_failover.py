@@ -1,7 +1,5 @@
 """A failure restarts its region, who has to write again, and all that read from these; no more (semantics F1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Which executions a stage's next one has to see the end of (semantics V2)."""
 
-from __future__ import annotations
-
 from airflow_cairn.checkpoint.acts.carry_over import MAX_REPLACED, replaced_executions
 from airflow_cairn.checkpoint.reasons import Reason
 from tests.support.airflow_stage import Job

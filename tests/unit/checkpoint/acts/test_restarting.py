@@ -1,7 +1,5 @@
 """A job's restart strategy: each failed try counts once, and the last one ends the epoch (semantics F4)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

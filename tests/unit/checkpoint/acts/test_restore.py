@@ -1,7 +1,5 @@
 """Restore-latest: verification, falling back, replaying what was bypassed (semantics R1, R2, R5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

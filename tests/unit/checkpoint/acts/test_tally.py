@@ -1,7 +1,5 @@
 """Counting a stage's files, against counting them all at once (semantics O1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Triggering: pre-checks, the line, the pause, ids, the fixed slice, idempotence (semantics T1 to T9)."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -362,12 +360,7 @@ def test_the_life_of_a_hook(world: World) -> None:  # semantics T7, R2, R5
     world.clock.advance(SECOND)
     run(world, "b", ids)
     first, second = {"first": 1, "next": 11}, {"first": 11, "next": 21}
-    assert ids.calls == [
-        ("reset",),
-        ("trigger", 1, at),
-        ("restore", 1, first),
-        ("trigger", 2, at + 1000),
-    ]
+    assert ids.calls == [("reset",), ("trigger", 1, at), ("restore", 1, first), ("trigger", 2, at + 1000)]
     assert (states(world, 1), states(world, 2)) == ({"ids": first}, {"ids": second})
     world.audit("a", "b")
 

@@ -1,7 +1,5 @@
 """The right to trigger: one task at a time, and no clock says how long (T10)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Cleaning: what may go, what may not, and cleaners that work by an outdated head (semantics C3, D4, W7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Which compactions a cleaning leaves, and which it deletes (semantics K4, K7)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

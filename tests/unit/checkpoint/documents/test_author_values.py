@@ -1,7 +1,5 @@
 """The check of a value that an author gives to be kept: what comes back is equal, or it is refused (semantics W11)."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from datetime import UTC, date, datetime

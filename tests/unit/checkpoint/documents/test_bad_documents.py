@@ -1,7 +1,5 @@
 """Bad input from outside: each kind of document, damaged in each way, is refused by its key (semantics W5, C5)."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

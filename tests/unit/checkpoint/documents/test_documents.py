@@ -1,7 +1,5 @@
 """Documents: round trips, caps, and everything a broken or hostile one may hold (semantics W1, W5, C5)."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import time

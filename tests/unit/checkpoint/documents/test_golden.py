@@ -1,7 +1,5 @@
 """Every released document stays readable, and means what it meant (semantics C5)."""
 
-from __future__ import annotations
-
 import json
 from enum import StrEnum
 from pathlib import Path

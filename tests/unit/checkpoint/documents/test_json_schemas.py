@@ -1,7 +1,5 @@
 """The JSON Schemas are what the types say, and judge documents as the reader does (semantics C5, W5)."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

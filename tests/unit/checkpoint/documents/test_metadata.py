@@ -1,7 +1,5 @@
 """`_metadata` as a stream: large, truncated, altered, foreign (semantics C5, W5, R1)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from random import Random

@@ -1,7 +1,5 @@
 """Whole checkpoints, made up by hypothesis: what was acknowledged is what comes back (semantics C5, A4, W1)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -163,21 +161,14 @@ def _is_no_name(text: str) -> bool:
     return re.match(NAME_GRAMMAR, text) is None or text == RESERVED
 
 
-HOSTILE = st.one_of(
-    st.sampled_from([*HOSTILE_NAMES, "a" * 251]),
-    st.text(max_size=12).filter(_is_no_name),
-)
+HOSTILE = st.one_of(st.sampled_from([*HOSTILE_NAMES, "a" * 251]), st.text(max_size=12).filter(_is_no_name))
 
 
 def _in_ack(world: World, **changes: Any) -> None:
     world.trigger("e")
     handover = world.submit("e", "clean").handover
     folder = layout.execution_folder(1, "clean", 1, handover.token)
-    document = {
-        "outputs": (Output("state", "s", f"{folder}r/state.s/"),),
-        "subtasks": (Subtask(0),),
-        **changes,
-    }
+    document = {"outputs": (Output("state", "s", f"{folder}r/state.s/"),), "subtasks": (Subtask(0),), **changes}
     ack = AckDocument(1, "e", 1, handover.token, JOB, "clean", "r", 1, **document)
     world.coordinator().acknowledge(ack)
     world.stages = (StageSpec("clean"),)

@@ -1,7 +1,5 @@
 """Beside the id of a run stands the input that it reads, where the store says what that is (semantics T8, O1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What stages have staged: handed to listeners to be committed, or to be dropped, and never both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast

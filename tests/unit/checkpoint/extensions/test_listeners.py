@@ -1,7 +1,5 @@
 """A listener is told how a checkpoint ended, at least once, also when the notifier died (semantics C4, D4)."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Master hooks: asked at the trigger, kept in the checkpoint, and given their own state back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta

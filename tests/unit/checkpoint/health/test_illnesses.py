@@ -1,7 +1,5 @@
 """Illnesses of a storage and its jobs, planted one at a time: each is named rightly, and a healthy one has none."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

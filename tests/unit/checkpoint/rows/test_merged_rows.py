@@ -1,7 +1,5 @@
 """Base and deltas, merged row by row, are what a plain recomputation gives; and a planted mistake is found (K1, K3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a file gives for each type of Spark: dates of every year, texts of every byte, an instant in one way."""
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any

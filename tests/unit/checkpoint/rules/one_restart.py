@@ -1,7 +1,5 @@
 """Each restart strategy with one restart left, and a failure weighed by it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

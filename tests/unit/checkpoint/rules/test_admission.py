@@ -1,7 +1,5 @@
 """The decider, the line, and triggers that wait in it (semantics T1 to T4, T9, S1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 
@@ -52,11 +50,7 @@ REQUEST = TriggerRequest("b", Slice(), (StageSpec("s"),), PAUSED, Owner("d", "b"
         (replace(BUSY, waiting=FULL), {}, Reason.TOO_MANY_CHECKPOINT_REQUESTS),
         (replace(COMPLETED, pending=(replace(A, checkpoint=2),)), {}, Reason.TOO_MANY_CONCURRENT_CHECKPOINTS),
         (COMPLETED, {}, Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS),
-        (
-            replace(BUSY, stopped=Stopped.SHUTDOWN),
-            {"kind": RequestKind.MANUAL},
-            Reason.CHECKPOINT_COORDINATOR_SHUTDOWN,
-        ),
+        (replace(BUSY, stopped=Stopped.SHUTDOWN), {"kind": RequestKind.MANUAL}, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN),
     ],
 )
 def test_the_checks_run_in_order(head: Head, change: dict[str, RequestKind], reason: Reason) -> None:  # semantics T1
@@ -120,8 +114,7 @@ def test_a_full_line_drops_its_last_periodic_request() -> None:  # semantics T2
         (replace(BUSY, waiting=(WaitingRequest("a", RequestKind.MANUAL, 0),)), "waiting and pending exclude"),
         (
             replace(
-                BUSY,
-                waiting=(WaitingRequest("b", RequestKind.PERIODIC, 0), WaitingRequest("c", RequestKind.MANUAL, 0)),
+                BUSY, waiting=(WaitingRequest("b", RequestKind.PERIODIC, 0), WaitingRequest("c", RequestKind.MANUAL, 0))
             ),
             "the line is in order",
         ),

@@ -1,7 +1,5 @@
 """Checkpoints whose stages read what is there, and owe the rest edge by edge (semantics B2)."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

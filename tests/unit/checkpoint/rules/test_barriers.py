@@ -107,9 +107,7 @@ def _execution(submit: Submit) -> Execution:
     return Execution(submit.handover.token, submit.handover.checkpoint, submit.handover.attempt)
 
 
-def test_a_pre_barrier_step_runs_without_other_writes(
-    tmp_path: Path,
-) -> None:  # semantics B5
+def test_a_pre_barrier_step_runs_without_other_writes(tmp_path: Path) -> None:  # semantics B5
     pipeline, submit, epoch = _opened(tmp_path)
     with epoch:
         epoch.before_snapshot(lambda: epoch.put("sequence", 7))

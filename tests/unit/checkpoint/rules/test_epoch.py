@@ -1,7 +1,5 @@
 """Where an epoch is: one answer from one version of the head, and a look-up only where the head knows nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NoReturn
 

@@ -1,7 +1,5 @@
 """Failing over: what runs again (semantics F1 to F3, F5), and checkpoints without regions that failed (F6)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -9,14 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import FixedDelayRestart, RegionalCheckpoints
-from airflow_cairn.checkpoint.answers import (
-    AbandonedRegion,
-    EpochCompleted,
-    Failed,
-    FailedOver,
-    Ready,
-    Waiting,
-)
+from airflow_cairn.checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Ready, Waiting
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.support.narrowing import expect

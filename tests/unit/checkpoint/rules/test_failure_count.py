@@ -1,7 +1,5 @@
 """The failure manager: what counts, once per id, and what a job that has failed does (semantics D5)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

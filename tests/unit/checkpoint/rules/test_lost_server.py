@@ -1,7 +1,5 @@
 """The end of a Spark server is one failure, however many stages it takes along and whenever they notice (F4, V4)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

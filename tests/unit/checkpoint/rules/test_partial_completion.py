@@ -1,7 +1,5 @@
 """Checkpoints that complete without some stages: unaligned ones (semantics B3) and regional ones (F6)."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from datetime import timedelta

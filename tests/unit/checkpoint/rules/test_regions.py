@@ -1,7 +1,5 @@
 """Which stages must run again: the regions of a job, and what a failure takes along (semantics F1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

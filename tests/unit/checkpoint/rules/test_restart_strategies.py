@@ -1,7 +1,5 @@
 """Restart strategies by themselves: what is allowed, when, and what is remembered (semantics F4)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Who may start a server that a job's stages share (semantics V1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from airflow_cairn.checkpoint.documents.server_record import MAX_SERVERS, ServersDocument, ServerState

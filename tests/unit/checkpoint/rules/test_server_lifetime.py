@@ -1,7 +1,5 @@
 """When a server that a job's stages share ends (semantics V1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Who gets which state when a stage is restored, and at which parallelism it may be (R4)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

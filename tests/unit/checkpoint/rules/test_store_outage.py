@@ -1,16 +1,11 @@
 """A store that refuses, or gives no answer, uses up no restart, for an hour at most (F4, W3)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import (
-    CheckpointConfig,
-    NoRestart,
-)
+from airflow_cairn.checkpoint import CheckpointConfig, NoRestart
 from airflow_cairn.checkpoint.answers import Failed, FailedOver
 from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.documents.attempt import RestartMemory

@@ -1,7 +1,5 @@
 """Savepoints for which nothing of who asked waits: opened by one process, and made by whichever comes by (P1, P2)."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.documents.entries import Intervention, InterventionKind, SavepointEntry, Stopped

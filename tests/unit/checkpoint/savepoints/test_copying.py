@@ -1,7 +1,5 @@
 """Files are moved several at once, and their lines come out in order (semantics P1, R6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event

@@ -1,7 +1,5 @@
 """Throwing savepoints away: what is refused, what a crash leaves, and how many a series keeps (semantics P3, R6)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Savepoints of checkpoints made up by hypothesis: another job starts with what was acknowledged (C5, P1, R6)."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

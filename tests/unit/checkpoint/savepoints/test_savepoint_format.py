@@ -1,7 +1,5 @@
 """A savepoint's folder: what is read back, moved, and refused (semantics P1, C5, W5, R1)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """A savepoint is named by its folder, or by the metadata in it (semantics P1)."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry

@@ -1,7 +1,5 @@
 """Savepoints of an idle job and of a running epoch, and what is refused (semantics P1, T4, T5, C2, C3, D2, D5)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A job starts from a savepoint: copied in, it is the newest checkpoint, and the savepoint is not needed any more."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -503,9 +501,7 @@ def test_master_hooks_go_back_to_what_they_answered() -> None:  # semantics T7
     new.coordinator().start_from(saved(old))
     new.hook()
     new.run_epoch("e2")
-    assert [call for call in new.hooks[0].calls if call[0] == "restore"] == [
-        ("restore", 1, {"first": 1, "next": 11}),
-    ]
+    assert [call for call in new.hooks[0].calls if call[0] == "restore"] == [("restore", 1, {"first": 1, "next": 11})]
 
 
 def test_sources_go_on_where_they_stood() -> None:  # semantics T8

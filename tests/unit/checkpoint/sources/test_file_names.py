@@ -1,7 +1,5 @@
 """Which files a pattern takes, which patterns are refused, and how Spark is given a name that looks like a pattern."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint import FileSource, InvalidConfigError

@@ -1,7 +1,5 @@
 """What a source has stored and another has written over: the source is not blamed, and what is there is shown (W5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A job remembers which data intervals it has read: none is folded in twice, whichever process asks (semantics T8)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Sources: what an epoch reads, and that nothing is read twice or lost (semantics T8)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Is a file still there, and unaltered, by its etag or by its content (semantics R1, W9)?"""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -75,26 +73,21 @@ def test_where_the_server_has_none_the_file_is_read(store: Server) -> None:  # s
     assert _described(store).content == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 
 
-def test_an_equal_etag_is_enough(store: Server) -> None:  # semantics R1
+@pytest.mark.parametrize(
+    ("copies", "algorithm", "wrong", "reads"),
+    [
+        (0, None, True, 0),  # an equal etag is enough
+        *((1, algorithm, False, reads) for algorithm, reads in ((CRC64NVME, 0), (SHA256, 1), (None, 1))),
+        (1, CRC64NVME, True, 1),  # a server's no is not enough
+    ],
+)
+def test_a_whole_file_is_whole_whatever_its_server_says(
+    store: Server, copies: int, algorithm: str | None, wrong: bool, reads: int
+) -> None:  # semantics R1, W9
     handle = _described(store)
-    store.algorithm, store.wrong = None, True
+    store.copies, store.algorithm, store.wrong = copies, algorithm, wrong
     assert _problems(store, handle) == []
-    assert store.reads == 0
-
-
-@pytest.mark.parametrize("algorithm", [CRC64NVME, SHA256, None])
-def test_a_copy_is_whole_whatever_its_server_computes(store: Server, algorithm: str | None) -> None:  # semantics W9
-    handle = _described(store)
-    store.copies, store.algorithm = 1, algorithm
-    assert _problems(store, handle) == []
-    assert store.reads == (0 if algorithm == CRC64NVME else 1)
-
-
-def test_a_servers_no_is_not_enough(store: Server) -> None:  # semantics W9
-    handle = _described(store)
-    store.copies, store.wrong = 1, True
-    assert _problems(store, handle) == []
-    assert store.reads == 1
+    assert store.reads == reads
 
 
 def test_a_copy_with_another_content_is_altered(store: Server) -> None:  # semantics R1, W9

@@ -1,7 +1,5 @@
 """The loop that swaps the head: which version is fresh enough, and what comes before each swap (semantics W2)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Which epochs completed long ago: few objects, few requests, and none that is missed goes unseen (semantics T9)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the head says of who had acknowledged in a checkpoint that failed, and of who did so too late (semantics O1)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Documents of attempts that the head holds while they are pending and small (semantics A6, C3, D5, F2, W5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

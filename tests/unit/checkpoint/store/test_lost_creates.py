@@ -1,7 +1,5 @@
 """A create whose answer was lost, and which lands while it is asked for again (semantics W2)."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.store.job_files import JobFiles

@@ -1,7 +1,5 @@
 """Which checkpoint a compaction fits, and which of several is adopted (semantics K7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Lists of files that are too long for a document: kept on the shelf, read as a stream, cleaned (semantics T8, C3)."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import tracemalloc

@@ -1,7 +1,5 @@
 """A stored schema names plain Spark types only, in every document that holds one (semantics W5)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What counts as a stage's state when it is restored (semantics R3, R4)."""
 
-from __future__ import annotations
-
 from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.checkpoint.documents.attempt import Execution, StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine

@@ -1,7 +1,5 @@
 """A job in numbers, against numbers counted by hand (semantics O1, O2)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a swap has changed: each event once, as the head counts it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What an epoch has read and written, for OpenLineage: named by what is stored, and no more of it is read than that."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a person does next about a checkpoint names the exact command (semantics O1)."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A job at a glance: what needs a person comes first, with what to do (semantics O1, O2)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import timedelta

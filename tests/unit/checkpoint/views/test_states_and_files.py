@@ -1,7 +1,5 @@
 """What a checkpoint holds, and which of its files are damaged, from the store alone (semantics O2, R1)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the command shows: every kind of checkpoint, from the store alone (semantics O1, O2)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The failure callback: twice, late, before or after the next try, and for tasks that are no stage."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -33,11 +31,17 @@ def call(task: BaseOperator, ti: Ti, **more: Any) -> None:
     restore_latest_checkpoint(context(ti, task=task, **more))
 
 
-def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Said) -> None:
-    job.complete("r0")
+def begun(job: Job) -> Ti:
+    """Trigger the epoch and begin a try of the stage."""
     job.trigger(RUN)
     ti = Ti(run_id=RUN)
     job.begin(RUN, claimant=str(ti.id))
+    return ti
+
+
+def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Said) -> None:
+    job.complete("r0")
+    ti = begun(job)
     call(stage(job), ti, exception=ValueError("bad\nday, token=canary-12345"))
     (pending,) = job.coordinator.head().pending
     assert (pending.id, pending.attempt, pending.restored_from) == (3, 2, 1)
@@ -49,19 +53,33 @@ def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Sa
     )
 
 
-def test_what_the_operator_found_out_is_kept_as_it_is(job: Job) -> None:
+FOUND_OUT = ("spark-submit was killed by signal 9 and gave no reason. Signal 9: mostly ",)
+SILENT = ("the task's process ended without a result: it was killed, or its machine ", "no memory left")
+
+
+@pytest.mark.parametrize(
+    ("declined", "error", "said"),
+    [
+        ("", lambda run: run.failure(-9), FOUND_OUT),  # the operator's words are kept as they are
+        ("", None, SILENT),  # in the dag processor there is no exception to quote
+        ("AnalysisException: no such column", lambda _: RuntimeError("Cannot execute: spark-submit …"), ()),  # D1
+    ],
+    ids=["found out by the operator", "killed without a word", "the stage's own reason"],
+)
+def test_the_reason_that_is_kept(job: Job, declined: str, error: Any, said: tuple[str, ...]) -> None:  # semantics D1
     job.trigger(RUN)
     ti = Ti(run_id=RUN)
-    run = StageRun(job.coordinator, job.begin(RUN, claimant=str(ti.id)))
-    call(stage(job), ti, exception=run.failure(-9))
-    ended = known(job.coordinator.head().ended_by_id(1))
-    assert ended.detail.startswith("routes: spark-submit was killed by signal 9 and gave no reason. Signal 9: mostly ")
+    submit = job.begin(RUN, claimant=str(ti.id))
+    if declined:
+        job.decline(submit, declined)
+    call(stage(job), ti, **({"exception": error(StageRun(job.coordinator, submit))} if error else {}))
+    detail = known(job.coordinator.head().ended_by_id(1)).detail
+    assert detail.startswith(f"routes: {said[0]}") if said else detail == f"routes: {declined}"
+    assert all(each in detail for each in said)
 
 
 def test_twice_is_once(job: Job) -> None:  # semantics F5
-    job.trigger(RUN)
-    ti = Ti(run_id=RUN)
-    job.begin(RUN, claimant=str(ti.id))
+    ti = begun(job)
     for _ in range(3):
         call(stage(job), ti)
     (pending,) = job.coordinator.head().pending
@@ -80,31 +98,9 @@ def test_late_is_nothing(job: Job, said: Said) -> None:
     assert "another try holds the current attempt" in said.text
 
 
-def test_killed_without_a_word(job: Job) -> None:
-    """In the dag processor there is no exception to quote."""
-    job.trigger(RUN)
-    ti = Ti(run_id=RUN)
-    job.begin(RUN, claimant=str(ti.id))
-    call(stage(job), ti)
-    ended = known(job.coordinator.head().ended_by_id(1))
-    assert ended.detail.startswith("routes: the task's process ended without a result: it was killed, or its machine ")
-    assert "no memory left" in ended.detail, "the commonest cause, and where to look"
-
-
-def test_the_stages_own_reason_goes_first(job: Job) -> None:  # semantics D1
-    job.trigger(RUN)
-    ti = Ti(run_id=RUN)
-    job.decline(job.begin(RUN, claimant=str(ti.id)), "AnalysisException: no such column")
-    call(stage(job), ti, exception=RuntimeError("Cannot execute: spark-submit …"))
-    ended = known(job.coordinator.head().ended_by_id(1))
-    assert ended.detail == "routes: AnalysisException: no such column"
-
-
 def test_templates_are_rendered_where_airflow_has_not(job: Job) -> None:
     """The dag processor calls with the task as it was parsed."""
-    job.trigger(RUN)
-    ti = Ti(run_id=RUN)
-    job.begin(RUN, claimant=str(ti.id))
+    ti = begun(job)
     call(stage(job, job="{{ params.job }}"), ti, params={"job": "flights"})
     assert job.coordinator.head().pending[0].attempt == 2
 
@@ -116,11 +112,14 @@ def test_completed_epochs_stay(job: Job, said: Said) -> None:
     assert job.coordinator.head().pending == ()
 
 
-def _may_fail(job: Job) -> Ti:
-    """Trigger an epoch of two stages of which one may fail, and begin the last try of `routes`."""
+def _may_fail(job: Job, *failed: str) -> Ti:
+    """Trigger an epoch of two stages of which one may fail, fail those, and begin the last try of `routes`."""
     job.trigger(RUN, "routes", "clean", config=CheckpointConfig(regional=RegionalCheckpoints(0.5)))
-    ti = Ti(run_id=RUN, try_number=2)
+    ti, other = Ti(run_id=RUN, try_number=2), Ti(run_id=RUN, try_number=2)
     job.begin(RUN, claimant=str(ti.id))
+    for uid in failed:
+        job.begin(RUN, uid, claimant=str(other.id))
+        call(stage(job, uid=uid), other)
     return ti
 
 
@@ -141,10 +140,7 @@ def test_a_failure_that_airflow_does_not_try_again_is_the_last(job: Job, said: S
 
 
 def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  # semantics F6
-    ti = _may_fail(job)
-    other = Ti(run_id=RUN, try_number=2)
-    job.begin(RUN, "clean", claimant=str(other.id))
-    call(stage(job, uid="clean"), other)
+    ti = _may_fail(job, "clean")
     call(stage(job), ti)
     assert "stage routes failed, and checkpoint 1 has failed: routes: " in said.text
     assert REMEDIES[Reason.JOB_FAILURE].text("flights", job.storage) in said.text
@@ -153,10 +149,7 @@ def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  
 
 def test_what_a_source_refuses_is_left_to_its_own_words(job: Job, said: Said) -> None:
     """The remedy of the checkpoint's failure is a clear, which the source has just refused."""
-    ti = _may_fail(job)
-    other = Ti(run_id=RUN, try_number=2)
-    job.begin(RUN, "clean", claimant=str(other.id))
-    call(stage(job, uid="clean"), other)
+    ti = _may_fail(job, "clean")
     call(stage(job), ti, exception=RefusedError("files were read since. Mark this run as done", code="source_refused"))
     assert "stage routes failed: files were read since. Mark this run as done" in said.text
     assert "clear the failed stages" not in said.text

@@ -1,7 +1,5 @@
 """Nothing that no retry cures is retried; one table says of each error whether a retry may cure it (semantics F4)."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pickle

@@ -1,7 +1,5 @@
 """A stage whose server is gone says which one in its report; the head then counts what it took along once (F4, V4)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

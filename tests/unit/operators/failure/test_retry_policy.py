@@ -1,7 +1,5 @@
 """What Airflow is told about a failed try of a stage whose job has a restart strategy (semantics F4)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import timedelta

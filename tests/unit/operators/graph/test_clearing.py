@@ -1,7 +1,5 @@
 """What a region failover clears through Airflow's API: by the callback, by the next try, once, or by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -284,11 +282,7 @@ def test_the_stages_of_the_job(pipeline: Pipeline, tmp_path: Path) -> None:
     """Those of the same job, whatever is rendered already in the task that runs."""
     pipeline.tasks["b"].job = pipeline.tasks["c"].job = pipeline.tasks["a"].job = "{{ dag.dag_id }}"
     where = where_of(pipeline.tasks["b"], "flights", "r1")
-    assert {uid: str(task) for uid, task in where.tasks.items()} == {
-        "a": "a_task",
-        "b": "b_task",
-        "c": "c_task",
-    }
+    assert {uid: str(task) for uid, task in where.tasks.items()} == {"a": "a_task", "b": "b_task", "c": "c_task"}
 
 
 def test_the_try_that_found_nothing_to_submit_is_the_one_that_is_cleared(

@@ -1,7 +1,5 @@
 """Pipelined edges and the regions they make, as Airflow parses and serialises them (semantics F1)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

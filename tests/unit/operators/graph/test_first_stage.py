@@ -1,7 +1,5 @@
 """Which stages' tasks do the work of the task that triggers: those that a group begins with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Mapped tasks as stages: each instance is one, with its own uid, claim and failover (semantics F1, R3)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -124,10 +122,7 @@ def test_all_instances_are_read_by_their_task_s_uid() -> None:  # semantics B2
         ),
         ("    partial().expand(application_args=[])", "epoch.b is mapped over nothing, so it is no stage"),
         ("    partial().expand(uid=['eu', 'us'])", "epoch.b is mapped over uid, but its instances are stages <uid>-0"),
-        (
-            "    partial().expand(parallelism=[2, 0])",
-            "parallelism must be",
-        ),
+        ("    partial().expand(parallelism=[2, 0])", "parallelism must be"),
         (
             "    partial().expand(application_args=[['x']])\n    SparkEpochOperator(task_id='b-0', application='a.py')",
             "epoch.b and epoch.b-0 have the same uid",

@@ -1,7 +1,5 @@
 """Tasks of a group that are no stages: what reads what over them, and when they run again (semantics B1, F1)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Spark work in a group that no checkpoint covers is warned of where the DAG is parsed; other plain tasks pass."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

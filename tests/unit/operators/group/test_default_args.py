@@ -1,7 +1,5 @@
 """What the tasks of a group take from `default_args`, which a DAG has for its other tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """The shape that a CheckpointedTaskGroup gives to a DAG, and what it refuses where the DAG is parsed."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -115,12 +113,7 @@ def test_a_stage_that_reads_what_is_there_has_no_edge() -> None:  # semantics B2
         ("epoch.report", "epoch.wait_for_checkpoint"),
         ("epoch.slowly", "epoch.wait_for_checkpoint"),
     }
-    assert stages_of(dag) == {
-        "report": ("clean", "slow"),
-        "clean": (),
-        "airports": ("clean", "slow"),
-        "slow": (),
-    }
+    assert stages_of(dag) == {"report": ("clean", "slow"), "clean": (), "airports": ("clean", "slow"), "slow": ()}
 
 
 def test_what_the_group_knows_reaches_every_task() -> None:

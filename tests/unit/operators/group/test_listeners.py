@@ -1,7 +1,5 @@
 """Listeners through the operators: told by the sensor, the next trigger, the callback and the restore (C4, D4)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Master hooks through the operators: asked by the trigger, sent back by the restore, found in installed packages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,10 +7,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_cairn.checkpoint import CheckpointConfig, MasterHook
-from airflow_cairn.checkpoint.errors import (
-    CheckpointNotReadyError,
-    InvalidConfigError,
-)
+from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidConfigError
 from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,

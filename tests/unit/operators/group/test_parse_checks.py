@@ -1,7 +1,5 @@
 """Bad input is refused where the DAG is parsed: the import error names the parameter, the value and the way out."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.documents import layout
@@ -220,10 +218,7 @@ def test_reads_of_two_stages(dag_file: DagFile, group: str, clean: str, more: st
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=['a'])",
             "a stage must be a StageSpec: write StageSpec('routes')",
         ),
-        (
-            "TriggerCheckpointOperator(task_id='t', storage='file:///l')",
-            "a job needs at least one stage",
-        ),
+        ("TriggerCheckpointOperator(task_id='t', storage='file:///l')", "a job needs at least one stage"),
         (
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], config={})",
             "config must be a CheckpointConfig: write config=CheckpointConfig(retained=3)",

@@ -1,7 +1,5 @@
 """`cairn regions`, as its user sees it (semantics F1)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The scheduler sees a DAG only as it was serialised: everything of ours must survive that."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

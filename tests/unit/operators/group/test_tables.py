@@ -1,7 +1,5 @@
 """The tables of a group: what a DAG says, what is refused at its parse, and what a connection becomes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable

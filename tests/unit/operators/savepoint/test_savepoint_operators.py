@@ -1,7 +1,5 @@
 """Savepoints from DAGs: taken, waited for, kept by number and age, thrown away (semantics P1, P3, T4)."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import timedelta
 from pathlib import Path
@@ -12,12 +10,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
-from airflow_cairn.checkpoint.errors import (
-    InvalidConfigError,
-    NoCheckpointError,
-    NoSavepointError,
-    RefusedError,
-)
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, NoSavepointError, RefusedError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.operators import DisposeSavepointOperator, SavepointOperator, savepoint_dag

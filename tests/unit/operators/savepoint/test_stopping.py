@@ -1,7 +1,5 @@
 """Stopping a job with a savepoint from a DAG (semantics P2)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

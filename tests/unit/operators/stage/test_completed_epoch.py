@@ -1,7 +1,5 @@
 """A run that is cleared although its epoch is completed: each task says who holds it and what to type (T9)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

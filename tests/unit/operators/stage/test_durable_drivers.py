@@ -4,8 +4,6 @@ Clusters are stand-ins of their status endpoints (tests/support/cluster_stand_in
 domain are real. A real cluster is in tests/real/airflow/test_yarn.py.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

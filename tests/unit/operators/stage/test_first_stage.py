@@ -1,18 +1,11 @@
 """A group's first stage triggers the checkpoint in its own task, and Airflow passes over the task that triggers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import (
-    AirflowFailException,
-    AirflowRescheduleException,
-    AirflowSkipException,
-    TaskDeferred,
-)
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException, TaskDeferred
 from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_cairn.checkpoint.answers import Submit

@@ -1,7 +1,5 @@
 """A group begins with several stages: one at a time triggers, and the others wait for it or end as it does (T10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -9,12 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import timezone
-from airflow.sdk.exceptions import (
-    AirflowFailException,
-    AirflowRescheduleException,
-    AirflowSkipException,
-    TaskDeferred,
-)
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException, TaskDeferred
 
 from airflow_cairn.checkpoint.acts.trigger import HeldBy
 from airflow_cairn.checkpoint.answers import Triggered

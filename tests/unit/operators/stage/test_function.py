@@ -1,7 +1,5 @@
 """`@task.spark_epoch`: what is shipped of a function, and which functions cannot be."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable
@@ -287,10 +285,7 @@ def test_mapped_instances_are_stages_of_their_own_in_a_group(job: Job) -> None:
         parts.partial(part=3).expand(uid=["x", "y"])
     assert [
         (each.uid, vars(each.operator)["op_kwargs"]) for each in instances_of(group.get_child_by_label("parts"))
-    ] == [
-        ("parts-0", {"part": 3, "uid": "x"}),
-        ("parts-1", {"part": 3, "uid": "y"}),
-    ]
+    ] == [("parts-0", {"part": 3, "uid": "x"}), ("parts-1", {"part": 3, "uid": "y"})]
 
 
 def test_a_function_mapped_over_what_a_task_returns_is_refused_at_parse(job: Job) -> None:
@@ -319,7 +314,4 @@ def test_it_runs_as_a_client_of_a_server(
 
 def test_airflow_finds_the_decorator() -> None:
     [found] = get_provider_info()["task-decorators"]
-    assert found == {
-        "name": "spark_epoch",
-        "class-name": f"{spark_epoch_task.__module__}.{spark_epoch_task.__name__}",
-    }
+    assert found == {"name": "spark_epoch", "class-name": f"{spark_epoch_task.__module__}.{spark_epoch_task.__name__}"}

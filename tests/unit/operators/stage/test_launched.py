@@ -4,8 +4,6 @@ The provider's operator and hook, the store and the domain are real; services ar
 (tests/support/service_stand_ins.py). Submissions are counted: one driver of an execution, and none left alive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path

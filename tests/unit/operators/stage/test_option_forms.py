@@ -1,7 +1,5 @@
 """Options of spark-submit that are no text, list of texts or dictionary: refused at parse, and once rendered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ The server is a stand-in that computes nothing (tests/support/connect_stand_in.p
 PySpark's client, the epoch, the store and the domain are real.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -147,34 +145,24 @@ def test_a_proxy_with_tls_is_in_front_of_a_server_of_the_operators(
     assert len(server.closed) == 1
 
 
-def test_an_application_that_fails_declines_and_says_why(job: Job, server: ConnectStandIn, application: str) -> None:
-    job.trigger(RUN)
-    with pytest.raises(StageFailedError, match="stage routes failed: ValueError: this day is broken"):
-        stage(job, application, application_args=["fail"]).execute(context(Ti(run_id=RUN)))
-    assert len(server.closed) == 1
-    assert not server.open
-
-
-def test_the_session_of_a_client_that_was_killed_is_released(
-    job: Job, server: ConnectStandIn, application: str, said: Said
+@pytest.mark.parametrize(
+    ("do", "refuses", "why", "log"),
+    [
+        ("fail", False, "stage routes failed: ValueError: this day is broken", ""),
+        ("killed", False, "was killed by signal 9", "its session is released: the server stops what it has begun"),
+        ("killed", True, "was killed by signal 9", "its session not released; the next try does that"),
+    ],
+)
+def test_an_application_that_fails_leaves_no_session_open(
+    job: Job, server: ConnectStandIn, application: str, said: Said, do: str, refuses: bool, why: str, log: str
 ) -> None:  # semantics V2
     job.trigger(RUN)
-    with pytest.raises(StageFailedError, match="the Spark Connect client was killed by signal 9"):
-        stage(job, application, application_args=["killed"]).execute(context(Ti(run_id=RUN)))
-    assert len(server.closed) == 1
-    assert not server.open
-    assert "its session is released: the server stops what it has begun" in said.text
+    server.refuses_release = refuses
+    with pytest.raises(StageFailedError, match=f"{'the Spark Connect client ' if do == 'killed' else ''}{why}"):
+        stage(job, application, application_args=[do]).execute(context(Ti(run_id=RUN)))
+    assert log in said.text
     assert TOKEN not in said.text
-
-
-def test_a_client_says_that_the_next_try_releases_its_session(
-    job: Job, server: ConnectStandIn, application: str, said: Said
-) -> None:
-    job.trigger(RUN)
-    server.refuses_release = True
-    with pytest.raises(StageFailedError, match="was killed by signal 9"):
-        stage(job, application, application_args=["killed"]).execute(context(Ti(run_id=RUN)))
-    assert "its session not released; the next try does that" in said.text
+    assert refuses or (len(server.closed), bool(server.open)) == (1, False)
 
 
 def test_a_task_whose_time_is_over_ends_its_client(
@@ -199,28 +187,23 @@ def test_a_task_whose_time_is_over_ends_its_client(
     assert "SystemExit" in progress.detail
 
 
-def test_a_wrong_token_fails_at_once(
-    job: Job, server: ConnectStandIn, application: str, connections: Callable[[str, str], None]
-) -> None:  # semantics F4
-    connect_to(connections, server, password="wrong")
+@pytest.mark.parametrize(
+    ("where", "version", "error", "why"),
+    [
+        ({"password": "wrong"}, None, AirflowFailException, "does not take the connection's token"),
+        ({}, "3.5.6", AirflowFailException, r"is Spark 3\.5\.6, and this worker has PySpark"),
+        ({"port": 1}, None, StageFailedError, "cannot be reached"),
+    ],
+    ids=["a wrong token fails at once", "another Spark fails at once", "a server that is gone is tried again"],
+)
+def test_servers_that_do_not_serve(
+    job: Job, server: ConnectStandIn, application: str, connections: Callable[[str, str], None],
+    where: dict[str, Any], version: str | None, error: type[Exception], why: str,
+) -> None:  # fmt: skip  # semantics F4
+    connect_to(connections, server, **where)
+    server.version = version or server.version
     job.trigger(RUN)
-    with pytest.raises(AirflowFailException, match="does not take the connection's token"):
-        stage(job, application).execute(context(Ti(run_id=RUN)))
-
-
-def test_a_server_of_another_spark_fails_at_once(job: Job, server: ConnectStandIn, application: str) -> None:
-    server.version = "3.5.6"
-    job.trigger(RUN)
-    with pytest.raises(AirflowFailException, match=r"is Spark 3\.5\.6, and this worker has PySpark"):
-        stage(job, application).execute(context(Ti(run_id=RUN)))
-
-
-def test_a_server_that_is_gone_is_tried_again(
-    job: Job, server: ConnectStandIn, application: str, connections: Callable[[str, str], None]
-) -> None:
-    connect_to(connections, server, port=1)
-    job.trigger(RUN)
-    with pytest.raises(StageFailedError, match="cannot be reached"):
+    with pytest.raises(error, match=why):
         stage(job, application).execute(context(Ti(run_id=RUN)))
 
 

@@ -1,7 +1,5 @@
 """Tasks of an epoch that another run has overtaken: they come back by themselves and clear what is due (C2, S1, T2)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterator

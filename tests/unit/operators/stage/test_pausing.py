@@ -1,7 +1,5 @@
 """A paused DAG: which tasks notice, and which let the job go on (semantics S1)."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -4,8 +4,6 @@
 real one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -166,10 +164,7 @@ def test_a_group_of_programs_is_parsed() -> None:
     [
         (lambda: dag_of(RAW, ("clean", [Read("rew")], {})), "'rew', which is no stage of its group.*raw"),
         (lambda: dag_of(RAW, ("clean", [Read("raw")], {}), edges=False), "no edge from it.*raw >> clean"),
-        (
-            lambda: dag_of(RAW, ("clean", [Read("raw", "dayly")], {})),
-            "no such output.*exchange rows, table daily",
-        ),
+        (lambda: dag_of(RAW, ("clean", [Read("raw", "dayly")], {})), "no such output.*exchange rows, table daily"),
         (lambda: dag_of(RAW, ("clean", [Read("raw", kind="state")], {})), "writes no such output"),
         (lambda: dag_of(("raw", [Output("a"), Output("b")], {}), ("c", [Read("raw")], {})), "several such outputs"),
         (lambda: dag_of(RAW, ("c", [Read("raw")], {}), config=LATE), "which parts were read only an Epoch block knows"),

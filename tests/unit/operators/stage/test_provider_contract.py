@@ -4,8 +4,6 @@ Each private name is used here on the provider's own classes, with the meaning t
 means something else fails here and not in a run; `pyproject.toml` caps its version for the same reason.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -144,12 +142,7 @@ def test_the_operators_names(provider: Connect) -> None:
     ],
 )
 def test_which_drivers_it_follows_by_their_id(
-    provider: Connect,
-    monkeypatch: pytest.MonkeyPatch,
-    master: str,
-    mode: str,
-    options: dict[str, bool],
-    tracked: bool,
+    provider: Connect, monkeypatch: pytest.MonkeyPatch, master: str, mode: str, options: dict[str, bool], tracked: bool
 ) -> None:
     monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
     hook = provider(master, mode, **options)

@@ -1,7 +1,5 @@
 """What a site hides in Spark's UI and event log is joined with what Cairn hides there (decision 0005)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

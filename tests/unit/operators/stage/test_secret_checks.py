@@ -1,7 +1,5 @@
 """What an author may not write into conf, env_vars and application_args, because everybody could read it there."""
 
-from __future__ import annotations
-
 import random
 import string
 from typing import Any

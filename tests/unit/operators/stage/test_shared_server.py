@@ -4,8 +4,6 @@ The server is a process of its own that computes nothing (tests/support/session_
 client process, PySpark's client, the epoch, the record, the store and the domain are real.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -396,27 +394,13 @@ def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
+@pytest.mark.parametrize("asked", [0, 1], ids=["before the stage looks", "before the application"])
 def test_a_stopped_server_is_replaced_after_its_lease(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said, asked: int
 ) -> None:  # semantics V1, V4
     run(job, application, "e1")
     [first] = servers.nonces()
-    os.kill(servers.pid(), signal.SIGSTOP)
-    hear_for_a_moment(monkeypatch, servers.port())
-    monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
-    run(job, application, "e2")
-    assert servers.nonces() != [first]
-    assert f"The Spark server {first} does not answer: waiting until its lease ends" in said.text
-    assert f"The Spark server {first} is gone: it does not answer" in said.text
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
-
-
-def test_a_server_stopping_before_the_application_is_replaced(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
-) -> None:  # semantics V1, V4
-    run(job, application, "e1")
-    [first] = servers.nonces()
-    heard = iter([Heard.SERVER])
+    heard = iter([Heard.SERVER] * asked)
 
     def stops(server: ConnectServer) -> Heard:
         if next(heard, None) is not None:
@@ -424,11 +408,15 @@ def test_a_server_stopping_before_the_application_is_replaced(
             return Heard.SERVER
         return hear_of(server)
 
-    monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", stops)
+    if asked:
+        monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", stops)
+    else:
+        os.kill(servers.pid(), signal.SIGSTOP)
     hear_for_a_moment(monkeypatch, servers.port())
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
     run(job, application, "e2")
     assert servers.nonces() != [first]
+    assert asked or f"The Spark server {first} does not answer: waiting until its lease ends" in said.text
     assert f"The Spark server {first} is gone: {Heard.SILENCE}" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
@@ -642,14 +630,16 @@ def test_on_a_cluster_the_submission_ends_once_the_server_is_up(
     assert "PRIVATE KEY" not in json.dumps(environ)
 
 
-def test_what_only_spark_submit_can_follow_is_refused_at_parse(job: Job, application: str) -> None:
-    with pytest.raises(InvalidConfigError, match="driver_memory says how Spark is started"):
-        stage(job, application, driver_memory="1g")
-
-
-def test_a_secret_in_the_servers_conf_is_refused_at_parse(job: Job, application: str) -> None:
-    with pytest.raises(InvalidConfigError, match=r"conf spark\.my\.password holds a secret"):
-        stage(job, application, ConnectSession(conf={"spark.my.password": "hunter2hunter2"}))
+@pytest.mark.parametrize(
+    ("conf", "options", "why"),
+    [
+        ({}, {"driver_memory": "1g"}, "driver_memory says how Spark is started"),
+        ({"spark.my.password": "hunter2hunter2"}, {}, r"conf spark\.my\.password holds a secret"),
+    ],
+)
+def test_what_no_server_takes_is_refused(job: Job, application: str, conf: Any, options: Any, why: str) -> None:
+    with pytest.raises(InvalidConfigError, match=why):
+        stage(job, application, ConnectSession(conf=conf), **options)
 
 
 def test_a_server_idles_no_longer_than_it_is_told() -> None:

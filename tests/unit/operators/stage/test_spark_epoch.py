@@ -4,8 +4,6 @@
 and hook, the process, the store and the domain. The real one runs in tests/real/airflow.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -603,11 +601,7 @@ def lake(connections: Callable[[str, str], None], job: Job, monkeypatch: pytest.
 
 
 def test_credentials_go_by_the_environment_alone(
-    job: Job,
-    submitted: Submitted,
-    said: Said,
-    connections: Callable[[str, str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    job: Job, submitted: Submitted, said: Said, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake(connections, job, monkeypatch, aws_session_token=f"token-{CANARY}", endpoint_url="http://127.0.0.1:1")
     monkeypatch.setenv("AWS_PROFILE", "the worker's own")

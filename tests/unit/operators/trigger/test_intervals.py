@@ -1,7 +1,5 @@
 """Which schedules give a run something to read, and what a run does whose interval was read (semantics T8)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run that waits where the job's last run needs its place (semantics P2)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sources in the DAG: given to the group, checked at parse, and asked with the run's facts (semantics T8, S3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,8 +36,7 @@ def test_a_task_takes_one_source_or_several() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "options"),
-    [("files", {}), (DataInterval(), {"config": CheckpointConfig(max_concurrent_checkpoints=2)})],
+    ("source", "options"), [("files", {}), (DataInterval(), {"config": CheckpointConfig(max_concurrent_checkpoints=2)})]
 )
 def test_a_wrong_source_is_refused_at_parse_and_the_task_named(source: Any, options: Any) -> None:
     with pytest.raises(InvalidConfigError, match="trigger"):
@@ -158,11 +155,7 @@ def interval(run_id: str, start: int, end: int, run_type: str = "scheduled") -> 
     ("source", "run", "text"),
     [
         (DataInterval(), Run("m", "manual"), r"run m \(manual\) has no data interval: trigger it with a logical date"),
-        (
-            DataInterval(),
-            Run("a", "asset_triggered"),
-            r"\(asset_triggered\) has no data interval.*another source",
-        ),
+        (DataInterval(), Run("a", "asset_triggered"), r"\(asset_triggered\) has no data interval.*another source"),
         (DataInterval("refuse"), interval("gap", 8, 9), r"nothing has read .*-06.* to .*-08.*run a backfill for it"),
         (DataInterval(overlap="refuse"), interval("o", 5, 7), r"left are .*-06.* to .*-07.*overlap='trim'"),
         (DataInterval("keep"), interval("hole", 4, 7), r"no one window: run a backfill for each of .*-04.*-06"),

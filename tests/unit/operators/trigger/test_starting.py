@@ -1,7 +1,5 @@
 """A job starts from a savepoint because its DAG says so, or one run's conf does (semantics R1, R3, R6)."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -133,11 +131,7 @@ def test_what_does_not_fit_gives_nothing_up(job: Job, kept: Path) -> None:  # se
             InvalidStateError,
             r"the checkpoint holds state that no stage claims.*For this start alone.*savepoint=`",
         ),
-        (
-            SPECS,
-            InvalidStateError,
-            r"max_parallelism differs.*stage=`report` max_p.*=`16` restored_max_p.*=`128`",
-        ),
+        (SPECS, InvalidStateError, r"max_parallelism differs.*stage=`report` max_p.*=`16` restored_max_p.*=`128`"),
     ):
         specs = [replace(each, parallelism=4, max_parallelism=16) for each in stages]
         with pytest.raises(error, match=text):

@@ -1,7 +1,5 @@
 """Triggering: slice and owner, waiting for a free place, and never folding an epoch in twice."""
 
-from __future__ import annotations
-
 import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any

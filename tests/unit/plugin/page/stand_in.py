@@ -1,7 +1,5 @@
 """An API server's side for the page in process: users by name, DAGs as they are serialised, stores in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping

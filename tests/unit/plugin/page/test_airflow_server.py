@@ -1,7 +1,5 @@
 """What Airflow does not document and the page uses: it is there, and answers on a database as the page expects."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """How the overview shows what a person should know."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What the doctor finds of a job, as a page and by REST: it writes nothing, and looks once for all readers."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

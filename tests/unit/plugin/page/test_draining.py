@@ -1,7 +1,5 @@
 """A stop with a last run in which the stages emit what they hold back, asked for on a page (semantics P2)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

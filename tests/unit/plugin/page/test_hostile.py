@@ -1,7 +1,5 @@
 """Texts that others have stored are shown as texts: no markup, no link and no script comes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from urllib.parse import quote

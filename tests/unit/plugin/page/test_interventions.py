@@ -1,7 +1,5 @@
 """What a person may have a job do from a page: what it says before, who may, and what is recorded (semantics O1)."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Savepoints, stops and disposals from a page: begun once, made by whichever process comes by (P1 to P3)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What the pages show, and what they say where there is nothing to show."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

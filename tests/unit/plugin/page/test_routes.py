@@ -1,7 +1,5 @@
 """Every route there is: who may ask it, under which headers it answers, and that none is missing from the walk."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
@@ -122,8 +120,7 @@ def test_a_look_changes_nothing(busy: World) -> None:  # semantics W10
 
 
 @pytest.mark.parametrize(
-    ("dag_id", "deployment", "asks"),
-    [("flights", "", "other"), ("flights", "https://staging.example.com", "flights")],
+    ("dag_id", "deployment", "asks"), [("flights", "", "other"), ("flights", "https://staging.example.com", "flights")]
 )
 def test_a_job_is_seen_and_changed_through_its_owner_alone(
     page: Page, busy: World, dag_id: str, deployment: str, asks: str

@@ -1,7 +1,5 @@
 """The first rows of a state on a page: who may see them, how many, and what of them is never shown."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """First rows of hostile files: the page's server takes no more memory, and says why it shows none (semantics W13)."""
 
-from __future__ import annotations
-
 import io
 import json
 import resource

@@ -1,7 +1,5 @@
 """A checkpoint now, and a region that runs again: by Airflow's own API, as the person (T2, F1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """The REST interface sends the documents that the command prints: both are made in one layer (semantics O1, O2)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

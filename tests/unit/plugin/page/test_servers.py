@@ -1,7 +1,5 @@
 """The Spark servers that a job's stages share, on the overview and by REST (V1)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

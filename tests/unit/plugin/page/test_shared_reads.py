@@ -1,7 +1,5 @@
 """Readers do not multiply what is asked of a store, and a store that hangs holds up only its own readers."""
 
-from __future__ import annotations
-
 import asyncio
 from threading import Barrier, Event
 

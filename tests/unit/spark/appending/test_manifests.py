@@ -1,7 +1,5 @@
 """The manifests of a table that grows: how many there are, what is written anew, and what they name (decision 0047)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -139,8 +137,7 @@ def test_a_folder_names_the_partition(path: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("digits", "older"),
-    [(1, True), (16, True), (32, False), *((digits, None) for digits in (0, 17, 31, 33))],
+    ("digits", "older"), [(1, True), (16, True), (32, False), *((digits, None) for digits in (0, 17, 31, 33))]
 )
 @pytest.mark.parametrize("shown", ["", "2026-01-01", f"a-{'F' * 16}", f"b-{'F' * 32}"])
 def test_a_name_says_by_which_hash_it_was_made(shown: str, digits: int, older: bool | None) -> None:  # semantics W14

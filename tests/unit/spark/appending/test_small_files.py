@@ -1,7 +1,5 @@
 """Small files of a table that grows: which become one, how many stay, how often a row is written (decision 0047)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

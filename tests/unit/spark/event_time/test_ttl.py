@@ -1,7 +1,5 @@
 """What of a state's time to live comes out of a store that others may write."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

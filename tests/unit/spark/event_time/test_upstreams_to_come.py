@@ -1,7 +1,5 @@
 """An upstream that has never acknowledged holds its reader's watermark back, until it is known (semantics K6, B2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The watermark of a stage: the least of its inputs, never back, and state (semantics K6)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 

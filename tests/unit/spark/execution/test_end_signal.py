@@ -1,7 +1,5 @@
 """A signal to end waits for the write that runs, and for nothing else (semantics A5)."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from threading import Event, Thread

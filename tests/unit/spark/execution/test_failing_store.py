@@ -1,7 +1,5 @@
 """A driver says of its end that the store refused it, or gave no answer (semantics F4, W3)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A driver asks before each write whether it still counts, and stops where it does not (semantics B4, F3)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What is heard at the address of the job's Spark server, and what a decline says of it (semantics F4, V4)."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """What Cairn prints in a driver, and how the task tells it from what the application prints (semantics V5)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -24,11 +22,7 @@ print(sorted(name for name in os.environ if name.startswith("CAIRN_OUTPUT")), fi
 def test_each_line_has_the_mark_and_the_application_does_not_see_it(mark: str) -> None:
     environ = {**os.environ, **({VARIABLE: mark} if mark else {})}
     ended = subprocess.run([sys.executable, "-c", DRIVER], env=environ, stderr=subprocess.PIPE, text=True, check=True)
-    assert ended.stderr.splitlines() == [
-        f"{mark}WARNING:airflow_cairn:this driver was replaced",
-        f"{mark}a word",
-        "[]",
-    ]
+    assert ended.stderr.splitlines() == [f"{mark}WARNING:airflow_cairn:this driver was replaced", f"{mark}a word", "[]"]
 
 
 def test_a_line_is_divided_at_the_mark_of_its_run_alone() -> None:

@@ -1,7 +1,5 @@
 """Which failures say that Spark lacks a package (semantics F4)."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

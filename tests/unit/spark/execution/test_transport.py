@@ -1,7 +1,5 @@
 """What is asked of a Spark Connect server is asked at once."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from airflow_cairn.spark.execution.transport import conf_of

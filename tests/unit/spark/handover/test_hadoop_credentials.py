@@ -1,7 +1,5 @@
 """Secrets in the form of Hadoop's credentials; that Hadoop reads them is seen on a real YARN (semantics V4)."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an application learns of the master hooks; nothing here needs a session."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Small JSON state, inside the acknowledgement or in a file; list states as they are given and given out (A4, R4)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

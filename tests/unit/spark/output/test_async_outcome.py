@@ -1,7 +1,5 @@
 """A background snapshot has finished, was discarded or is running: decided once, in whatever order things come (A5)."""
 
-from __future__ import annotations
-
 from itertools import permutations, product
 from threading import Barrier, Thread
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A state that is written beside its server first: uploaded as it is, kept as a copy, or left to Spark (A5, V3)."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The number of rows in a Parquet file's footer, read without a library (semantics A1)."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the writer does around Spark's own write; Spark itself is in `tests/real/spark`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Places in the arguments of a program that knows nothing of Cairn, as a DAG file writes them (decision 0058)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -9,17 +7,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.programs import Program, ProgramOutput
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.operators import (
-    NewState,
-    Output,
-    Publish,
-    Read,
-    SliceEnd,
-    SliceFiles,
-    SliceStart,
-    SliceValue,
-    State,
-)
+from airflow_cairn.operators import NewState, Output, Publish, Read, SliceEnd, SliceFiles, SliceStart, SliceValue, State
 from airflow_cairn.spark.programs.arguments import program_of
 from airflow_cairn.spark.programs.schemas import schema_of_text
 from airflow_cairn.storage.errors import InvalidKeyError

@@ -3,8 +3,6 @@
 The program is Python that writes by pyarrow (tests/support/plain_program.py); the store and the domain are real.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a client finds out about a server before it makes a session, each mistake with its own message."""
 
-from __future__ import annotations
-
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -61,10 +59,7 @@ def test_the_token_is_given_and_a_wrong_one_is_refused() -> None:
         with ConnectChannel(server_of("127.0.0.1", server.port, token="right")) as it:
             assert it.version(ONE) == "4.3.0"
         wrong = server_of("localhost", server.port, token="wrong")
-        with (
-            ConnectChannel(wrong) as it,
-            raises_code("wrong_server", match="does not take the connection's tok"),
-        ):
+        with ConnectChannel(wrong) as it, raises_code("wrong_server", match="does not take the connection's tok"):
             it.version(ONE)
 
 
@@ -104,10 +99,7 @@ def test_a_port_that_speaks_something_else_is_no_endless_wait(
     monkeypatch: pytest.MonkeyPatch, use_ssl: bool, said: str
 ) -> None:
     monkeypatch.setattr(channel, "SPEAK_S", 0.3)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as mute,
-        raises_code("server_unreachable", match=said),
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as mute, raises_code("server_unreachable", match=said):
         ConnectChannel(server_of("localhost", mute.getsockname()[1], use_ssl=use_ssl))
 
 
@@ -116,10 +108,7 @@ def test_what_is_no_spark_connect_server_is_refused() -> None:
     port = other.add_insecure_port("localhost:0")
     other.start()
     try:
-        with (
-            ConnectChannel(server_of("localhost", port)) as it,
-            raises_code("wrong_server", match="is no Spark"),
-        ):
+        with ConnectChannel(server_of("localhost", port)) as it, raises_code("wrong_server", match="is no Spark"):
             it.version(ONE)
     finally:
         other.stop(None).wait()

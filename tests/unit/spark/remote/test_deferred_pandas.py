@@ -1,7 +1,5 @@
 """PySpark's client gets pandas when it first uses it; everybody else gets pandas itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -42,11 +40,7 @@ REAL = "import pandas; assert type(pandas).__name__ == 'module'"
         ("", "import pandas.testing as found", f"{REAL}\nassert found is pandas.testing"),
         ("", "from pandas.api.types import is_bool_dtype as found", f"{REAL}\nassert found(bool)"),
         ("import pandas as first", "import pandas as pd", "assert pd is first"),
-        (
-            "",
-            NAMES,
-            f"{THREADS}\n{REAL}\nassert found == [pandas.DataFrame] * 8",
-        ),
+        ("", NAMES, f"{THREADS}\n{REAL}\nassert found == [pandas.DataFrame] * 8"),
         ("sys.modules['pandas'] = None", "pass", "assert sys.modules['pandas'] is None"),
         ("sys.meta_path.clear()", "pass", UNLOADED),
     ],

@@ -1,7 +1,5 @@
 """Which servers keep copies of state, and what a killed one leaves (semantics V3)."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

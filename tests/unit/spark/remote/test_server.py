@@ -1,7 +1,5 @@
 """What an Airflow connection may say of a Spark Connect server."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError

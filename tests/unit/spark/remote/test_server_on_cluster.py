@@ -1,7 +1,5 @@
 """What a server in deploy mode cluster is submitted with, and what is refused before (semantics V4)."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

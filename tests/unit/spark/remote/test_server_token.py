@@ -1,7 +1,5 @@
 """The token of a server is computed, and differs for each server, job and storage (semantics V4)."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

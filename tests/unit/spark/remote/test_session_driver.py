@@ -1,7 +1,5 @@
 """A server's look at its record and its job, look by look (semantics V1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The TLS end of a server that other machines reach: what gets through, what is refused and with which words (V4)."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Iterator
@@ -76,20 +74,13 @@ def test_a_client_that_knows_the_token_gets_through(tmp_path: Path) -> None:  # 
 def test_a_wrong_token_is_refused_by_spark(tmp_path: Path) -> None:  # semantics V4
     with connect_server(token="another") as server, tls_end(server.port, tmp_path) as end:
         made = client_of(end.port)
-        with (
-            ConnectChannel(made) as it,
-            raises_code("wrong_server", match="does not take the connection's token"),
-        ):
+        with ConnectChannel(made) as it, raises_code("wrong_server", match="does not take the connection's token"):
             it.version(ONE)
 
 
 def test_a_server_with_another_authority_never_sees_the_token(tmp_path: Path) -> None:  # semantics V4
     said = r"does not have its certificate: another program, or the secret of the sessions was changed"
-    with (
-        connect_server() as server,
-        tls_end(server.port, tmp_path) as end,
-        raises_code("wrong_server", match=said),
-    ):
+    with connect_server() as server, tls_end(server.port, tmp_path) as end, raises_code("wrong_server", match=said):
         ConnectChannel(client_of(end.port, trusts="another token"))
     assert server.asked == []
 
@@ -120,10 +111,7 @@ def test_plain_text_to_the_tls_end_is_no_endless_wait(tmp_path: Path, monkeypatc
 
 
 def test_tls_to_a_plain_port_says_so() -> None:
-    with (
-        echo() as port,
-        raises_code("wrong_server", match="does not have its certificate: another program"),
-    ):
+    with echo() as port, raises_code("wrong_server", match="does not have its certificate: another program"):
         ConnectChannel(client_of(port))
 
 

@@ -1,7 +1,5 @@
 """Which delta an epoch adds to a keyed state, when all become a new base, and what an update may not change."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A DataFrame that is made when it is first asked for anything (semantics K8); the same with Spark's own classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

@@ -180,11 +180,7 @@ def test_a_copy_under_the_right_name_with_another_content_is_not_used(
 
 @pytest.mark.parametrize(
     "handles",
-    [
-        handles_of({}),
-        with_change(0, content="crc64nvme:0123456789abcdef"),
-        with_change(0, content=None),
-    ],
+    [handles_of({}), with_change(0, content="crc64nvme:0123456789abcdef"), with_change(0, content=None)],
     ids=["no files", "another checksum", "no checksum"],
 )
 def test_what_cannot_be_compared_is_not_kept(

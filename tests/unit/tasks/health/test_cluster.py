@@ -1,7 +1,5 @@
 """Illnesses of a cluster, planted one at a time: each is named rightly, and a healthy one has none."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

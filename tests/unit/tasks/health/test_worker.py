@@ -1,7 +1,5 @@
 """Illnesses of a worker, planted one at a time: each is named rightly, and a healthy one has none."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -75,17 +73,10 @@ SPARK: dict[str, tuple[SparkFacts, str]] = {
     "no Java": (replace(HEALTHY, java=None), "java-missing"),
     "an old Java": (replace(HEALTHY, java=11), "java-old"),
     "Spark 3.4": (
-        replace(
-            HEALTHY,
-            jars=without("spark-core") | {"spark-core_2.12-3.4.1.jar"},
-            packages={"pyspark": "3.4.1"},
-        ),
+        replace(HEALTHY, jars=without("spark-core") | {"spark-core_2.12-3.4.1.jar"}, packages={"pyspark": "3.4.1"}),
         "spark-unfit",
     ),
-    "two PySparks": (
-        replace(HEALTHY, packages={"pyspark": "4.1.0", "pyspark-client": "4.1.1"}),
-        "pyspark-twice",
-    ),
+    "two PySparks": (replace(HEALTHY, packages={"pyspark": "4.1.0", "pyspark-client": "4.1.1"}), "pyspark-twice"),
     "another PySpark": (replace(HEALTHY, packages={"pyspark": "4.0.1"}), "spark-versions"),
     "another client": (replace(HEALTHY, packages={"pyspark-client": "4.0.1"}), "spark-versions"),
     "two Pythons": (replace(HEALTHY, executor_python="3.11"), "python-versions"),
@@ -94,10 +85,7 @@ SPARK: dict[str, tuple[SparkFacts, str]] = {
         replace(HEALTHY, jars=frozenset({"spark-core_2.13-4.1.0.jar", "hadoop-client-api-3.5.0.jar"})),
         "jars-missing",
     ),
-    "another hadoop-aws": (
-        replace(HEALTHY, jars=without("hadoop-aws") | {"hadoop-aws-3.3.4.jar"}),
-        "jars-versions",
-    ),
+    "another hadoop-aws": (replace(HEALTHY, jars=without("hadoop-aws") | {"hadoop-aws-3.3.4.jar"}), "jars-versions"),
     "no magic committer": (replace(HEALTHY, jars=without("spark-hadoop-cloud")), "committer-missing"),
     "the unsafe committer": (
         replace(HEALTHY, conf={"spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2"}),

@@ -3,8 +3,6 @@
 `test_lineage.py` runs it where the provider is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

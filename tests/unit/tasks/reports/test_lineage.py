@@ -1,7 +1,5 @@
 """What OpenLineage is told: `lineage_checks.py`, run where the provider is, and that Cairn does without it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A run's note says what became of its epoch, once, and a person's own words in it stay."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """From a stage's page to its Spark application: while it runs, and afterwards."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -138,8 +136,7 @@ def test_a_problem_is_cairns_own_word_with_the_status_that_goes_with_it(
 
 
 @pytest.mark.parametrize(
-    "said",
-    ["{}", '{"message": 7, "incurable": true}', '{"message": "x", "incurable": "no"}', '{"message": "x"}', "[]"],
+    "said", ["{}", '{"message": 7, "incurable": true}', '{"message": "x", "incurable": "no"}', '{"message": "x"}', "[]"]
 )
 def test_a_problem_has_the_types_that_it_must_have(said: str) -> None:
     assert Problem.in_line(f"cairn-connect-problem {said}") is None

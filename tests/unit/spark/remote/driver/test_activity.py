@@ -1,7 +1,5 @@
 """What a server has done, as its JVM and `/proc` tell it; both are stand-ins here."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -116,9 +114,7 @@ def test_a_session_between_two_looks_counts(watched: tuple[Service, Seconds, Ser
     assert (found.sessions, found.quiet_ms) == (2, 60_000)
 
 
-def test_what_sessions_have_left_is_dropped_once_none_is_open(
-    watched: tuple[Service, Seconds, ServerActivity],
-) -> None:
+def test_what_sessions_have_left_is_dropped_once_none_is_open(watched: tuple[Service, Seconds, ServerActivity]) -> None:
     service, _, activity = watched
     activity.look()
     assert service.forgotten == 0, "no session was there"

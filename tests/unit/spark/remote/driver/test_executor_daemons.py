@@ -1,7 +1,5 @@
 """What a driver does about the executors' Python daemons, without a cluster (with one: tests/real/spark)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -130,9 +128,7 @@ def test_a_task_whose_worker_has_no_daemon_ends_nothing(
     assert executor["closed"].poll() is None
 
 
-def test_a_parent_of_python_is_not_taken_for_the_executor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_parent_of_python_is_not_taken_for_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     """`PYSPARK_PYTHON` may name a shell script that does not `exec`"""
 
     def wrapped(uuid: str) -> subprocess.Popen[bytes]:

@@ -1,7 +1,5 @@
 """Which sessions a server closes by itself: those of executions that are over, and no other (semantics V2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest
