@@ -112,14 +112,8 @@ CLEARED = ("POST", "ready-made-7431")
 @pytest.mark.parametrize(
     ("call", "answer", "where", "error", "says", "asked"),
     [
-        (
-            look,
-            (401, {}),
-            {},
-            AirflowApiRefusedError,
-            None,
-            [("POST", None), ("GET", "t1")],
-        ),  # a new token, not renewed
+        # A new token is not renewed.
+        (look, (401, {}), {}, AirflowApiRefusedError, None, [("POST", None), ("GET", "t1")]),
         *(
             (look, (401, {}), where, AirflowApiRefusedError, "give the connection a valid one", [SENT])
             for where in (READY, {"password": "x", "login": "me", "extra": {"token": "ready-made-7431"}})
@@ -133,7 +127,8 @@ CLEARED = ("POST", "ready-made-7431")
             [SENT] * 4,  # trying comes to an end
         ),
         # A clear is never sent twice: it may have landed; then a second one would stop what has just begun.
-        *((clear, answer, READY, AirflowApiError, None, [CLEARED]) for answer in (None, (503, {}))),
+        (clear, None, READY, AirflowApiError, None, [CLEARED]),
+        (clear, (503, {}), READY, AirflowApiError, None, [CLEARED]),
         (
             clear,
             (403, {"detail": "Forbidden"}),
