@@ -86,7 +86,7 @@ def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # sem
 def test_nobody_who_looks_at_the_job_waits_for_the_notes(busy: World) -> None:
     """Airflow's API may take seconds for each run, of which there are up to twenty."""
     server = one_job(busy.memory)
-    page = Page(server, SharedReads(fresh_s=1_000_000, patience_s=20))
+    page = Page(server, SharedReads(fresh_s=1_000_000, patience_s=300))
     form = confirmed_by(page.get(REWIND))
     seen: list[str] = []
 

@@ -187,7 +187,7 @@ def test_what_stopped_a_process_is_said_and_it_tries_again(idle: World) -> None:
     copies = Copies(server.open_store)
     for problem in ("no right to list", None):
         thread = known(copies.go_on(job, "x"))
-        thread.join(100)
+        thread.join(300)
         said = copies.problem(job, "x")
         assert (problem is None) == (said is None)
         assert "hunter2" not in (said or "")
@@ -201,7 +201,7 @@ def test_a_process_remembers_so_many_of_its_own() -> None:
     copies = Copies(one_job(ForbiddenError("no right to list")).open_store)
     for number in range(KEPT + 1):
         thread = known(copies.go_on(job, str(number)))
-        thread.join(100)
+        thread.join(300)
     assert (copies.problem(job, "0"), copies.problem(job, "1")) == (None, "no right to list")
 
 

@@ -105,11 +105,11 @@ def test_a_store_that_hangs_is_told_in_time_and_holds_up_no_other(busy: World) -
 
 def test_sixteen_jobs_of_one_storage_are_read_at_once() -> None:
     """The list reads one head a job: four at a time, a hundred jobs of a store that takes 50 ms took 1.4 s."""
-    reads, together = SharedReads(patience_s=120), Barrier(16)
+    reads, together = SharedReads(patience_s=PATIENCE_S), Barrier(16)
 
     async def all_of_them() -> list[int]:
         jobs = range(together.parties)
-        return await asyncio.gather(*(reads.get(STORAGE, job, lambda _: together.wait(60)) for job in jobs))
+        return await asyncio.gather(*(reads.get(STORAGE, job, lambda _: together.wait(PATIENCE_S)) for job in jobs))
 
     assert sorted(asyncio.run(all_of_them())) == list(range(16))
 

@@ -51,11 +51,11 @@ def test_another_thread_puts_nothing_off(end: EndSignal) -> None:
     def write() -> None:
         with end.put_off(lambda: pytest.fail("the main thread writes nothing")):
             began.set()
-            told.wait(60)
+            told.wait(300)
 
     thread = Thread(target=write)
     thread.start()
-    began.wait(60)
+    assert began.wait(300)
     with pytest.raises(SystemExit):
         signal.raise_signal(NUMBER)
     told.set()

@@ -115,7 +115,7 @@ def test_a_task_ends_the_daemons_of_closed_sessions_below_its_executor(
     [(name, ended)] = python_daemons.end_in_executor(frozenset({"closed", "elsewhere"}), iter(()))
     assert name == f"{os.uname().nodename} {os.getpid()}"
     assert ended == 1
-    assert executor["closed"].wait(60) == -signal.SIGTERM
+    assert executor["closed"].wait(300) == -signal.SIGTERM
     assert [uuid for uuid, each in executor.items() if each.poll() is None] == ["default", "open", "other"]
 
 
@@ -140,15 +140,15 @@ def test_a_parent_of_python_is_not_taken_for_the_executor(monkeypatch: pytest.Mo
     made = [wrapped("default"), wrapped("closed")]
     tops = [psutil.Process(each.pid) for each in made]
     try:
-        wait_until(lambda: all(each.children() for each in tops), 60, "both to start Python")
+        wait_until(lambda: all(each.children() for each in tops), 300, "both to start Python")
         [own], [closed] = (each.children() for each in tops)
         monkeypatch.setattr("os.getppid", lambda: own.pid)
         [(name, ended)] = python_daemons.end_in_executor(frozenset({"closed"}), iter(()))
         assert name == f"{os.uname().nodename} {os.getpid()}"
         assert ended == 2, "the program and Python"
-        made[1].wait(60)
+        made[1].wait(300)
         over = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-        wait_until(lambda: not closed.is_running() or closed.status() in over, 60, "Python to end with it")
+        wait_until(lambda: not closed.is_running() or closed.status() in over, 300, "Python to end with it")
         assert own.is_running()
         assert made[0].poll() is None
     finally:
