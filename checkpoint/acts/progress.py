@@ -12,9 +12,9 @@ from functools import cached_property
 
 from ..answers import EpochCompleted, Failed, Progress, Ready, Waiting, failed
 from ..documents.attempt import PendingDocument
-from ..documents.entries import EndedEntry, InterventionKind, Stopped
+from ..documents.entries import EndedEntry, InterventionKind, PendingEntry, Stopped
 from ..documents.head import Head
-from ..errors import CheckpointFailedError
+from ..errors import CheckpointFailedError, CheckpointNotReadyError
 from ..reasons import Reason, Status, cause_first
 from ..rules import partial_completion, rewinds, transitions
 from ..rules.admission import StateOf, always_running
@@ -29,6 +29,11 @@ NO_ATTEMPT = (
     "no checkpoint of the epoch is known: none was triggered, or the last one ended so long ago that the history "
     "has forgotten it: clear the whole run, or the task that triggers the checkpoint"
 )
+
+
+ASKED_BY_NAME = 6
+"""Stages whose markers are asked for one by one, again if the head is outdated or one is missing: on S3 a listing costs
+as much as twelve such questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +191,11 @@ class CheckpointProgress(UseCase):
         So the checkpoint completes before the task that waits for it has started. That task settles all other cases:
         stages left out, declines, an overtaken epoch. If this process dies, that task completes the checkpoint, too.
 
-        Costs one read of the head, and nothing more for a stage that another one reads from, for the latter
-        acknowledges later. Otherwise the acknowledgements are listed, once for each checkpoint that is an execution's
-        home.
+        Begins with the head that this process has read last. A stage that another one reads from costs nothing then,
+        for the latter acknowledges later. Of the other stages that nothing reads from, up to `ASKED_BY_NAME` are asked
+        one by one, until one has not acknowledged. Completing reads all acknowledgements anyway, and finds any other
+        that is missing. Where there are more, or stages wait for no upstream (B2) or may be left out, the markers are
+        listed, once for each checkpoint that is an execution's home.
 
         Returns:
             The checkpoint that completed the epoch, by this call or another. None where the waiting task has to settle
@@ -207,20 +214,35 @@ class CheckpointProgress(UseCase):
                 return Decision(completed, changed(head, settled))
             entry = place.entry
             document = self._documents.of(entry)
-            if not document.limits.at_least_once and any(stage in each.upstream for each in document.stages):
+            if _is_read(document, stage) or not self._may_be_whole(entry, document, stage):
                 return Decision(None, changed(head, settled))
-            seen = settle.look(self._files, entry, document)
-            if document.executions.keys() - seen.acknowledged or attempt_documents.hooks_missing(
-                self._files, document.hooks
-            ):
+            try:
+                finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known)
+            except CheckpointNotReadyError:
                 return Decision(None, changed(head, settled))
-            finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known)
             ended = finished.ended_by_id(entry.id)
             assert ended is not None
             return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)
 
-        checkpoint = self._heads.update(decide)[1]
+        # Documents never change. If another attempt has begun in which the stage is the last, the waiting task sees it.
+        known = self._heads.known
+        document = self._documents.readable(known.pending_of_epoch(epoch)) if known is not None else None
+        if document is not None and _is_read(document, stage):
+            return None
+        checkpoint = self._heads.update(decide, known=True)[1]
         return None if checkpoint is None else EpochCompleted(epoch, checkpoint)
+
+    def _may_be_whole(self, entry: PendingEntry, document: PendingDocument, stage: str) -> bool:
+        """Tell whether no stage is known to be missing; surely whole only where the markers were listed."""
+        limits = document.limits
+        read = {uid for each in document.stages for uid in each.upstream}
+        others = document.executions.keys() - read - {stage}
+        if limits.at_least_once or limits.leave_out is not None or len(others) > ASKED_BY_NAME:
+            seen = settle.look(self._files, entry, document)
+            whole = seen.acknowledged >= document.executions.keys()
+        else:
+            whole = all(acks.has_acknowledged(self._files, uid, document.executions[uid]) for uid in sorted(others))
+        return whole and not attempt_documents.hooks_missing(self._files, document.hooks)
 
     def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
         """Give the outcome of a checkpoint that is not pending; `epoch` is known if this call has seen it pending."""
@@ -237,6 +259,11 @@ class CheckpointProgress(UseCase):
         if checkpoint >= head.next_id:
             return _NotCompleted("there is no such checkpoint yet")
         return _NotCompleted("it ended so long ago that the history has forgotten how")
+
+
+def _is_read(document: PendingDocument, stage: str) -> bool:
+    """Tell whether another stage reads from this one, and waits for it."""
+    return not document.limits.at_least_once and any(stage in each.upstream for each in document.stages)
 
 
 def _quiet_until_ms(head: Head, document: PendingDocument) -> int:

@@ -43,9 +43,39 @@ def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None
     """The other one acknowledges later, so this one is never the last."""
     run(world)
     store = RecordingStore(world.store)
-    assert last(world, "routes", world.coordinator(store)) is None
+    coordinator = world.coordinator(store)
+    assert last(world, "routes", coordinator) is None
     assert world.coordinator().head().completed == ()
-    assert store.requests == {"get": 1}
+    assert store.requests == {"get": 1}, "the head"
+    store.requests.clear()
+    assert last(world, "routes", coordinator) is None
+    assert store.total == 0, "it knows the head"
+
+
+@pytest.mark.parametrize("missing", [*LAST, "clean", None])
+def test_the_last_stage_lists_nothing(world: World, missing: str | None) -> None:
+    """It knows the head; the acknowledgement of any stage that is missing is found while they are read."""
+    run(world, *(each.uid for each in STAGES))
+    world.files.delete([key for key in world.standing() if f"/acks/{missing}/" in key])
+    store = RecordingStore(world.store)
+    coordinator = world.coordinator(store)
+    coordinator.head()
+    store.requests.clear()
+    assert last(world, "report", coordinator) == (None if missing else EpochCompleted("e1", 1))
+    assert "list" not in store.requests
+    if missing is None:
+        assert store.requests == {"stat": 1, "get": len(STAGES), "create": 1, "replace": 1}
+    assert bool(world.coordinator().head().pending) is bool(missing)
+
+
+def test_a_head_that_is_outdated_decides_nothing(world: World) -> None:  # semantics D3, F2
+    """The process knows an attempt that has been replaced since: the stage runs anew, so nothing is whole."""
+    run(world, *(each.uid for each in STAGES))
+    coordinator = world.coordinator()
+    coordinator.head()
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    assert last(world, "report", coordinator) is None
+    assert [each.status for each in world.coordinator().head().history] == [Status.FAILED]
 
 
 def test_a_stage_that_does_not_wait_for_its_upstreams_may_be_overtaken(world: World) -> None:  # semantics B2
