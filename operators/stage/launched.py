@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.sdk import BaseOperator
@@ -13,7 +13,7 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
 from ...spark.execution.failure_kinds import one_line
 from ...spark.execution.log_lines import Application
-from ...spark.programs.arguments import Argument
+from ...spark.programs.arguments import places_in
 from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
@@ -64,7 +64,7 @@ class LaunchedStage(EpochStage):
     cairn_not_secret: ClassVar[tuple[str, ...]]
 
     def __init__(self, **kwargs: Any) -> None:
-        if place := next(_places(kwargs), None):
+        if place := next(places_in(kwargs), None):
             raise InvalidConfigError(
                 f"{place!r} stands in the arguments of an operator of a service, and only SparkEpochOperator hands "
                 "places to a program. Give the program an Epoch block, or start it by spark-submit",
@@ -204,15 +204,6 @@ class LaunchedStage(EpochStage):
 
     def _check_author(self, launcher: Launcher) -> None:
         check_author_settings(self.task_id, conf=launcher.conf, texts=launcher.texts, not_secret=self.not_secret)
-
-
-def _places(value: object) -> Iterator[Argument]:
-    """Yield the places of a program in an operator's arguments, however deep."""
-    if isinstance(value, Argument):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _places(each)
 
 
 def epoch_stage(

@@ -33,7 +33,7 @@ from ...checkpoint.masking import is_plain, names_a_secret, refers_to_a_secret, 
 from ...checkpoint.validation import check_whole
 from ...spark.handover.conf import PREFIX
 from ...spark.output.committer import ALGORITHM
-from ...spark.programs.arguments import Argument
+from ...spark.programs.arguments import Argument, places_in
 from ...spark.remote.submission import is_function
 from ...tasks.job_settings import is_rendered_later
 
@@ -111,6 +111,11 @@ def check_forms(
         return (later and option in templated) or isinstance(value, kind)
 
     def refuse(option: str, value: object, why: str) -> NoReturn:
+        if place := next(places_in(value), None):
+            why = (
+                f"cannot hold {place!r}: a place of a program stands in application_args alone, as an item of its own "
+                "or joined to a text: application_args=['--out', Output('clean')]"
+            )
         raise InvalidConfigError(f"{option} {why}", task=task, parameter=option, type=type(value).__name__)
 
     for option, value in options.items():

@@ -287,6 +287,15 @@ def pieces_of(arguments: object) -> Iterator[Argument]:
             yield from (part for part in parts if isinstance(part, Argument))
 
 
+def places_in(value: object) -> Iterator[Argument]:
+    """Yield the places and values of a program in an argument of an operator, however deep."""
+    if isinstance(value, Argument):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from places_in(each)
+
+
 def program_of(arguments: object, task: str) -> Program | None:
     """Return what a program writes by its arguments; None if no place or value is in them: the driver acknowledges.
 

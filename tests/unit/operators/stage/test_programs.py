@@ -171,6 +171,10 @@ def test_a_group_of_programs_is_parsed() -> None:
         (lambda: dag_of(("raw", [Output("a"), Output("a")], {})), "the same output, exchange a"),
         (lambda: dag_of(("raw", [Output()], {"parallelism": 2})), "parallelism needs an Epoch block"),
         (lambda: dag_of(("raw", [State("a", default="")], {})), "never writes it"),
+        (lambda: dag_of(("raw", [], {"conf": {"spark.a": "x/" + Output()}})), "conf spark.a cannot hold Joined"),
+        (lambda: dag_of(("raw", [], {"env_vars": {"OUT": Output()}})), "env_vars OUT cannot hold Output"),
+        (lambda: dag_of(("raw", [], {"files": [Output()]})), "files cannot hold Output"),
+        (lambda: dag_of(("raw", ["--out", [Output()]], {})), r"application_args\[1\] cannot hold Output"),
     ],
 )
 def test_bad_places_are_import_errors(make: Callable[[], None], said: str) -> None:
