@@ -46,10 +46,11 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import Written
-from tests.real.spark.pipeline import Pipeline, session_builder
+from tests.real.spark.pipeline import Pipeline
 
 from .measuring.results import machine, tell
 from .measuring.spark_cost import Spent, measured, ratio
+from .measuring.spark_session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,12 +140,8 @@ def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Append:
 
 def measure(rounds: int, days: int, rows: int) -> dict[str, object]:
     """Append to a short history, to a long one and to a plain folder in turn; return the figures."""
-    spark = session_builder().getOrCreate()
-    try:
-        with tempfile.TemporaryDirectory(prefix="cairn-append-") as folder:
-            return _measure(spark, folder, rounds, days, rows)
-    finally:
-        spark.stop()
+    with tempfile.TemporaryDirectory(prefix="cairn-append-") as folder, session({}) as spark:
+        return _measure(spark, folder, rounds, days, rows)
 
 
 def _measure(spark: SparkSession, folder: str, rounds: int, days: int, rows: int) -> dict[str, object]:

@@ -36,9 +36,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .measuring import table_formats
-from .measuring.peers import Peer, peers, session, write_input
+from .measuring.peers import Peer, peers, write_input
 from .measuring.results import machine, tell
 from .measuring.spark_cost import Spent, measured
+from .measuring.spark_session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

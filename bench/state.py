@@ -1,4 +1,4 @@
-"""Measures a change of a few rows of a keyed state, against plain Spark that merges and rewrites the whole state.
+"""Measures a change of a few rows of a keyed state, against three ways in which plain Spark would make it.
 
 Run it as `.venv/bin/python -m bench.state [--json] [--keys N [N]] [--share S] [--epochs N] [--history N] [--fan-in N]
 [--store local|s3] [--only WAY …]`. In each epoch the same share of the keys changes. These ways take turns, in one
@@ -8,32 +8,37 @@ session, on local files or on an S3 server:
 - `store`: the same without copies; only on S3, because local files are beside the server anyway.
 - `aggregate`: a job with `epoch.aggregate`.
 - `snapshot`: a job reads its state, takes the newest row of each key, and writes all rows by `epoch.snapshot`.
-- `plain`: Spark reads its folder, takes the newest row of each key, and writes a new folder. Always included.
 
-Other epochs (`--history`) precede the measured ones, for all but the last two ways: with 60 of them, of 1 % each, the
+The rivals, always included, are plain Spark in the same session:
+
+- `anti_join`: reads its folder, leaves out the keys that change, adds their rows, and writes a new folder.
+- `max_by`: the same, by the newest row of each key.
+- `log`: writes only the rows that change, in a folder of their own. Its reader finds the newest; nobody compacts.
+
+Other epochs (`--history`) precede the measured ones, for all but `snapshot`: with 60 of them, of 1 % each, the
 measured epochs begin with many deltas and write a new base once. The figures weight that epoch, and those that merge
 deltas, as often as they occur.
 
-- `update_ratio`: seconds of a block that updates, to those of plain Spark, including epochs with a new base;
-  `update_cpu_ratio`: CPU seconds, with those of the JVM.
-- `update_run_ratio`, `update_merge_ratio`, `update_base_ratio`: of the epochs that wrote a delta, that merged deltas,
-  and that wrote a new base; medians.
-- `aggregate_ratio` and the four others like it: the same of `epoch.aggregate`; `store_ratio`, `snapshot_ratio` and so
-  on: of those ways.
+- `update_by_anti_join_ratio`: seconds of a block that updates, to those of the rival, including epochs with a new base;
+  `…_cpu_ratio`: CPU seconds, with those of the JVM; `…_epoch_ratio`: seconds of the whole epoch, from its trigger to
+  the cleaning. `update_by_max_by_ratio`, `update_by_log_ratio` and so on: to those of the other rivals.
+- `…_run_ratio`, `…_merge_ratio`, `…_base_ratio`: of the epochs that wrote a delta, that merged deltas, and that wrote a
+  new base; medians.
+- `aggregate_by_anti_join_ratio` and so on: the same of `epoch.aggregate`, `store` and `snapshot`.
 - `by_snapshot_ratio`: seconds of the block that updates, to those of the block that writes a snapshot.
 - `bytes_share`: bytes of data that an updating epoch writes, to those of a whole snapshot: deltas, merged deltas and
   new bases, and everything that the epoch deletes again.
-- `read_all_ratio`: seconds to read the updated state, to those of plain Spark's folder, with the deltas at the end
-  (`runs`); `read_all_store_ratio`: without copies.
+- `read_all_ratio`: seconds to read the updated state, to those of the folder of `anti_join`, with the deltas at the end
+  (`runs`); `read_all_store_ratio`: without copies; `log_read_all_ratio`: of the log's reader.
 - `base_every`: epochs from one new base to the next, by a job's limits.
 - `live_files`: the most files of the updated state that a checkpoint named.
-- `restore_any`: true if each of the `retained` checkpoints has the state that plain Spark had after that epoch.
+- `restore_any`: true if each of the `retained` checkpoints has the state that `anti_join` had after that epoch.
 - `savepoint`: of the updated state at the end, `carried` with its deltas, and `flattened`, after a compaction:
   `seconds` until it exists, with the compaction, `bytes` of data, and `read_seconds` to read the state; None if there
   are no deltas.
 - `at_200_million_keys`: with two sizes (`--keys 500000 5000000`), the extrapolation of a straight line through both:
   bytes of a snapshot, seconds of an epoch, and a sentence. The other figures are of the second size.
-- `equal`: true if the updated state equals plain Spark's. `seconds`: medians. `load`, `cores`.
+- `equal`: true if the updated state and all rivals' are equal. `seconds`: medians. `load`, `cores`.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ import argparse
 import os
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,12 +65,14 @@ from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server
 from scripts.s3a_jars import s3a_jars
-from tests.real.spark.pipeline import Pipeline, session_builder
+from tests.real.spark.pipeline import Pipeline
 
 from .measuring import state_savepoints
 from .measuring.results import machine, tell
 from .measuring.spark_cost import Spent, measured
+from .measuring.spark_session import session
 from .measuring.state_figures import Kind, Round, at_200_million, bytes_share, cycle, ratios
+from .measuring.state_rivals import RIVALS, AntiJoin, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,13 +147,21 @@ def measure(
     keys: int, share: float, epochs: int, history: int, fan_in: int, store: str, only: Sequence[str]
 ) -> dict[str, object]:
     """Let the ways take turns; return the figures."""
-    with tempfile.TemporaryDirectory(prefix="cairn-state-") as folder, _place(Path(folder), store) as (place, conf):
-        spark = session_builder().config("spark.driver.memory", "3g").config(map={**conf}).getOrCreate()
-        try:
-            ways = [each for each in only if each != "store" or place.s3 is not None]
-            return {**_Bench(spark, place, keys, share, fan_in, ways).run(epochs, history), "store": store}
-        finally:
-            spark.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="cairn-state-") as folder,
+        _place(Path(folder), store) as (place, conf),
+        session({"spark.driver.memory": "3g", **conf}) as spark,
+    ):
+        ways = [each for each in only if each != "store" or place.s3 is not None]
+        return {**_Bench(spark, place, keys, share, fan_in, ways).run(epochs, history), "store": store}
+
+
+@dataclass(frozen=True)
+class _Output:
+    block: Spent
+    epoch: Spent
+    size_bytes: int
+    kind: Kind
 
 
 class _Bench:
@@ -155,7 +170,8 @@ class _Bench:
     ) -> None:
         self._spark, self._place, self._keys, self._fan_in = spark, place, keys, fan_in
         self._count = max(1, int(keys * share))
-        self._plain = f"{place.spark_url}/plain-0"
+        made = [kind(spark, f"{place.spark_url}/{kind.name}", self._changed, tuple(_MERGE)) for kind in RIVALS]
+        self._rivals = {each.name: each for each in made}
         self._jobs = {name: self._pipeline(name) for name in ways}
         self._files = {name: self._sizes(name) for name in self._jobs}
         self._most_live = 0
@@ -172,7 +188,8 @@ class _Bench:
 
     def run(self, epochs: int, history: int) -> dict[str, object]:
         first = self._rows(self._spark.range(self._keys).withColumnRenamed("id", "key"), 0)
-        first.write.parquet(self._plain)
+        for rival in self._rivals.values():
+            rival.begin(first)
         for name in self._jobs:
             self._epoch(name, 0, first)
         # A base has a snapshot's size: its files are laid out alike.
@@ -182,13 +199,22 @@ class _Bench:
                 if name != "snapshot":
                     self._epoch(name, number, self._changed(number))
         if history:
-            self._merge(1, history)
+            for rival in self._rivals.values():
+                rival.merge(1, history)
         found: dict[str, list[Round]] = {name: [] for name in self._jobs}
         for number in range(history + 1, history + epochs + 1):
-            plain = measured(self._spark, partial(self._merge, number, number))
-            for name in self._jobs if number % 2 else reversed(self._jobs):
-                mine, size_bytes, kind = self._epoch(name, number, self._changed(number))
-                found[name].append(Round(mine, plain, size_bytes, kind))
+            turns = [*self._rivals, *self._jobs]
+            spent: dict[str, Spent] = {}
+            outputs: dict[str, _Output] = {}
+            for name in turns if number % 2 else reversed(turns):
+                if name in self._rivals:
+                    spent[name] = measured(self._spark, partial(self._rivals[name].merge, number, number))
+                else:
+                    outputs[name] = self._epoch(name, number, self._changed(number))
+            for name, each in outputs.items():
+                found[name].append(Round(each.block, spent, each.size_bytes, each.kind, each.epoch))
+            for rival in self._rivals.values():
+                rival.forget(number - _RETAINED)
         return self._figures(found, snapshot, history + epochs + 1)
 
     def _figures(self, found: dict[str, list[Round]], snapshot: int, number: int) -> dict[str, object]:
@@ -204,16 +230,19 @@ class _Bench:
             counts["snapshot"] = {"base": 1}
         updates = found["update"]
         seconds = {name: round(statistics.median(each.mine.seconds for each in found[name]), 3) for name in found}
-        seconds["plain"] = round(statistics.median(each.plain.seconds for each in updates), 3)
+        for rival in self._rivals:
+            seconds[rival] = round(statistics.median(each.rivals[rival].seconds for each in updates), 3)
         figures: dict[str, object] = {}
         for name, rounds in found.items():
-            figures |= ratios(name, rounds, counts[name])
+            for rival in self._rivals:
+                figures |= ratios(f"{name}_by_{rival}", rounds, rival, counts[name])
         if "snapshot" in found:
             pairs = zip(updates, found["snapshot"], strict=True)
-            against = [replace(one, plain=other.mine) for one, other in pairs]
-            figures |= ratios("by_snapshot", against, counts["update"])
-        equal, restores = self._is_equal(None, self._plain), self._restores_any()
+            against = [replace(one, rivals={"snapshot": other.mine}) for one, other in pairs]
+            figures |= ratios("by_snapshot", against, "snapshot", counts["update"])
+        equal, restores = self._are_equal(), self._restores_any()
         read = {f"read_all_{name}_ratio": self._read_all(name, number) for name in ("update", "store") if name in found}
+        read["log_read_all_ratio"] = self._times_plain(lambda: _read(self._rivals["log"].rows()))
         live = len({file.handle.delta for file in self._live() if file.handle.delta})
         return {
             **figures,
@@ -239,18 +268,22 @@ class _Bench:
         target = f"{self._place.url}/kept"
         return state_savepoints.both(self._spark, self._jobs["update"], _STAGE, _NAME, target, _read)
 
-    def _is_equal(self, checkpoint: int | None, plain: str) -> bool:
+    def _are_equal(self) -> bool:
+        whole, *others = (each.rows() for each in self._rivals.values())
+        return self._is_equal(None, whole) and all(_same(each, whole) for each in others)
+
+    def _is_equal(self, checkpoint: int | None, wanted: DataFrame) -> bool:
         pipeline = self._jobs["update"]
         found = state(self._spark, pipeline.storage, pipeline.job, _STAGE, _NAME, checkpoint=checkpoint, s3=pipeline.s3)
-        mine, wanted = found.select(*_COLUMNS), self._spark.read.parquet(plain)
-        return not mine.exceptAll(wanted).count() and not wanted.exceptAll(mine).count()
+        return _same(found, wanted)
 
     def _restores_any(self) -> bool:
-        """Tell whether each retained checkpoint has plain Spark's state, for those after which Spark wrote a folder."""
+        """Tell whether each retained checkpoint has the rival's state, for those after which it wrote a folder."""
         retained = [each.id for each in self._jobs["update"].coordinator.head().completed][-_RETAINED:]
-        plain = f"{self._place.spark_url}/plain-"
-        known = [each for each in retained if each in self._epoch_of]
-        return bool(known) and all(self._is_equal(each, f"{plain}{self._epoch_of[each]}") for each in known)
+        plain = f"{self._place.spark_url}/{AntiJoin.name}"
+        known = {each: f"{plain}/{self._epoch_of[each]}" for each in retained if each in self._epoch_of}
+        read = self._spark.read.parquet
+        return bool(known) and all(self._is_equal(each, read(folder)) for each, folder in known.items())
 
     def _live(self) -> list[File]:
         """Return the files of the updated state in the newest checkpoint."""
@@ -269,25 +302,10 @@ class _Bench:
         keys = self._spark.range(self._count).selectExpr(f"pmod(xxhash64(id, {number}L), {self._keys}L) AS key")
         return self._rows(keys.distinct(), number)
 
-    def _merge(self, first: int, last: int) -> None:
-        """Let plain Spark merge the rows of some epochs."""
-        rows = self._newest(self._spark.read.parquet(self._plain), first, last)
-        self._plain = f"{self._place.spark_url}/plain-{last}"
-        rows.write.parquet(self._plain)
-
-    def _newest(self, before: DataFrame, first: int, last: int) -> DataFrame:
-        """Return the newest row of each key among rows and the changes of some epochs."""
-        from pyspark.sql import functions as F
-
-        rows = before.withColumn("epoch", F.lit(0))
-        for number in range(first, last + 1):
-            rows = rows.unionByName(self._changed(number).withColumn("epoch", F.lit(number)))
-        return rows.groupBy("key").agg(*(F.max_by(each, "epoch").alias(each) for each in _MERGE))
-
-    def _epoch(self, name: str, number: int, changed: DataFrame) -> tuple[Spent, int, Kind]:
-        """Run one epoch; return the cost of its block, the bytes that it wrote, and their kind."""
+    def _epoch(self, name: str, number: int, changed: DataFrame) -> _Output:
+        """Run one epoch; return the cost of its block and of all of it, the bytes that it wrote, and their kind."""
         pipeline, run_id = self._jobs[name], f"epoch {number}"
-        pipeline.trigger(run_id)
+        triggered = measured(self._spark, lambda: pipeline.trigger(run_id))
         epoch = pipeline.epoch(run_id)
 
         def block() -> None:
@@ -297,35 +315,44 @@ class _Bench:
         with mock.patch.object(deltas, "FAN_IN", self._fan_in), _deleted_bytes() as deleted:
             spent = measured(self._spark, block)
         new = {key: size for key, size in self._sizes(name).items() if key not in self._files[name]}
-        checkpoint = pipeline.complete(run_id)
+        completed = measured(self._spark, lambda: pipeline.complete(run_id))
         if name == "update":
-            self._epoch_of[checkpoint] = number
+            self._epoch_of[pipeline.coordinator.head().completed[-1].id] = number
             self._most_live = max(self._most_live, len(self._live()))
         self._files[name] = self._sizes(name)
         kind: Kind = "base" if any("/state." in key for key in new) else "run"
         if any("/merged." in key for key in new):
             kind = "merge"
-        return spent, sum(new.values()) + sum(deleted), kind
+        parts = (triggered, spent, completed)
+        whole = Spent(sum(each.seconds for each in parts), sum(each.cpu for each in parts))
+        return _Output(spent, whole, sum(new.values()) + sum(deleted), kind)
 
     def _write(self, name: str, epoch: Epoch, number: int, changed: DataFrame) -> None:
         if name == "aggregate":
             epoch.aggregate(_NAME, changed, "key", merge=_MERGE)
         elif name == "snapshot":
             before = epoch.state(_NAME)
-            epoch.snapshot(_NAME, changed if before is None else self._newest(before, number, number), "key")
+            rows = changed if before is None else newest(before, self._changed, tuple(_MERGE), number, number)
+            epoch.snapshot(_NAME, rows, "key")
         else:
             epoch.update(_NAME, changed, key="key")
 
     def _read_all(self, name: str, number: int) -> float:
-        pipeline, found = self._jobs[name], []
+        pipeline = self._jobs[name]
         pipeline.trigger(f"epoch {number}")
         with pipeline.epoch(f"epoch {number}") as epoch:
-            for _ in range(_READS):
-                mine = measured(self._spark, lambda: _read(epoch.state(_NAME)))
-                plain = measured(self._spark, lambda: _read(self._spark.read.parquet(self._plain)))
-                found.append(mine.seconds / plain.seconds)
+            found = self._times_plain(lambda: _read(epoch.state(_NAME)))
         pipeline.complete(f"epoch {number}")
-        return statistics.median(found)
+        return found
+
+    def _times_plain(self, read: Callable[[], None]) -> float:
+        """Compare some reads with those of the folder of `anti_join`, in turn; return the median ratio."""
+        found = []
+        for _ in range(_READS):
+            mine = measured(self._spark, read)
+            plain = measured(self._spark, lambda: _read(self._rivals[AntiJoin.name].rows()))
+            found.append(mine.seconds / plain.seconds)
+        return round(statistics.median(found), 3)
 
     def _sizes(self, name: str) -> dict[str, int]:
         pipeline = self._jobs[name]
@@ -336,6 +363,11 @@ class _Bench:
 def _read(df: DataFrame | None) -> None:
     assert df is not None
     df.write.format("noop").mode("overwrite").save()
+
+
+def _same(one: DataFrame, other: DataFrame) -> bool:
+    mine, wanted = one.select(*_COLUMNS), other.select(*_COLUMNS)
+    return not mine.exceptAll(wanted).count() and not wanted.exceptAll(mine).count()
 
 
 def main() -> None:
@@ -353,7 +385,7 @@ def main() -> None:
     )
     parser.add_argument("--store", choices=("local", "s3"), default="local", help="where all is stored")
     parser.add_argument(
-        "--only", nargs="+", choices=WAYS, default=WAYS, help="ways beside plain Spark; update is always there"
+        "--only", nargs="+", choices=WAYS, default=WAYS, help="ways beside the rivals; update is always there"
     )
     options = parser.parse_args()
     if options.history < 0:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,43 +11,14 @@ from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.spark import Epoch, state
 from airflow_cairn.testing.local_job import LocalJob
 
+from .spark_session import PARTITIONS
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-PARTITIONS = 4
-_STORES = "org.apache.spark.sql.execution.streaming.state"
 
 
 class KilledError(Exception):
     """The driver died after its write, and before it reported success."""
-
-
-@contextmanager
-def session(more: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Yield a session for all ways; its JVM compiles as on a cluster.
-
-    Args:
-        more: conf of further ways.
-    """
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("cairn-peers")
-    conf = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stateStore.providerClass": f"{_STORES}.RocksDBStateStoreProvider",
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    }
-    spark = builder.config(map={**conf, **more}).getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def write_input(spark: SparkSession, folder: Path, number: int, keys: int, rows: int) -> None:
