@@ -324,7 +324,7 @@ def _settle_if_over(coordinator: Coordinator, airflow: Airflow | None, request: 
     run = run_id_of(entry.epoch)
     if not airflow.api.is_over(airflow.dag_id, run):
         return False
-    return coordinator.give_up_stop(entry.epoch, f"its DAG run {run} has ended")
+    return coordinator.give_up_stop(entry.epoch, f"the DAG run {run} has ended")
 
 
 def _check(job: str, airflow: Airflow | None, *, drains: bool) -> None:

@@ -28,9 +28,9 @@ LONGEST = (
     "tests/docs/test_application_blocks.py",
     "tests/chaos/protocol/test_protocol_chaos.py",
     *(f"tests/real/spark/{name}.py" for name in ("test_s3a", "test_edges", "test_submit")),
-    "tests/real/page/test_acts.py",
+    *(f"tests/real/page/{name}.py" for name in ("test_acts", "test_browser")),
     *(f"tests/protocol/{name}.py" for name in ("test_hostile_store", "simulation/test_simulation")),
-    "tests/protocol/advice/test_advice.py",
+    *("tests/protocol/advice/test_advice.py", "tests/unit/operators/stage/test_shared_server.py"),
 )
 """The modules that take more than a minute: if one of them began last, its worker would go on alone."""
 NICENESS = 3

@@ -36,7 +36,7 @@ log = logging.getLogger("airflow_cairn")
 
 @dataclass(slots=True)
 class _Call:
-    """One call of `trigger`, kept while lost swaps make it decide again on newer heads."""
+    """The state of one `trigger` call, kept while the call retries a lost swap."""
 
     request: TriggerRequest
     state_of: StateOf
@@ -56,8 +56,8 @@ class CheckpointTrigger(UseCase):
     def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
 
-        A request that has to wait takes a place in the queue. A free place belongs to the first in the queue, however
-        late it asks; requests of DAG runs that have ended are passed over.
+        A request that has to wait joins the queue. A free slot goes to the first request in the queue, even if that
+        request asks later than others. Requests of ended DAG runs are skipped.
 
         A second trigger while the checkpoint is pending gets the same checkpoint. If the DAG's stages have changed
         since, or the checkpoint's document is lost, the attempt ends and the next one takes over the unchanged stages.
@@ -65,14 +65,14 @@ class CheckpointTrigger(UseCase):
         Args:
             request: the epoch, its input and its stages.
             state_of: gives the state of the DAG run that owns another epoch. If that run has ended, its pending
-                checkpoint is aborted with `JOB_FAILURE` and it loses its place in the queue. An unknown run loses only
-                its place and takes it again if it lives, unless it was surely deleted (W8).
+                checkpoint is aborted with `JOB_FAILURE` and it leaves the queue. A run whose state is unknown only
+                leaves the queue, and may join it again; a run known to be deleted counts as ended (W8).
 
         Raises:
             CheckpointError: the job belongs to another DAG or deployment; nothing has changed (semantics W8).
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice is too large, or not JSON; or the latest checkpoint holds state of a stage, or
-                the position of a source, that the request lacks, and the config does not allow it to be left behind
+                the position of a source, that the request does not have, and `allow_non_restored_state` is False
                 (semantics R3).
             CallbackError: too many notices wait for listeners (semantics C4, D4).
         """
@@ -85,7 +85,7 @@ class CheckpointTrigger(UseCase):
             raise
 
     def _decide(self, call: _Call, head: Head, now_ms: int) -> Decision[TriggerAnswer]:
-        """Answer the request; if its epoch does not begin, fail a stop that waits for it in the same swap (P2)."""
+        """Answer the request. If its epoch cannot begin, the same swap fails a stop that waits for that epoch (P2)."""
         answered = self._answer(call, head, now_ms)
         why = admission.why_not_begun(answered.result)
         if why is None:
@@ -158,7 +158,7 @@ class CheckpointTrigger(UseCase):
         return answer, replace(opened.head, savepoint_target=request.config.savepoint_target)
 
     def _note_failed(self, request: TriggerRequest, error: CairnError) -> None:
-        """Record and count a failed trigger; if this write fails too, only the raised error tells of it."""
+        """Record and count a failed trigger. If this write fails too, the raised error is the only record."""
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             after = admission.failed(head, request, error, now_ms)
@@ -173,7 +173,7 @@ class CheckpointTrigger(UseCase):
     def _where_is(self, head: Head, request: TriggerRequest) -> EpochPlace:
         """Find the epoch of a request.
 
-        If the list of completed epochs is lost, an epoch whose input the state remembers is judged by its input alone.
+        If the list of completed epochs is corrupt, the input slice alone decides whether the epoch has completed.
         """
         try:
             return completed_epochs.where_is(self._files, head, request.epoch)
@@ -181,7 +181,7 @@ class CheckpointTrigger(UseCase):
             remembered = window_read_by(request.slice) is not None
             if not (remembered or request.slice.again or any(source.positioned for source in request.sources)):
                 raise
-            log.warning("Whether %s has completed is judged by its input alone. %s", request.epoch, error)
+            log.warning("The list of completed epochs is corrupt. The input of %s decides. %s", request.epoch, error)
             return EpochUnknown()
 
 
@@ -192,12 +192,12 @@ def _expects(document: PendingDocument, request: TriggerRequest) -> bool:
 def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | None, now_ms: int) -> Head:
     ending = Ending(Reason.JOB_FAILOVER_REGION, "the stages or hooks of the DAG have changed")
     if document is None:
-        ending = Ending(Reason.IO_EXCEPTION, "its document is gone or broken")
+        ending = Ending(Reason.IO_EXCEPTION, "the checkpoint's document is gone or broken")
     return transitions.abort(head, pending, ending, now_ms)
 
 
 def _refused(head: Head, request: TriggerRequest, refusal: AlreadyRead | InputRefused, now_ms: int) -> Head:
-    """Take a request without input out of the queue, and note why a source refused it."""
+    """Remove a request without input from the queue. Record the reason if a source refused it."""
     head = replace(head, waiting=transitions.leave_queue(head.waiting, request.epoch))
     if isinstance(refusal, AlreadyRead):
         return head
@@ -219,15 +219,15 @@ def _limits_of(request: TriggerRequest) -> Limits:
     )
 
 
-# The right to trigger: if several tasks could trigger an epoch's checkpoint, one at a time may (semantics T10).
+# The right to trigger: only one task at a time may trigger an epoch's checkpoint (semantics T10).
 #
-# Two triggers make only one attempt (T9), but several processes would ask sources and master hooks at once. A hook
-# that one of them takes back to the restored checkpoint, while stages already use its answer, would fix its answer
-# twice. And each process would count the same failure.
+# Two triggers make only one attempt (T9), but several processes would ask sources and master hooks at once. One process
+# could reset a hook to the restored checkpoint while stages already use its answer: the hook would answer twice. And
+# each process would count the same failure.
 #
-# The right is an entry of the head: one swap takes it, another gives it back, and nothing renews it. Airflow tells what
-# became of the holder's task, so a dead holder is passed over without a clock. A waiting task holds a slot, but it only
-# waits for a running task, so there is no deadlock.
+# The right is an entry of the head: one swap takes it, another gives it back. Airflow's state of the holder's task
+# shows whether the holder lives, so no lease and no clock is needed. A waiting task occupies a worker slot, but waits
+# for a running task only, so there is no deadlock.
 
 
 class HolderState(Enum):
@@ -244,7 +244,7 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HeldBy:
-    """Another task triggers, or has failed to."""
+    """The task that holds the right, and its state."""
 
     task: TriggeringTask
     state: HolderState
@@ -263,14 +263,15 @@ class TriggerRight(UseCase):
 
         Args:
             mine: the asking task, and the epoch.
-            owner: the DAG run. If the job belongs to another owner, nothing is written; the trigger then raises
+            owner: the DAG run. If the job belongs to another owner, nothing is written; the later `trigger` raises
                 (semantics W8).
             state_of: gives the state of another task that took the right; called for each version of the head.
-            asked_for: a person wants this try, or the epoch was overtaken since. The task then triggers even if
-                another task has finally failed to.
+            asked_for: a user started this try, or the epoch was overtaken since. The task then triggers even if
+                another task's trigger has failed for good.
 
         Returns:
-            None once the right is taken; otherwise the task that is waited for, or that has failed.
+            None if the caller may trigger: the right is taken, or the job belongs to another owner. Otherwise the task
+            that holds the right, or that has failed.
         """
 
         def decide(head: Head, _now_ms: int) -> Decision[HeldBy | None]:

@@ -1,15 +1,18 @@
-"""Deletes unreferenced files: of dead attempts, of subsumed checkpoints, of drivers that lost (semantics C3, D4, W7).
+"""Deletes dead files: of ended attempts, of subsumed checkpoints, of superseded drivers (semantics C3, D4, W7).
 
-`find_live` finds the live files for one version of the head. Live are: all files of a pending attempt's executions, and
-of executions of an ended attempt that a next one may carry over; the checkpoints that these attempts restore; the
-metadata of every retained checkpoint, and of checkpoints that savepoints are being made from, with each file that it
-names; the copies of a savepoint that is being imported; the files that a waiting notice needs; and the records of the
-newest failed checkpoints, for people (O3). Positions of sources, in attempts and checkpoints, name files too.
+`find_live` finds the live files for one version of the head; all others are dead. These files are live:
 
-A dead file never comes back to life: ids and tokens are never used again, an attempt that is not carryable never
-becomes so (`Head.carryable`), and the input of a completed epoch is read again only if a retained checkpoint that held
-it is damaged. So no lock is needed: completions, failovers and other cleaners may run at the same time, and the next
-cleaning finishes one that dies half-way.
+- all files of a pending attempt's executions, and of executions that the next attempt may carry over;
+- the checkpoints that these attempts restore;
+- the metadata of each retained checkpoint, and of each source of a savepoint, with every file that it names;
+- the copies of a savepoint that is being imported, and the files that a waiting notice needs;
+- the records of the newest failed checkpoints, for people (O3);
+- files that the positions of sources name, in attempts and checkpoints.
+
+A dead file never comes back to life: ids and tokens are never used again, an attempt whose executions cannot be carried
+over stays that way (`Head.carryable`), and the input of a completed epoch is read again only if a retained checkpoint
+that held it is damaged. So no lock is needed: completions, failovers and other cleaners may run at the same time. If a
+cleaning crashes, the next one finishes the work.
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ from ..store.metadata_file import LastWritten, References, keys_of
 
 @dataclass(slots=True)
 class Live:
-    """Live files, as keys, as executions, and as folders whose references are unknown."""
+    """Live files: as keys, as executions, and as folders that are kept because their metadata is unreadable."""
 
     keys: set[str] = field(default_factory=set)
     tokens: set[tuple[int, str, str]] = field(default_factory=set)
     """Home, stage and token of executions all of whose files are kept."""
     epochs: set[str] = field(default_factory=set)
-    """Epochs that may still have to be read (again), so that their input is kept."""
+    """Epochs whose input may be read again; their slices are kept."""
     pending_metadata: set[str] = field(default_factory=set)
     """Keys of pending checkpoints' metadata; variants that leave out stages are kept too."""
     imports: set[int] = field(default_factory=set)
@@ -51,8 +54,8 @@ class Live:
     recorded: Mapping[int, EndedEntry] = field(default_factory=dict)
     """Failed checkpoints whose record is kept, for people (semantics O3)."""
     outdated: bool = False
-    """Whether the document of a carryable attempt could not be read. If the head has changed since, another cleaner has
-    deleted the document because the next attempt holds those executions now, and this result must not be used."""
+    """Whether the document of a carryable attempt could not be read. Another cleaner may have deleted the document
+    after the next attempt took over: read the head again, and discard this result if the head has changed."""
     unknown: dict[str, str] = field(default_factory=dict)
     """Unreadable metadata, with the problem; its folder and all older ones are kept."""
 
@@ -82,7 +85,7 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
         files: the job's files.
         documents: reads the documents of attempts.
         head: the version of the head.
-        known: references of the metadata that this process has written last, which is not read.
+        known: references of the metadata that this process wrote last, so that it is not read again.
     """
     live = Live(recorded=head.recorded())
     for entry in head.pending:
@@ -117,7 +120,7 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
 
 
 def _claims(document: PendingDocument | None) -> set[str]:
-    """Give the handovers and declines of an attempt, which tell the tasks that have run, and have to run again."""
+    """Return the handovers and declines of an attempt, which show the tasks that have run and must run again."""
     if document is None:
         return set()
     executions = document.executions.items()
@@ -154,7 +157,7 @@ def _keep_completed(files: JobFiles, known: LastWritten, live: Live, ref: Docume
         for listed in referred.lists:
             _keep_table(files, live, listed)
     except (GoneError, DocumentError) as error:
-        problem = f"what it refers to is not known, so neither it nor anything before it was cleaned: {error}"
+        problem = f"the metadata is unreadable, so this checkpoint's folder and older ones were not cleaned: {error}"
         live.unknown[ref.key] = problem
     if referred is not None:
         live.keys |= referred.keys
@@ -170,13 +173,13 @@ def _keep_table(files: JobFiles, live: Live, listed: StateHandle) -> None:
 
 
 MAX_FOREIGN = 100
-"""Foreign keys that one report names."""
+"""Maximum number of foreign objects that one report names."""
 
 AT_ONCE = 1_000
 """Files that are deleted with one request."""
 
 MAX_SLICES = 1_000
-"""Epochs' slices that a cleaning looks at: as many as one page of a listing."""
+"""Maximum number of slices that one cleaning checks: a page of a listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +193,12 @@ class CleanReport:
     failures: tuple[DeleteFailure, ...]
     """Objects that could not be deleted; the next cleaning tries again, and nothing fails (semantics W7)."""
     foreign: tuple[str, ...] = ()
-    """Keys among the checkpoints' folders that Cairn has not written, so they stay; at most `MAX_FOREIGN`."""
+    """Objects in the checkpoints' folders that Cairn did not write. They are not deleted; at most `MAX_FOREIGN`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Objects that a cleaning would delete, and those that it would leave alone."""
+    """Objects that a cleaning would delete, and objects that it would keep."""
 
     dead: tuple[ObjectStat, ...]
     """Unreferenced objects with content."""
@@ -215,13 +218,13 @@ class Cleaner(UseCase):
 
         Raises:
             GoneError: the document of a pending attempt is gone.
-            DocumentError: it is broken.
+            DocumentError: that document is broken.
             ForbiddenError: the store does not let uploads be listed.
         """
         head, live = self._look()
         compacted = Compactions(self._files, head, live, self._look_anew)
         foreign: list[str] = []
-        # An object of size 0 may be an epoch's slice that `_below` has named without looking.
+        # An object of size 0 may be an epoch's slice that `_below` yields without a check that it exists.
         dead = tuple(found for found in self._dead(head, live, compacted, foreign) if found.size_bytes)
         uploads = tuple(self._dead_uploads(head, live, compacted))
         return Leftovers(dead, uploads, tuple(foreign), {**live.unknown, **compacted.broken})
@@ -237,7 +240,7 @@ class Cleaner(UseCase):
 
         Raises:
             GoneError: the document of a pending attempt is gone; nothing was deleted.
-            DocumentError: it is broken; nothing was deleted.
+            DocumentError: that document is broken; nothing was deleted.
         """
         head, live = self._look()
         compacted = Compactions(self._files, head, live, self._look_anew)
@@ -260,7 +263,7 @@ class Cleaner(UseCase):
         return self._heads.observe(
             lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._job.known)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
-            # A file that is dead by any head stays dead.
+            # A file that no version of the head refers to stays dead.
             own=own,
         )
 
@@ -276,9 +279,10 @@ class Cleaner(UseCase):
     def _below(self, head: Head, done: Collection[str], foreign: list[str]) -> Iterator[ObjectStat]:
         """Yield the objects in folders of ids that the head has handed out, the epochs' lists, and their slices.
 
-        In the folders of other ids a trigger may be writing. Other keys are skipped and noted in `foreign`: another
-        tool has written them, and Cairn deletes only its own files. If there are more than `MAX_SLICES` slices (version
-        0.1 kept them all), the slices of the epochs in `done` are yielded without a look, with size 0.
+        Folders of newer ids are skipped, because a trigger may be writing to them. Other keys are skipped and noted
+        in `foreign`: another tool wrote them, and Cairn deletes only its own files. If there are more than
+        `MAX_SLICES` slices (version 0.1 kept them all), the slices of the epochs in `done` are yielded without a
+        look, with size 0.
         """
         slices = 0
         for found in self._files.listing("", start_after="chk-"):
@@ -291,7 +295,7 @@ class Cleaner(UseCase):
                         return
                     yield found
                 elif found.key > layout.EPOCHS:
-                    return  # in the order of keys, all files of a cleaner come before
+                    return  # keys are sorted: no key after this belongs to the cleaner
                 elif len(foreign) < MAX_FOREIGN:
                     foreign.append(self._files.full(found.key))
             elif checkpoint is None or checkpoint < head.next_id:
@@ -386,11 +390,11 @@ class Compactions:
         except GoneError:
             return False
         except DocumentError as error:
-            self.broken[record] = f"which files it replaces is not known, so its files were not deleted: {error}"
+            self.broken[record] = f"the record is unreadable, so the compaction's files were not deleted: {error}"
             return True
         return not document.given_up and all(self._lives(handle.path) for handle in document.replaces)
 
     def _lives(self, key: str) -> bool:
-        # A file that a newer head names is in a newer folder, or live by our head.
+        # A file that a newer head refers to is in a newer folder, or this head refers to it too.
         newer = (layout.checkpoint_of(key) or 0) >= self._head.next_id
         return newer or self._live.holds(key) or self.holds(key)

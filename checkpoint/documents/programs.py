@@ -1,7 +1,7 @@
 """Outputs of programs without an `Epoch` block: their kinds, their formats, and how Spark reads them.
 
-A document names a format and options for Spark's reader. Both are checked against a list first: a reader's name could
-be a class, and an option could name a place (semantics W5, W10).
+A document names a format and options for Spark's reader. Both are checked against lists of what is allowed: a format
+could be the name of a class, and an option could be a path (semantics W5, W10).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_format(name: str) -> None:
     """Check that an output is of a known format.
 
     Args:
-        name: of the format; empty for Parquet.
+        name: the format's name; empty for Parquet.
 
     Raises:
         ValueError: it is none of `FORMATS`.
@@ -45,10 +45,10 @@ def check_format(name: str) -> None:
 
 
 def check_options(options: dict[str, str]) -> None:
-    """Check that a document holds only options by which some format is read.
+    """Check that a document has only options that some format allows.
 
     Args:
-        options: by name.
+        options: the reader's options by name.
 
     Raises:
         ValueError: no format has such an option.
@@ -59,14 +59,14 @@ def check_options(options: dict[str, str]) -> None:
 
 
 PROGRAM_KINDS = frozenset({"exchange", "table", "state", "files"})
-"""Kinds of outputs that such a program writes."""
+"""Kinds of outputs that a program without an `Epoch` block writes."""
 
 
 def check_program_kind(kind: str) -> None:
     """Check the kind of a program's output.
 
     Args:
-        kind: of the output.
+        kind: the output's kind.
 
     Raises:
         ValueError: no program writes this kind.
@@ -77,7 +77,7 @@ def check_program_kind(kind: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutput:
-    """One output that a program writes which knows nothing of Cairn."""
+    """One output of a program without an `Epoch` block."""
 
     kind: Annotated[str, check_program_kind]
     """Kind of the output, as in an acknowledgement."""
@@ -87,7 +87,7 @@ class ProgramOutput:
     options: Annotated[dict[str, str], check_options] = field(default_factory=dict, metadata=SPARSE)
     """Options by which Spark reads that format."""
     success_file: bool = True
-    """Whether the write is committed only with a file `_SUCCESS`, as Spark's is."""
+    """Whether the output counts as committed only if the file `_SUCCESS` exists."""
 
     @property
     def id(self) -> str:
@@ -97,6 +97,6 @@ class ProgramOutput:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A stage's program that knows nothing of Cairn: the operator acknowledges what it wrote."""
+    """A stage's program without an `Epoch` block: the operator acknowledges its outputs."""
 
     outputs: tuple[ProgramOutput, ...] = ()

@@ -316,7 +316,7 @@ def without_ended(
     """
     for entry in head.pending:
         if entry.owner is not None and is_over(state_of(entry.owner), entry.owner, asks):
-            detail = f"its DAG run {entry.owner.run_id} has ended"
+            detail = f"the DAG run {entry.owner.run_id} has ended"
             head = transitions.abort(head, entry, Ending(Reason.JOB_FAILURE, detail), now_ms)
     free = max_concurrent - len(head.pending)
     for other in head.waiting:
@@ -379,7 +379,7 @@ def fail_stop_of_ended_run(
         owner = replace(request.owner, run_id=run_id_of(stopping.epoch))
     if owner is None or state_of(owner) is not RunState.ENDED:
         return head
-    detail = f"its DAG run {owner.run_id} has ended"
+    detail = f"the DAG run {owner.run_id} has ended"
     return history.refuse_savepoints(head, stopping.epoch, Reason.JOB_FAILURE, detail, now_ms)
 
 

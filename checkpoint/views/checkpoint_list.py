@@ -36,11 +36,11 @@ _MARKERS = ("acks", "declines", "handover")
 """Markers of a stage that has acknowledged, declined or begun: none of them changes the head."""
 
 DURATIONS = 20
-"""Completed checkpoints whose durations a job's row has, the newest."""
+"""Number of newest completed checkpoints whose durations a job's row has."""
 
 
 class Shown(StrEnum):
-    """State of a checkpoint for people: Flink's words, and one more for an attempt that a pause ended."""
+    """Displayed status of a checkpoint: Flink's statuses, and PAUSED for an attempt that a pause ended."""
 
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETED = "COMPLETED"
@@ -49,7 +49,7 @@ class Shown(StrEnum):
 
     @classmethod
     def of(cls, status: Status, *, paused: bool = False) -> Shown:
-        """Give the word for what the head says."""
+        """Return the displayed status."""
         if paused:
             return cls.PAUSED
         return cls.IN_PROGRESS if status is Status.PENDING else cls(status.value)
@@ -61,7 +61,7 @@ class JobState(StrEnum):
     BROKEN = "broken"
     """Its head cannot be read."""
     FAILED = "failed"
-    """Its newest attempt failed, and only a person or the next run goes on."""
+    """Its newest attempt failed, and only a user or the next run can continue."""
     STOPPED = "stopped"
     STOPPING = "stopping"
     PAUSED = "paused"
@@ -79,12 +79,12 @@ class JobRow:
 
     job: str
     problem: str | None = None
-    """Why its head cannot be read; then nothing else is known."""
+    """Why its head cannot be read; then all other fields have their defaults."""
     pending: tuple[int, ...] = ()
     latest_completed: int | None = None
     latest_run_id: str | None = None
     latest_input: WindowText | None = None
-    """The window of time that this run reads; None: it reads none, or it is not known."""
+    """The window of time that this run reads; None: the run has no window, or the window is unknown."""
     latest_completed_at_ms: int | None = None
     triggered: int = 0
     completed: int = 0
@@ -96,15 +96,17 @@ class JobRow:
     failed_since: int = 0
     """Attempts that have failed since the newest completed checkpoint, as far as the history remembers them."""
     failed_checkpoint: int | None = None
-    """The newest of these attempts, and why it failed; None: there is none."""
+    """The newest of these attempts; None: there is none."""
     failure: str | None = None
+    """Why that attempt failed."""
     running_attempt: int | None = None
-    """Which attempt of its epoch the newest pending checkpoint is; None, as the next: none is pending."""
+    """Attempt number of the newest pending checkpoint; None: no checkpoint is pending."""
     running_since_ms: int | None = None
+    """Time of its trigger; None: no checkpoint is pending."""
     due_at_ms: int | None = None
-    """When the oldest input that a run has asked for was there, and no checkpoint holds it; None: there is none."""
+    """Time since which the oldest requested input waits for a checkpoint; None: none waits."""
     savepoint_at_ms: int | None = None
-    """When the newest savepoint that the job remembers was complete."""
+    """Time when the newest savepoint that the job remembers completed."""
     durations_ms: tuple[int, ...] = ()
     """Durations of the last completed checkpoints, oldest first; `DURATIONS` at most."""
 
@@ -132,15 +134,16 @@ class CheckpointRow:
     reason: str | None
     detail: str
     acks: int
-    """Stages that have acknowledged; of one that failed, those that had by then."""
+    """Number of stages that acknowledged before the checkpoint ended; so far, while it is pending."""
     stages: int
-    """Stages that have to."""
+    """Number of stages that must acknowledge."""
     subtasks: int | None
-    """Subtasks that acknowledged; None unless it has completed and the history remembers it, as the next two."""
+    """Number of subtasks that acknowledged; None unless the checkpoint is completed and in the history."""
     size_bytes: int
     new_bytes: int | None
-    """Bytes of the files that its own executions wrote (incremental size)."""
+    """Bytes of the files that its own executions wrote (incremental size); None as `subtasks`."""
     slowest: Slowest | None
+    """The slowest stage; None as `subtasks`."""
     triggered_at_ms: int
     ended_at_ms: int | None
     restored_from: int | None
@@ -154,33 +157,33 @@ class CheckpointRow:
     left_out: tuple[str, ...] = ()
     """Stages that it completed without (semantics B3, F6)."""
     others: tuple[str, ...] = ()
-    """Further stages that had failed when it ended, beside the one in `detail`."""
+    """Other stages that had failed when it ended, besides the one in `detail`."""
     restarted: tuple[str, ...] = ()
     """Stages that had begun in it and run again in the attempt after it (semantics F1)."""
     rewound_to: int | None = None
     """Checkpoint to which the job was rewound, so that this one no longer counts."""
     restarts: int = 0
-    """Restarts of its epoch in a row that the restart strategy had counted when it began (semantics F4)."""
+    """Consecutive restarts of the epoch when this attempt began (semantics F4)."""
     restarts_left: int | None = None
     """Restarts that a pending checkpoint's epoch has left; None: any number."""
     for_good: bool = False
-    """Whether a try had failed finally: only a user starts another (semantics F4)."""
+    """Whether a stage failed permanently: only a user can start another try (semantics F4)."""
     left_behind: bool = False
-    """Whether so many runs have ended since that nothing of it is kept for a next attempt."""
+    """Whether its files are deleted because too many later runs have ended."""
     savepoints: tuple[int, ...] = ()
     """Ids of the savepoints that were taken of it, as far as the job remembers them (semantics P1)."""
     late: tuple[LateAck, ...] = ()
     """Stages that began in a failed checkpoint and acknowledged after it had failed, with their metrics."""
     input: WindowText | None = None
-    """The window of time that the run reads; None: it reads none, or it is not known."""
+    """The window of time that the run reads; None: the run has no window, or the window is unknown."""
     paused: bool = False
     """Whether a pause of the DAG has ended it (S1)."""
     goes_on: bool = False
-    """Whether its run then goes on by itself, with another attempt; not if the job was stopped during a pause."""
+    """Whether the run continues by itself with another attempt; not if the job was stopped during a pause."""
 
     @property
     def said(self) -> Shown:
-        """Its status, as a person reads it."""
+        """The displayed status."""
         return Shown.of(self.status, paused=self.paused)
 
     @property
@@ -199,22 +202,22 @@ class CheckpointRow:
 
 
 def jobs(store: ObjectStore) -> Iterator[JobRow]:
-    """Yield the jobs of a storage in order; one whose head cannot be used is there with the reason."""
+    """Yield the jobs of a storage in order; a job with an unreadable head has a `problem`."""
     for name, head in heads_of(store):
         yield job_row(head) if isinstance(head, Head) else JobRow(name, problem=str(head))
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A job's checkpoints and what keeps others from being made, at one moment."""
+    """A job's checkpoints, and the requests that wait or were declined, at one moment."""
 
     job: str
     checkpoints: tuple[CheckpointRow, ...]
     """Newest first: pending, retained, and the bounded history."""
     waiting: tuple[WaitingRequest, ...]
-    """The next to be admitted first (semantics T2)."""
+    """In the order of admission (semantics T2)."""
     stopped: Stopped | None
-    """Why the job refuses requests; None: it takes all (semantics S1)."""
+    """Why the job refuses requests; None: it accepts them (semantics S1)."""
     declined: tuple[DeclinedRequest, ...] = ()
     """The last requests that were declined, newest first (semantics T1)."""
     stopping: SavepointEntry | None = None
@@ -257,7 +260,7 @@ class Listing:
 
 
 def window_json(window: WindowText | None) -> dict[str, Json] | None:
-    """Give the input of a run as plain JSON values; None where it reads no window of time, or it is not known."""
+    """Return a window as plain JSON values."""
     return None if window is None else asdict(window)
 
 
@@ -278,9 +281,9 @@ def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
 
 
 def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
-    """Give a value that changes with each news of a job's checkpoints, at less cost than looking.
+    """Return a value that changes with each change of a job's checkpoints, at less cost than a listing.
 
-    That is the head's revision, and which stages began, acknowledged or declined in a pending one.
+    The value holds the head's revision, and which stages of pending checkpoints began, acknowledged or declined.
 
     Args:
         coordinator: of the job.
@@ -427,7 +430,7 @@ def job_row(head: Head) -> JobRow:
 
 
 def _ended_since(head: Head) -> list[EndedEntry]:
-    """Give the attempts that ended after the newest completed checkpoint: what failed, and what a pause has ended."""
+    """Return the attempts that failed, or that a pause ended, since the newest completed checkpoint."""
     latest = head.latest_id() or 0
     return [
         entry
@@ -437,7 +440,7 @@ def _ended_since(head: Head) -> list[EndedEntry]:
 
 
 def _failed_since(head: Head) -> list[EndedEntry]:
-    """Return those of them that no pause has ended."""
+    """Return the attempts that failed since the newest completed checkpoint."""
     return [entry for entry in _ended_since(head) if not entry.by_pause]
 
 
@@ -457,9 +460,9 @@ def _state(head: Head) -> JobState:
 
 
 def _due_at_ms(head: Head) -> int | None:
-    """Find since when the oldest input waits that runs have asked for since the newest completed checkpoint.
+    """Return the time since which the oldest requested input waits for a checkpoint.
 
-    That is the end of its window, or the moment when it was asked for, if that came first or it reads no window.
+    The time is the earlier of the window's end and the request.
     """
     begun: list[EndedEntry | PendingEntry] = [*_ended_since(head), *head.pending]
     asked = [(entry.window, entry.triggered_at_ms) for entry in begun]

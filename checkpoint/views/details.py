@@ -1,7 +1,7 @@
 """One checkpoint, stage by stage and subtask by subtask, slowest first (semantics O1, O2).
 
-A stage's subtasks acknowledge together, in one marker (A6), so the time that is known is the stage's; among its
-subtasks the one that wrote most comes first.
+A stage's subtasks acknowledge together, in one marker (A6), so only the stage's time is known; the largest subtask
+comes first.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ class StageRow:
     attempt: int
     acknowledged: bool
     begun: bool = False
-    """Whether a try of its task has claimed it; not known, so False, of what a completed checkpoint left out."""
+    """Whether a task try has claimed the execution; always False for a stage that a completed checkpoint left out."""
     carried: bool = False
     """Whether the execution was taken over from an earlier attempt, and not run in this one (semantics F2)."""
     owes: tuple[str, ...] = ()
-    """Run ids of the epochs that it has still to read, oldest first. Where the checkpoint has completed without this
-    stage, the rest is as the one before left it (semantics B3, F6); where the stage has acknowledged, it has still to
-    read what upstreams wrote in them (B2)."""
+    """Run ids of the epochs whose input the stage has still to read, oldest first. If the checkpoint completed without
+    this stage, the stage's other fields come from the checkpoint before (semantics B3, F6). If the stage acknowledged,
+    it has still to read the output of upstreams in these epochs (B2)."""
     skipped: bool = False
-    """Whether its task was skipped: another one has acknowledged, and its state is as the checkpoint before left it."""
+    """Whether its task was skipped: another task acknowledged for it, and its state did not change."""
     late: bool = False
-    """Whether the stage acknowledged after the checkpoint had failed; its metrics say when, its files are gone."""
+    """Whether the stage acknowledged after the checkpoint had failed; `metrics` has the time, the files are deleted."""
     declined: str | None = None
     """Reason why the stage declined."""
     problem: str | None = None
     """Reason why the acknowledgement cannot be read."""
     parallelism: int | None = None
-    """Its subtasks; None while it has not acknowledged and the job does not fix it."""
+    """Number of its subtasks; None until it acknowledges, unless the job fixes the number."""
     acked_subtasks: int = 0
     files: int = 0
     size_bytes: int = 0
@@ -68,11 +68,11 @@ class StageRow:
     """Bytes of the files that this execution wrote; the rest is referred to (incremental size)."""
     outputs: tuple[OutputRow, ...] = ()
     handed_on: HandedOn | None = None
-    """Exchanges of the stage in a completed checkpoint; before that they are in `outputs`."""
+    """Exchanges of the stage in a completed checkpoint; while it is pending, they are in `outputs`."""
     values: tuple[str, ...] = ()
     """Names of its small JSON state."""
     failed_checks: tuple[str, ...] = ()
-    """The checks of data that failed in this execution and only warn, each with what broke it."""
+    """Failed data checks that only warn, each with examples of rows."""
     metrics: AckMetrics | None = None
     subtasks: tuple[SubtaskRow, ...] = ()
     """The largest ones, largest first; empty before it has acknowledged."""
@@ -84,14 +84,14 @@ class StageRow:
 
     @property
     def rows(self) -> int | None:
-        """In the files of its outputs; None where no output has rows, or the number is not known of all of them."""
+        """Number of rows in the files of its outputs; None if no output has rows, or if one has an unknown number."""
         found = [each.rows for each in self.outputs if each.of_rows]
         known = [each for each in found if each is not None]
         return sum(known) if known and len(known) == len(found) else None
 
     @property
     def took_ms(self) -> int | None:
-        """From the trigger to the acknowledgement, as far as its metrics say; None before it has acknowledged."""
+        """Time from the trigger to the acknowledgement, by its metrics; None before the acknowledgement."""
         if self.metrics is None:
             return None
         return max(self.metrics.end_to_end_ms, self.metrics.start_delay_ms + self.metrics.sync_ms)
@@ -113,8 +113,8 @@ class CheckpointDetails:
     row: CheckpointRow
     job: str
     stages: tuple[StageRow, ...] = ()
-    """Stages that have not acknowledged first, then the slowest first, carried-over stages last. Empty for a past
-    checkpoint whose files are gone."""
+    """In this order: not acknowledged, then slowest first, then carried over. Empty for a past checkpoint whose files
+    are deleted."""
     slowest: Slowest | None = None
     """None where no stage has acknowledged in this checkpoint."""
     slice: Slice | None = None
@@ -127,17 +127,17 @@ class CheckpointDetails:
     inputs: Mapping[str, WindowText] = field(default_factory=dict)
     """By run id, the windows of time that the runs in `replay` and in a stage's `owes` read, as far as known."""
     followed_by: FollowedBy | None = None
-    """The newest later checkpoint of the same DAG run; None: there is none that the job remembers."""
+    """The newest later checkpoint of the same DAG run; None if the history has no later one."""
     read_by: ReadBy | None = None
-    """The checkpoint of another DAG run that has read all of its window since it failed (semantics T8); None also where
-    its run asked to read that again."""
+    """The checkpoint of another DAG run that has read all of its window since it failed (semantics T8); None also if
+    the run has `read_again`."""
     lost: bool = False
-    """Whether it has failed, and only a trigger could open its epoch's next attempt, although its reason does not say
-    so: the record of its stages is gone or broken, or the job was rewound since."""
+    """Whether only a new trigger can open the epoch's next attempt, because the record of the stages is gone or
+    broken, or the job was rewound since. The failure's reason does not show this."""
     damages: tuple[str, ...] = ()
-    """Damages that restores have found in it, so that they took an older checkpoint (semantics R1)."""
+    """Damaged files that restores found, so that they used an older checkpoint (semantics R1)."""
     drawn: tuple[DrawnStage, ...] = ()
-    """Its stages as its DAG drew them when it was triggered; empty where only its files are left, or not even those."""
+    """The stages in the DAG's layout at the trigger; empty if the attempt's document is deleted."""
 
     @property
     def files_read(self) -> list[str]:
@@ -158,7 +158,7 @@ class CheckpointDetails:
 
     @property
     def expected_subtasks(self) -> int | None:
-        """Subtasks that have to; None while a stage's number is not known."""
+        """Number of subtasks that must acknowledge; None while a stage's parallelism is unknown."""
         known = [stage.parallelism for stage in self.stages if stage.parallelism is not None]
         return sum(known) if len(known) == len(self.stages) else None
 
@@ -168,7 +168,7 @@ class CheckpointDetails:
         if self.row.status is not Status.FAILED:
             return frozenset()
         causes = (self.row.detail, *self.row.others)
-        # Where no restart follows, the text begins with that: "NoRestart allows no restart: routes: ValueError".
+        # Without a restart, the text begins with the reason: "NoRestart allows no restart: routes: ValueError".
         said = tuple(part for cause in causes for part in (cause, cause.partition(": ")[2]))
         names = (stage.stage for stage in self.stages if not stage.acknowledged)
         return frozenset(name for name in names if any(part.startswith(f"{name}: ") for part in said))
@@ -180,10 +180,10 @@ class CheckpointDetails:
             return (
                 f"The store no longer has the record of its stages: it keeps those of the last {MAX_RECORDED} failures."
             )
-        return "Its files have left the store: newer checkpoints are kept in its place."
+        return "The checkpoint's files were deleted, because newer checkpoints are retained."
 
     def how_far(self, stage: StageRow) -> str:
-        """Give the state of a stage in a word or two, as far as the store tells."""
+        """Return a stage's short status."""
         if stage.problem or stage.declined:
             return "broken" if stage.problem else "declined"
         if stage.stage in self.failed_stages:
@@ -214,7 +214,7 @@ class CheckpointDetails:
         return next_step(self.row, self.job, storage, self.followed_by, self.read_by, lost=self.lost)
 
     def as_json(self, *, storage: str, stages: int | None = None) -> dict[str, Json]:
-        """Give the view as plain JSON values; every field is there, None where nothing is known.
+        """Return the JSON of `cairn show`; a value that is unknown is None.
 
         Args:
             storage: the job's, for the command to type.
@@ -253,7 +253,7 @@ def details(coordinator: Coordinator, checkpoint: int | None = None, *, subtasks
     Args:
         coordinator: of the job.
         checkpoint: its id; None for the newest.
-        subtasks: of how many subtasks of each stage to give a row, at least 1.
+        subtasks: maximum number of subtasks of each stage that get a row, at least 1.
     """
 
     def look(head: Head) -> CheckpointDetails:

@@ -130,7 +130,7 @@ class StopWithSavepointOperator(SavepointOperator):
 
     def _give_up(self, entry: SavepointEntry, coordinator: Coordinator, run_id: str) -> None:
         """Fail the stop if the last run has ended and its epoch has not begun, or no task goes on with it."""
-        if coordinator.give_up_stop(entry.epoch, f"its DAG run {run_id} has ended"):
+        if coordinator.give_up_stop(entry.epoch, f"the DAG run {run_id} has ended"):
             ended = coordinator.look_for_savepoint(entry.request)
             assert ended is not None, "it has just failed"
             raise failed(ended, coordinator.job)

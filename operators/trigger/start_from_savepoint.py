@@ -1,4 +1,4 @@
-"""Starts a job from a savepoint when its first epoch, or a run whose conf asks for it, is triggered (R1, R3, R6)."""
+"""Starts a job from a savepoint: before its first epoch, or when a run's conf asks for it (R1, R3, R6)."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _FROM, _ALLOW, _CLAIM, _AGAIN = "restore_from", "allow_non_restored_state", "cla
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of a DAG, or of a DAG run's conf, about the job's start."""
+    """Cairn's options of a DAG, or of a DAG run's conf."""
 
     restore_from: str | None = None
     """The folder of the savepoint that the job starts from."""
     allow_non_restored_state: bool = False
-    """Drop state that no stage claims, for this start only (semantics R3)."""
+    """Allow non-restored state, for this start only (semantics R3)."""
     claim: bool = False
-    """The job owns the savepoint, and deletes it once it has a copy (semantics R6)."""
+    """Claim mode: the job owns the savepoint, and deletes it once it has a copy (semantics R6)."""
     read_again: bool = False
-    """Whether the run's conf has the run read its window although the job has read some of it (semantics T8)."""
+    """Whether the run reads its whole window, even if the job has read part of it (semantics T8)."""
 
 
 def check_options(options: RunOptions, storage: object, job: object, **where: str | None) -> RunOptions:
-    """Check a DAG's options about its start, without looking at the savepoint; `where` is for error messages.
+    """Check a DAG's options about its start, without opening the savepoint; `where` is for error messages.
 
     Raises:
         InvalidConfigError: the savepoint lies in the job's own prefix, or options are given without a savepoint.
@@ -63,7 +63,7 @@ def check_options(options: RunOptions, storage: object, job: object, **where: st
 
 
 def check_restore_from(restore_from: object, storage: object, job: object, **where: str | None) -> None:
-    """Check a savepoint's folder without looking at it; `where` is for error messages.
+    """Check a savepoint's URI without opening the savepoint; `where` is for error messages.
 
     Raises:
         InvalidConfigError: the folder lies in the job's own prefix.
@@ -115,14 +115,15 @@ def start_if_asked(
 ) -> Started | None:
     """Start the job from a savepoint, if this run's conf asks for it, or if the DAG does and the job is new.
 
-    The conf counts until the run's first checkpoint was requested: a retry or a clear does not go back again.
+    The conf applies only before the run's first checkpoint request: a retry or a clear does not start from the
+    savepoint again.
 
     Args:
         context: Airflow's task context.
         settings: the job; its connection reads the savepoint too.
         coordinator: the job's coordinator.
         dag: the DAG's options.
-        runs: the job's shape; a savepoint that does not fit changes nothing.
+        runs: the job's stages; a savepoint that does not fit is refused, and nothing changes.
 
     Returns:
         The start; None if there was nothing to do.
@@ -149,18 +150,18 @@ def start_if_asked(
     before = coordinator.head()
     found = coordinator.start_from(folder, how, runs=runs, open_folder=opened)
     if found.allowed:
-        log.info("The job has started from it before; it may leave behind now what no stage claims")
+        log.info("The job has started from this savepoint before; this run now allows non-restored state")
     if not found.created:
-        log.info("The job had started from it before, or was not new: it stands at checkpoint %d", found.checkpoint)
+        log.info("No savepoint was copied: the job is not new. Its latest checkpoint is %d", found.checkpoint)
         return found
     log.info("Copied as checkpoint %d: %d files, %d bytes", found.checkpoint, found.files, found.size_bytes)
     for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs):
-        log.warning("The savepoint does not hold the DAG run %s: it has to run again", run_of_head(before, epoch))
+        log.warning("DAG run %s is not part of the savepoint and must run again", run_of_head(before, epoch))
     return found
 
 
 def _concerns(head: Head, restore_from: str) -> bool:
-    """Return whether a job is new; or owns the savepoint that its DAG names, and died before deleting it."""
+    """Tell whether the job starts from its DAG's savepoint: it is new, or crashed before it deleted a claimed one."""
     if not head.completed:
         return True
     newest = head.import_of(head.completed[-1].id)

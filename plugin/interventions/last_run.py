@@ -1,7 +1,7 @@
 """The last run of a job that drains before it stops with a savepoint (semantics P2).
 
-The stop is written to the head before the run is made: otherwise the run would begin like any other. If the process
-dies in between, a user who continues the stop has the run made; Airflow takes a run's id once, so it is made once.
+The stop is written to the head before the run is created: otherwise nothing would mark the run as the last one. If the
+process crashes in between, a user who continues the stop creates the run. Its id is fixed, so there is no second run.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ def last_epoch(request: str) -> str:
 
 
 def effects(head: Head, dag_id: str) -> Iterator[str]:
-    """Yield the effects before the savepoint."""
+    """Yield what happens before the savepoint, for the page that asks for confirmation."""
     yield f"Airflow makes one more run of {dag_id} now, the last one. Its stages emit what they hold back."
     yield from under_way(head, "The last run")
     yield "The savepoint waits until the last run has completed, and holds everything up to it."
 
 
 def begin(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None:
-    """Have Airflow make the last run, just after the stop was opened. If Airflow refuses, the stop fails.
+    """Create the last run in Airflow, after the stop is recorded. If Airflow refuses, the stop fails.
 
-    If Airflow does not answer, the run may have been made; `go_on` looks for it.
+    If Airflow does not answer, the run may exist; `go_on` looks for it.
 
     Raises:
-        InterventionRefusedError: Airflow makes no run; the job goes on.
+        InterventionRefusedError: Airflow refused to create the run; the job continues.
     """
     if not entry.waits:
         return
@@ -52,7 +52,7 @@ def begin(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None
 
 
 def missing(entry: SavepointEntry, api: AirflowApiHook, dag_id: str) -> str | None:
-    """Return why an awaited last run will not complete by itself; changes nothing.
+    """Return why the last run needs a user's action; read only.
 
     Returns:
         The reason; None if Airflow has the run, and it has not ended.
@@ -69,10 +69,10 @@ def missing(entry: SavepointEntry, api: AirflowApiHook, dag_id: str) -> str | No
 
 
 def go_on(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None:
-    """Have an awaited last run made, or give the stop up if the run has ended without its checkpoint.
+    """Create an awaited last run, or give the stop up if the run has ended without its checkpoint.
 
     Raises:
-        InterventionRefusedError: Airflow makes no run now; the stop goes on waiting.
+        InterventionRefusedError: Airflow does not create the run now; the stop keeps waiting.
     """
     now = coordinator.look_for_savepoint(entry.request)
     if now is None or not (now.drains and now.waits):
@@ -82,20 +82,20 @@ def go_on(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None
         if means.api.run_state(means.dag_id, run_id) is None:
             means.api.start_run(means.dag_id, run_id, system_runtime().now_ms())
         elif means.api.is_over(means.dag_id, run_id):
-            _give_up(coordinator, now, f"its DAG run {run_id} has ended", means)
+            _give_up(coordinator, now, f"the DAG run {run_id} has ended", means)
     except AirflowApiError as error:
         # This user may have fewer rights than the one who stopped the job: no reason to give the stop up.
         raise InterventionRefusedError(f"The last run has not been made: {error.message}.") from error
 
 
 def _was_refused(error: AirflowApiError) -> bool:
-    """Return whether Airflow has answered with a refusal: then it has done nothing."""
+    """Tell whether Airflow has refused the request for good: then it has done nothing."""
     status = error.fields.get("status")
-    return isinstance(status, int) and 400 <= status < 500
+    return isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)
 
 
 def _give_up(coordinator: Coordinator, entry: SavepointEntry, detail: str, means: Means) -> bool:
-    """Fail the stop, and empty its folder; not while an attempt of the last run is in progress."""
+    """Fail the stop and empty its folder, unless an attempt of the last run is in progress."""
     given_up = coordinator.give_up_stop(entry.epoch, detail)
     if given_up:
         coordinator.go_on_with_savepoint(entry.request, means.target, means.open_folder)

@@ -1,11 +1,11 @@
 """A stage's part of the restored checkpoint: what it carries over, and the in-flight data of its backlog (B3, F6).
 
 States, tables and values that a stage does not write again are carried over by reference: the new acknowledgement names
-the same files, in the older checkpoint's folder. So nothing vanishes because an epoch did not touch it, and nothing is
-copied. The cleaner keeps a file as long as a checkpoint refers to it (semantics C3).
+the same files, in the older checkpoint's folder. So state that an epoch does not write is kept, and nothing is copied.
+The cleaner keeps a file as long as a checkpoint refers to it (semantics C3).
 
 In-flight data are outputs of upstreams in the epochs of the backlog, read before their new ones. An upstream that was
-left out of such an epoch too has none for it: what the upstream writes when it catches up covers that epoch.
+also left out of such an epoch has no in-flight data for it: its later output includes that epoch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 VALUE = "value"
-"""Kind of a small value: in `values`, or among the outputs if it is too large for an acknowledgement (A4)."""
+"""Kind of a JSON value: in `values`, or among the outputs if it is too large for an acknowledgement (A4)."""
 
 
 class RestoredState:
@@ -51,7 +51,7 @@ class RestoredState:
         """Values that are carried over; `Epoch.put` adds to them."""
 
     def load(self, files: JobFiles, pointer: RestorePointer | None, backlog: Backlog) -> None:
-        """Read the stage's part of a checkpoint, and its backlog; nothing without a pointer (semantics R2)."""
+        """Read the stage's part of a checkpoint, and its backlog. Without a pointer, only check the backlog (R2)."""
         if pointer is not None:
             found = of_checkpoint(files, pointer.metadata, lambda stage: stage == self._stage, backlog.take)
             for contents in found:
@@ -71,12 +71,12 @@ class RestoredState:
         self.values[name] = plain
 
     def forget(self, name: str) -> None:
-        """End a value, if there is one."""
+        """Remove a value, if there is one."""
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values.pop(name, None)
 
     def put_or_forget(self, name: str, plain: Json) -> None:
-        """Put a value; None ends it."""
+        """Put a value; None removes it."""
         if plain is None:
             self.forget(name)
         else:
@@ -90,7 +90,7 @@ class RestoredState:
         return deepcopy(self.values[name]) if name in self.values else default
 
     def choose(self, name: str, kind: str | None) -> str:
-        """Find a name among the carried over: an `Output.id`, or `value.<name>`.
+        """Return the id of something carried over: an `Output.id`, or `value.<name>`.
 
         Raises:
             InvalidStateError: nothing has that name, or several things have it.
@@ -112,16 +112,16 @@ class RestoredState:
             del self.values[dropped.partition(".")[2]]
 
 
-# A compaction's base, in place of the base and the deltas that it was made of, when a stage restores these (semantics
-# K7). The epoch's acknowledgement then names the new base, and completing the checkpoint adopts it. A failed epoch
-# changes nothing, and the next one looks again.
+# On restore, a stage uses a compaction's new base instead of the base and the deltas that it replaces (semantics K7).
+# The epoch's acknowledgement then names the new base, and completing the checkpoint adopts it. A failed epoch changes
+# nothing, and the next one looks again.
 
 
 log = logging.getLogger("airflow_cairn")
 
 
 def with_adopted_base(files: JobFiles, stage: str, outputs: dict[str, Stored]) -> dict[str, Stored]:
-    """Replace a stage's outputs by new bases where they exist; one listing, if a state has deltas at all.
+    """Replace a stage's outputs by new bases where they exist; one listing for each folder of a state with deltas.
 
     Args:
         files: the job's files.
@@ -144,7 +144,7 @@ def with_adopted_base(files: JobFiles, stage: str, outputs: dict[str, Stored]) -
 def _with_base(files: JobFiles, stored: Stored, document: CompactionDocument) -> Stored:
     base = [File(ack.index, handle) for ack in document.base or () for handle in ack.handles]
     for handle, problem in FileCheck(files).damaged([file.handle for file in base]):
-        log.warning("The compaction of %s is not adopted, because of %s: %s", stored.output.id, handle.path, problem)
+        log.warning("The compaction of %s is not used: file %s is damaged: %s", stored.output.id, handle.path, problem)
         return stored
     replaced = set(document.replaces)
     left = [file for file in stored.files if file.handle not in replaced]
@@ -156,7 +156,7 @@ def _with_base(files: JobFiles, stored: Stored, document: CompactionDocument) ->
 
 
 def rows_of_keys(stored: Stored, keys: DataFrame) -> Touched:
-    """Select the keys of a state to read; runs a job over `keys` if the state is large.
+    """Describe the read of a state by keys: the keys, the bytes and the values of its files.
 
     Raises:
         InvalidStateError: the state has no key, or `keys` lacks a key column or has one of another type.
@@ -202,12 +202,12 @@ class Backlog:
         self._found: dict[tuple[str, str], StageContents] = {}
 
     def take(self, stage: str, execution: Execution) -> StageContents | None:
-        """Return the place for an execution's outputs; None if the execution is not in this stage's backlog."""
+        """Return the collector of an execution's outputs; None if the execution is not in this stage's backlog."""
         at = stage, execution.token
         return self._found.setdefault(at, StageContents(stage)) if at in self._wanted else None
 
     def check_whole(self) -> None:
-        """Check that the checkpoint names everything that the handover promises.
+        """Check that the checkpoint has all in-flight data that the handover lists.
 
         Raises:
             DocumentError: something is missing.
@@ -219,7 +219,7 @@ class Backlog:
             )
 
     def readable(self, now: StageContents) -> StageContents:
-        """Return an upstream's readable outputs: its new ones, and in-flight ones under other names."""
+        """Return an upstream's readable outputs: its new ones, and in-flight ones that it did not write again."""
         older = {output_id: stored for each in self._of(now.stage) for output_id, stored in each.outputs.items()}
         return StageContents(now.stage, {**older, **now.outputs}, now.values)
 

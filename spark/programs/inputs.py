@@ -1,7 +1,7 @@
-"""The texts in place of a program's places: folders to read, new folders to write, and values of the slice.
+"""Renders a program's arguments: folders to read, new folders to write, and values of the slice.
 
-All of them follow from the handover, from documents that never change, and from the DAG's arguments. Nothing is written
-but a file without rows, where an input has none: another try that asks again gets the same.
+The handover, documents that never change, and the DAG's arguments decide each of them. The only write is an empty
+Parquet file for an input without rows, so another try gets the same arguments.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from .schemas import empty_file, schema_of_text
 
 EMPTY = "part-00000-without-rows.parquet"
 _MOST_BYTES = 64 * 1024
-"""Longest text of an input that lies in several places: Linux takes 128 KiB in one argument."""
+"""Longest pattern for an input with several paths: Linux allows 128 KiB for one argument."""
 _PATTERN = frozenset("*?[]{},\\")
-"""Characters that mean something in a pattern of Hadoop."""
+"""Special characters of a Hadoop pattern."""
 
 
 def filled(
@@ -55,7 +55,7 @@ def filled(
     files: JobFiles,
     sources: Mapping[str, StorageUri] | None = None,
 ) -> list[str]:
-    """Return a program's arguments as texts.
+    """Return a program's rendered arguments.
 
     Args:
         arguments: as the DAG file gives them, rendered.
@@ -72,7 +72,7 @@ def filled(
 
 
 def run_folder(handover: Handover) -> str:
-    """Return the folder of everything that the program of an execution writes; relative to the job's prefix."""
+    """Return the folder of all outputs of an execution's program; relative to the job's prefix."""
     at = handover
     return f"{layout.execution_folder(at.checkpoint, at.stage, at.attempt, at.token)}{at.token}/"
 
@@ -80,7 +80,8 @@ def run_folder(handover: Handover) -> str:
 def output_folder(handover: Handover, output_id: str) -> str:
     """Return the folder of one output; relative to the job's prefix.
 
-    A program has no token of its own, as a driver has: an execution submits once, so its token names the folder.
+    A driver has a token of its own, and a program has none. An execution submits its program once, so the execution's
+    token names the folder.
     """
     at = handover
     return layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, at.token, output_id)
@@ -172,7 +173,7 @@ class _Inputs:
         return self._place(found, argument)
 
     def _place(self, parts: Sequence[Stored], argument: Read | State) -> str:
-        """Return one text for an input: a folder, or a pattern of Hadoop for several places."""
+        """Return a folder, or a Hadoop pattern for several paths."""
         for part in parts:
             _check_whole(part)
         there = [data_files(self.files, part) for part in parts]
@@ -183,7 +184,7 @@ class _Inputs:
         return self.url(places[0]) if len(places) == 1 else self._pattern(places, filled)
 
     def _places_of(self, part: Stored) -> list[str]:
-        """Return the output's folder, if just its files are in it, and otherwise the files."""
+        """Return the output's folder if the folder holds only the output's files; otherwise the files."""
         folder = f"{part.output.folder.rstrip('/')}/"
         named = {file.handle.path for file in part.files}
         if all(path.startswith(folder) for path in named):
@@ -195,7 +196,7 @@ class _Inputs:
     def _pattern(self, places: Sequence[str], parts: Sequence[Stored]) -> str:
         prefix = self.url("")
         below = ",".join(place.rstrip("/") for place in places)
-        if len(below) > _MOST_BYTES or any(_PATTERN & set(place) for place in places):
+        if len(below.encode()) > _MOST_BYTES or any(_PATTERN & set(place) for place in places):
             raise InvalidStateError(
                 f"{parts[0].output.id} lies in {len(places)} places, and no argument can name them all. Let the stage "
                 "that writes it publish the whole table, or read it in a stage with an Epoch block",
@@ -223,7 +224,7 @@ class _Inputs:
 
 
 def _check_whole(part: Stored) -> None:
-    """Check that an output's files are its rows, with no columns of Cairn's own.
+    """Check that a program can read an output's files as they are: no deltas, no columns of Cairn's own.
 
     Raises:
         InvalidStateError: the output has deltas, or was written by key.

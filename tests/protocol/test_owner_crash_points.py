@@ -196,7 +196,7 @@ def _rewind(world: World) -> None:
 
 def _lose(world: World) -> None:
     for entry in world.coordinator().head().pending:
-        world.coordinator().abort(entry.id, Reason.JOB_FAILURE, "its DAG run has ended")
+        world.coordinator().abort(entry.id, Reason.JOB_FAILURE, "the DAG run has ended")
 
 
 def _import(world: World) -> None:

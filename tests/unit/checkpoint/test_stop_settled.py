@@ -115,7 +115,7 @@ WAYS: dict[str, tuple[Way, Reason]] = {
     "aborted: FINALIZE_CHECKPOINT_FAILURE": (metadata_that_is_foreign, Reason.FINALIZE_CHECKPOINT_FAILURE),
     "a decline that does not count": (declined_as_closing, Reason.CHECKPOINT_DECLINED_TASK_CLOSING),
     "expired above the limit": (expired, Reason.CHECKPOINT_EXPIRED),
-    "its DAG run has ended": (of_a_run_that_has_ended, Reason.JOB_FAILURE),
+    "the DAG run has ended": (of_a_run_that_has_ended, Reason.JOB_FAILURE),
     "its DAG changed, and its source refuses": (stages_changed_and_source_refuses, Reason.TRIGGER_CHECKPOINT_FAILURE),
     "no restart is left": (no_restart_is_left, Reason.JOB_FAILURE),
     "restored by hand": (lambda world: world.coordinator().restore_latest(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
@@ -204,7 +204,7 @@ def test_and_settled_when_its_dag_run_ends_meanwhile(world: World) -> None:  # s
     request = world.request("e3", Owner("dag", "e3"))
     assert isinstance(world.coordinator().trigger(request), Declined)
     assert isinstance(world.coordinator().trigger(request, state_of=over("e2")), Triggered)
-    assert "its DAG run e2 has ended" in stands(world).detail
+    assert "the DAG run e2 has ended" in stands(world).detail
 
 
 # The job's last run, which has still to begin.

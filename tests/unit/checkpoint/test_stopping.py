@@ -146,7 +146,7 @@ def test_if_the_epoch_is_lost_the_job_goes_on(world: World) -> None:  # semantic
     pending = world.trigger("e2").pending.checkpoint
     stop(world)
     assert isinstance(ask(world, "e3"), Declined)
-    world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+    world.coordinator().abort(pending, Reason.JOB_FAILURE, "the DAG run has ended")
     entry = stop(world)
     assert (entry.status, entry.reason) == (Status.FAILED, Reason.JOB_FAILURE)
     head = world.coordinator().head()

@@ -113,7 +113,7 @@ def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[s
     pending = world.trigger("e2").pending.checkpoint
 
     def wait(_: float) -> None:
-        world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+        world.coordinator().abort(pending, Reason.JOB_FAILURE, "the DAG run has ended")
 
     options = Namespace(target=f"file://{root}/out", request_id="upgrade", drain=False, wait=True)
     lines, document, failed = savepoints.stop(Coordinator(world.store, "flights"), options, open_store, wait)
@@ -255,7 +255,7 @@ def test_a_last_run_that_failed_is_followed_by_another(root: Path, dag: Dag) -> 
     for _ in range(2):
         assert stop(root, "--drain") == 0
         pending = world.trigger(epoch_name(dag.runs[-1])).pending.checkpoint
-        world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+        world.coordinator().abort(pending, Reason.JOB_FAILURE, "the DAG run has ended")
     assert len(set(dag.runs)) == 2, "Airflow has a run's id once"
 
 

@@ -128,7 +128,7 @@ def test_an_epoch_whose_dag_run_has_ended_holds_nobody_up(world: World) -> None:
     )
     assert isinstance(answer, Triggered)
     ended = world.coordinator().head().history[-1]
-    assert (ended.epoch, ended.reason, ended.detail) == ("a", Reason.JOB_FAILURE, "its DAG run run a has ended")
+    assert (ended.epoch, ended.reason, ended.detail) == ("a", Reason.JOB_FAILURE, "the DAG run run a has ended")
 
 
 def test_an_expired_epoch_holds_nobody_up(world: World) -> None:  # semantics D2, T2

@@ -129,7 +129,7 @@ def test_below_metadata_that_cannot_be_read_nothing_is_deleted(world: World, dam
     assert {key for key in world.standing() if key.startswith("chk-0000000001/")} == kept
     (failure,) = report.failures
     assert failure.key == f"{JOB}/{metadata}"
-    assert "what it refers to is not known" in failure.reason
+    assert "the metadata is unreadable" in failure.reason
     world.run_epoch("c")
     world.audit("a", "b", "c")
 

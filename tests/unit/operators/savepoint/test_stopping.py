@@ -102,7 +102,7 @@ def test_if_it_fails_the_job_and_its_dag_go_on(job: Job, target: str, dag: Dag) 
     task = operator(job, target)
     with pytest.raises(TaskDeferred):
         task.execute(context(Ti(run_id="upgrade")))
-    job.coordinator.abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+    job.coordinator.abort(pending, Reason.JOB_FAILURE, "the DAG run has ended")
     with raises_code("savepoint_failed", match="JOB_FAILURE"):
         task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
     assert (job.coordinator.head().stopped, dag.paused) == (None, False)
@@ -163,7 +163,7 @@ def test_the_next_try_has_a_last_run_of_its_own(job: Job, target: str, dag: Dag)
         with pytest.raises(TaskDeferred) as caught:
             task.execute(context(Ti(run_id="upgrade")))
         assert caught.value.trigger.epoch == epoch_name(dag.runs[-1])
-        job.coordinator.abort(job.trigger(dag.runs[-1]), Reason.JOB_FAILURE, "its DAG run has ended")
+        job.coordinator.abort(job.trigger(dag.runs[-1]), Reason.JOB_FAILURE, "the DAG run has ended")
         with raises_code("savepoint_failed", match="JOB_FAILURE"):
             task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
     assert len(dag.runs) == 2

@@ -197,7 +197,7 @@ def test_a_run_that_has_ended_holds_nobody_up(job: Job, state: str) -> None:
     job.trigger("r1")
     assert operator(job).execute(context(Ti(run_id="r2", states={"r1": state})))["checkpoint"] == 2
     ended = known(job.coordinator.head().ended_by_id(1))
-    assert (ended.reason, ended.detail) == ("JOB_FAILURE", "its DAG run r1 has ended")
+    assert (ended.reason, ended.detail) == ("JOB_FAILURE", "the DAG run r1 has ended")
 
 
 def test_a_run_that_was_deleted_from_a_named_deployment_holds_up_no_other(

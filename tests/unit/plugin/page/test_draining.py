@@ -184,7 +184,7 @@ def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World
     assert idle.coordinator().head() == before, "who asks changes nothing"
     found = page.post(f"/api/v1{path}", "", **TOKEN).json()
     assert found["status"] == "COMPLETED"
-    assert f"its DAG run {run_id} has ended" in found["failure"]["detail"]
+    assert f"the DAG run {run_id} has ended" in found["failure"]["detail"]
     assert "The savepoint was not made. The job goes on." in words(page.get(path).text)
     (entry,) = idle.coordinator().head().savepoints
     assert standing(idle, entry) == []
