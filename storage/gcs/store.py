@@ -440,7 +440,11 @@ class GcsStore(ObjectStore):
         return explain(fault, store=self.describe(), doing=doing, key=about)
 
     def _renew(self) -> None:
+        """Read the connection and the credentials anew: a session keeps those that it was made with."""
+        renewed = self._waiting.renewed() if self._waiting is not None and self._waiting.renewed else None
         forget(self._options)
+        if isinstance(renewed, GcsOptions):
+            self._options = renewed
 
 
 class _Framed:

@@ -22,6 +22,7 @@ from airflow_cairn.storage import (
     open_store,
 )
 from airflow_cairn.storage import open as opening
+from airflow_cairn.storage.network.waiting import Waiting
 from airflow_cairn.storage.port import LifecycleRule
 from scripts.harness.gcs_server import GcsServer
 from tests.support.s3_proxy import Action, Answer, Forward, Request, Rule, S3Proxy, lose_the_answer, lose_the_request
@@ -178,6 +179,20 @@ def test_credentials_that_cannot_be_used_are_named_and_shown_nowhere(tmp_path: P
         store.get("a")
     assert raised.value.code == "no_credentials"
     assert str(file) in str(raised.value) and CANARY not in str(raised.value)
+
+
+def test_a_connection_that_is_mended_meanwhile_is_taken(gcs_server: GcsServer, bucket: str) -> None:
+    right = GcsOptions(gcs_server.endpoint_url)
+    open_store(f"gs://{bucket}/lake", gcs=right).create("a", b"1")
+    wrong, now = GcsOptions("https://127.0.0.1:9", key_path="/absent/key.json"), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    waiting = Waiting("the connection google", lambda: right)
+    store = open_store(f"gs://{bucket}/lake", gcs=wrong, sleep=sleep, clock=lambda: now[0], waiting=waiting)
+    assert store.get("a").data == b"1"
+    assert now[0] == 1.0
 
 
 def test_options_that_cannot_work() -> None:
