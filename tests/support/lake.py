@@ -10,7 +10,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileType, LocalFileSystem, S3FileSystem
 from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_cairn.checkpoint.documents import staged_tables
@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice, C
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.sink import TableSink
+from scripts.harness.s3_server import S3Server
 
 SCHEMA = pa.schema([("id", pa.int64()), ("route", pa.string())])
 
@@ -28,17 +29,40 @@ def notice(*committables: Committable, checkpoint: int = 3) -> CheckpointNotice:
     return CheckpointNotice(checkpoint, "e", 1, Status.COMPLETED, checkpoint, None, "", committables)
 
 
+_OF_PYARROW = {
+    "access_key": "AWS_ACCESS_KEY_ID",
+    "secret_key": "AWS_SECRET_ACCESS_KEY",
+    "region": "AWS_REGION",
+    "endpoint_override": "AWS_ENDPOINT_URL",
+}
+_OF_ICEBERG = {
+    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.region": "AWS_REGION",
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+}
+_NO_S3: Mapping[str, str] = {}
+
+
+def way_to(server: S3Server) -> dict[str, str]:
+    """Give what a connection to a server means to the libraries."""
+    return {**server.env, "AWS_ENDPOINT_URL": server.endpoint_url, "AWS_ALLOW_HTTP": "true"}
+
+
 class Place:
     """One table of a format, and its sink.
 
     Args:
         folder: on the local disk, for a catalog.
         url: where the table's files go.
+        s3: the way to them on S3, by the names of an environment; empty for the local disk.
     """
 
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self.url = folder, url
+    def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3) -> None:
+        self.folder, self.url, self.s3 = folder, url, dict(s3)
         self.filesystem: Any = LocalFileSystem()
+        if s3:
+            self.filesystem = S3FileSystem(**{name: s3[key] for name, key in _OF_PYARROW.items()})
         self.create()
         self.sink = self.new_sink()
 
@@ -99,11 +123,12 @@ class Place:
 class Iceberg(Place):
     """An Iceberg table in a catalog on SQLite."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3) -> None:
         self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": url}
+        self.properties |= {name: s3[key] for name, key in _OF_ICEBERG.items() if s3}
         self.catalog = SqlCatalog("lake", **self.properties)
         self.catalog.create_namespace("sales")
-        super().__init__(folder, url)
+        super().__init__(folder, url, s3)
 
     @property
     def table(self) -> Any:
@@ -137,13 +162,13 @@ class Delta(Place):
 
     @property
     def table(self) -> deltalake.DeltaTable:
-        return deltalake.DeltaTable(self.url)
+        return deltalake.DeltaTable(self.url, storage_options=self.s3)
 
     def create(self) -> None:
-        deltalake.DeltaTable.create(self.url, deltalake.Schema.from_arrow(SCHEMA))
+        deltalake.DeltaTable.create(self.url, deltalake.Schema.from_arrow(SCHEMA), storage_options=self.s3)
 
     def new_sink(self) -> TableSink:
-        return TableSink("orders", DeltaTable(self.url, conn_id="lake"), lambda _: {})
+        return TableSink("orders", DeltaTable(self.url, conn_id="lake"), lambda _: self.s3)
 
     def rows(self) -> list[int]:
         return sorted(self.table.to_pyarrow_table()["id"].to_pylist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,24 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.staged_tables import description_of
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
+from airflow_cairn.tables.contract import STAGING
 from airflow_cairn.tables.declared import PostgresTable
 from airflow_cairn.tables.postgres import OpenPostgres
 from airflow_cairn.tables.sink import TableSink
 from scripts.harness.postgres_server import PostgresServer
+from scripts.harness.s3_server import S3Server
 from tests.support.errors import raises_code
-from tests.support.lake import Place, notice
+from tests.support.lake import Place, notice, way_to
+
+pytestmark = pytest.mark.s3
 
 
 class Postgres(Place):
-    """A table `orders` in a schema of its own, whose name needs quotes."""
+    """A table `orders` in a schema of its own, whose name needs quotes; its rows are staged on S3."""
 
-    def __init__(self, folder: Path, dsn: str) -> None:
+    def __init__(self, folder: Path, dsn: str, s3: Mapping[str, str]) -> None:
         self.dsn = dsn
-        super().__init__(folder, f"file://{folder}/staging")
+        super().__init__(folder, "s3://lake/the staging", s3)
 
     def create(self) -> None:
         self.run('CREATE SCHEMA "the.shop"')
@@ -34,6 +38,7 @@ class Postgres(Place):
 
     def new_sink(self, table: str = "orders") -> TableSink:
         settings = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(self.dsn).items()}
+        settings |= {f"{STAGING}{name}": value for name, value in self.s3.items()}
         declared = PostgresTable(("the.shop", table), "dwh", self.url)
         return TableSink("orders", declared, lambda _: settings)
 
@@ -48,9 +53,11 @@ class Postgres(Place):
 
 @pytest.fixture
 def place(postgres: PostgresServer, tmp_path: Path) -> Iterator[Postgres]:
-    made = Postgres(tmp_path, postgres.dsn)
-    yield made
-    made.run('DROP SCHEMA "the.shop" CASCADE')
+    with S3Server(keep_alive=False) as server:
+        server.create_bucket("lake")
+        made = Postgres(tmp_path, postgres.dsn, way_to(server))
+        yield made
+        made.run('DROP SCHEMA "the.shop" CASCADE')
 
 
 def test_each_row_once(place: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C4, D4

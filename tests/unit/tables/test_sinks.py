@@ -23,6 +23,7 @@ from pyiceberg.types import IntegerType, ListType, LongType, NestedField, String
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.tables import delta, iceberg
+from airflow_cairn.tables.contract import Mark
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.delta import OpenDelta
 from airflow_cairn.tables.iceberg import OpenIceberg
@@ -141,6 +142,15 @@ def test_tokens_are_compared_and_not_ids(place: Place, monkeypatch: pytest.Monke
     """After a rewind, or for a job that began anew, ids may be lower: nothing is taken for committed."""
     for module in (iceberg, delta):
         monkeypatch.setattr(module, "REMEMBERED", 3)
+    # Delta's number of each commit: of two that follow one another at one place, once the first is greater.
+    order, numbers = iter((5, 2, 4, 6, 3, 1)), dict[str, int]()
+
+    def number_of(mark: Mark) -> int:
+        if mark.token not in numbers:
+            numbers[mark.token] = next(order)
+        return numbers[mark.token]
+
+    monkeypatch.setattr(delta, "_number", number_of)
     for number, checkpoint in enumerate((40, 41, 3, 41, 42, 43)):
         told = notice(place.stage(place.trigger(checkpoint), f"t{number}", number), checkpoint=checkpoint)
         for _ in range(2):

@@ -1,10 +1,12 @@
-"""Epochs that read files of a bucket, by a driver with s3a; prints what came of them."""
+"""Epochs that read files of a bucket, and append to Iceberg and Delta, by a driver with s3a; prints what came."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from airflow_cairn.checkpoint import FileSource, TriggerRequest
 from airflow_cairn.checkpoint.answers import InputRefused, Triggered
@@ -15,6 +17,7 @@ from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.s3.store import S3Store
 from tests.real.spark.pipeline import Pipeline, session_builder
+from tests.support.lake import Delta, Iceberg
 
 ODD = [f"a{each}b.csv" for each in "[]{}?*\\,#% +'\"ü^~:"] + ["axb.csv", "ab.csv", "x[1]/y.csv", "x1/y.csv"]
 
@@ -89,4 +92,23 @@ try:
     ask(Pipeline(storage, spark, job="elsewhere", s3=s3), "no bucket", "s3://no-such-bucket/in")
 except CallbackError as error:
     found["no bucket"] = str(error)
+
+way = {"AWS_REGION": region, "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+way |= {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+for place in (Iceberg, Delta):
+    at = place(Path.cwd(), f"{root}/the {place.__name__}", way)
+    pipeline = Pipeline(storage, spark, job=place.__name__, s3=s3)
+    pipeline.trigger("rows", hooks=(at.sink,), listeners=(at.sink.name,))
+    rows = spark.range(4).selectExpr("id", "string(id) AS route").repartition(2)
+    for fails in (True, False):
+        try:
+            with pipeline.epoch("rows") as epoch:
+                epoch.table("orders").append(rows)
+                if fails:
+                    raise LookupError
+        except LookupError:
+            assert fails
+    pipeline.complete("rows")
+    pipeline.coordinator.deliver([at.sink])
+    found[place.__name__] = [at.rows(), at.staged() == at.named(), len(at.named())]
 print("FOUND " + json.dumps(found))
