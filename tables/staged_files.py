@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +75,8 @@ class StagedFiles:
         stay = tuple(map(self._path, but))
         for path in self._below(folder):
             if not any(path == each or path.startswith(f"{each}/") for each in stay):
-                self.filesystem.delete_file(path)
+                with suppress(FileNotFoundError):  # two listeners may run at once: the other one has deleted it
+                    self.filesystem.delete_file(path)
 
     def _below(self, folder: str) -> Iterator[str]:
         from pyarrow.fs import FileSelector, FileType

@@ -6,7 +6,7 @@ Real tables of pyiceberg and deltalake; the rows are staged by pyarrow in the fo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, UUIDType
 
+from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.tables import delta, iceberg
@@ -277,3 +279,20 @@ def test_tables_that_cannot_be_appended_to_are_refused_at_the_trigger(tmp_path: 
         log.write_text("\n".join([json.dumps({"protocol": protocol}), *lines]))
         with pytest.raises(InvalidStateError, match=f"the feature {feature}"):
             TableSink("t", DeltaTable(f"file://{tmp_path}/{feature}"), lambda _: {}).trigger(1, 0)
+
+
+def test_a_file_that_the_other_listener_has_deleted_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging = tmp_path / HIDDEN / "orders-1-x"
+    staging.mkdir(parents=True)
+    for name in ("a", "b"):
+        (staging / name).write_text("rows")
+    listed = StagedFiles._below
+
+    def below(files: StagedFiles, folder: str) -> Iterator[str]:
+        found = list(listed(files, folder))
+        Path(found[0]).unlink()
+        return iter(found)
+
+    monkeypatch.setattr(StagedFiles, "_below", below)
+    StagedFiles(LocalFileSystem(), str(tmp_path), f"file://{tmp_path}").delete(f"file://{staging}")
+    assert list(staging.iterdir()) == []
