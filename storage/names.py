@@ -100,6 +100,28 @@ def check_key(key: object, *, marker: bool = False) -> str:
     return key
 
 
+def full_key(prefix: str, key: str, store: str, *, marker: bool = False) -> str:
+    """Return a bucket's key for a key below a root.
+
+    Args:
+        prefix: the root's: empty, or ending in `/`.
+        key: the key.
+        store: the store's description, for the message.
+        marker: as for `check_key`.
+
+    Raises:
+        InvalidKeyError: the key is invalid, or too long with the prefix.
+    """
+    full = f"{prefix}{check_key(key, marker=marker)}"
+    if len(full.encode()) > MAX_KEY_BYTES:
+        raise InvalidKeyError(
+            f"this key cannot be used: with the storage's own prefix it has more than {MAX_KEY_BYTES} bytes",
+            store=store,
+            key=shorten(key),
+        )
+    return full
+
+
 def check_prefix(prefix: object) -> str:
     """Check a prefix for a listing: empty (the root) or a folder with its trailing slash.
 

@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 from ..checksums import SHA256, algorithm_of
 from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
-from ..errors import ForbiddenError, GoneError, InvalidKeyError, StorageError, UnsupportedStorageError
-from ..names import MAX_KEY_BYTES, StorageUri, check_key, check_prefix, order, parse_storage_uri, shorten
+from ..errors import ForbiddenError, GoneError, StorageError, UnsupportedStorageError
+from ..names import StorageUri, check_key, check_prefix, full_key, order, parse_storage_uri, shorten
 from ..network.conditional_write import WRITE_ID, ConditionalWrite, StoredObject
 from ..network.faults import Fault, NoAnswer
 from ..network.waiting import RetryPolicy, Waiting
@@ -39,6 +39,7 @@ from ..port import (
     check_size,
     first,
     gather,
+    range_ignored,
 )
 from .faults import Refused, explain
 from .options import GcsOptions
@@ -175,12 +176,7 @@ class GcsStore(ObjectStore):
                 raise
             with answer as chunks:
                 if start and "Content-Range" not in answer.headers:
-                    raise UnsupportedStorageError(
-                        "the store ignores ranges: it sent the object from its beginning. Use another store or gateway",
-                        store=self.describe(),
-                        key=key,
-                        start=start,
-                    )
+                    raise range_ignored(self.describe(), key, start)
                 return first(chunks, length)
 
         return self._patiently("get", key, read)
@@ -405,14 +401,7 @@ class GcsStore(ObjectStore):
         return f"{self._objects}/{quote(self._full(key, marker=marker), safe='')}"
 
     def _full(self, key: str, *, marker: bool = False) -> str:
-        full = f"{self._prefix}{check_key(key, marker=marker)}"
-        if len(full.encode()) > MAX_KEY_BYTES:
-            raise InvalidKeyError(
-                f"this key cannot be used: with the storage's own prefix it has more than {MAX_KEY_BYTES} bytes",
-                store=self.describe(),
-                key=shorten(key),
-            )
-        return full
+        return full_key(self._prefix, key, self.describe(), marker=marker)
 
     def _facts(self, key: str) -> dict[str, Any]:
         return self._ask("get", key, "GET", self._object(key))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import UnavailableError
+
 
 class Fault(Exception):  # noqa: N818 - an answer, never seen outside storage
     """Any answer but success."""
@@ -44,3 +46,9 @@ class NoAnswer(Fault):
     text: str
     sent: bool
     """True if the request may have reached the store."""
+
+    def explained(self, **facts: str) -> UnavailableError:
+        """Convert it to an error; `facts` are its fields."""
+        return UnavailableError(
+            f"the store did not answer: {self.text}. Check that it runs and can be reached, then try again", **facts
+        )

@@ -85,9 +85,7 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
     """Convert a fault to an error of `errors.py`."""
     facts = {"store": store, "doing": doing, "key": key}
     if isinstance(fault, NoAnswer):
-        return UnavailableError(
-            f"the store did not answer: {fault.text}. Check that it runs and can be reached, then try again", **facts
-        )
+        return fault.explained(**facts)
     assert isinstance(fault, Refused)
     said = f"{fault.code}: {fault.text}" if fault.text else fault.code
     if fault.code == "RequestTimeTooSkewed":

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..clock import TokenSource
-from ..errors import GoneError, InvalidKeyError, StorageError
-from ..names import MAX_KEY_BYTES, check_key, check_prefix, shorten
+from ..errors import GoneError, StorageError
+from ..names import check_prefix, full_key
 from ..network.conditional_write import WRITE_ID, ConditionalWrite, StoredObject
 from ..network.faults import Fault
 from ..network.waiting import RetryPolicy
@@ -53,15 +53,7 @@ class S3Requests:
         Raises:
             InvalidKeyError: the key is invalid, or too long with the root's prefix.
         """
-        check_key(key, marker=marker)
-        full = f"{self.prefix}{key}"
-        if len(full.encode()) > MAX_KEY_BYTES:
-            raise InvalidKeyError(
-                f"this key cannot be used: with the storage's own prefix it has more than {MAX_KEY_BYTES} bytes",
-                store=self.store,
-                key=shorten(key),
-            )
-        return full
+        return full_key(self.prefix, key, self.store, marker=marker)
 
     def full_prefix(self, prefix: str) -> str:
         """Return the bucket's prefix for a prefix to list."""

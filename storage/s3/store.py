@@ -36,6 +36,7 @@ from ..port import (
     check_size,
     first,
     gather,
+    range_ignored,
 )
 from .clients import client_for, taken
 from .copy import Copier, copy_across
@@ -254,12 +255,7 @@ class S3Store(ObjectStore):
                 raise
             with answer["Body"] as chunks:
                 if start and "ContentRange" not in answer:
-                    raise UnsupportedStorageError(
-                        "the store ignores ranges: it sent the object from its beginning. Use another store or gateway",
-                        store=self._wire.store,
-                        key=key,
-                        start=start,
-                    )
+                    raise range_ignored(self._wire.store, key, start)
                 return first(chunks, length)
 
         return self._wire.patiently("get_object", key, read)
