@@ -13,7 +13,7 @@ The rivals, always included, are plain Spark in the same session:
 
 - `anti_join`: reads its folder, leaves out the keys that change, adds their rows, and writes a new folder.
 - `max_by`: the same, by the newest row of each key.
-- `log`: writes only the rows that change, in a folder of their own. Its reader finds the newest; there is no compaction.
+- `log`: writes only the rows that change, in a folder of their own. Its reader finds the newest; no compaction.
 
 Other epochs (`--history`) precede the measured ones, for all but `snapshot`: with 60 of them, of 1 % each, the
 measured epochs begin with many deltas and write a new base once. The figures weight that epoch, and those that merge

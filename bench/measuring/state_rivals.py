@@ -98,7 +98,7 @@ class AntiJoin(_Whole):
 
 
 class Log(Rival):
-    """Each epoch writes only the rows that it changes, without compaction; a reader finds the newest by epoch."""
+    """Each epoch writes only the rows that it changes, without compaction; a reader takes the newest row of a key."""
 
     name = "log"
 
