@@ -86,12 +86,11 @@ docs: ## Check links, anchors, code and generated parts of the documentation
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.check_docs
 	@$(BIN)/python -m scripts.rules
-	@$(BIN)/python -m scripts.rooms
-	@$(BIN)/python -m scripts.faces
+	@$(BIN)/python -m scripts.reference --json > /dev/null
 	@$(BIN)/python -m scripts.schema
 
 site: ## Build the documentation as a site with search, in .cache/site/html: [SOURCE=address of the repository's files]
-	@$(SETUP) site
+	@$(SETUP) venv site
 	@.cache/site/venv/bin/python -m scripts.site $(call flag,source,$(SOURCE))
 
 clean: ## Remove what make made

@@ -46,7 +46,7 @@ class FixedDelayRestart:
     attempts: int = 1
     """Restarts of an epoch before the job fails; at least 1."""
     delay: timedelta = timedelta(seconds=1)
-    """Delay from the failure to the restart; 0 to `MAX_DELAY`."""
+    """Delay from the failure to the restart; 0 to 7 days."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
@@ -70,7 +70,7 @@ class ExponentialDelayRestart:
     initial_delay: timedelta = timedelta(seconds=1)
     """Delay before the first restart; 1 ms to `max_delay`."""
     max_delay: timedelta = timedelta(minutes=1)
-    """Longest delay; up to `MAX_DELAY`."""
+    """Longest delay; up to 7 days."""
     multiplier: float = 1.5
     """Factor by which each delay is longer than the one before; more than 1, up to 100."""
     jitter: float = 0.1
@@ -116,11 +116,11 @@ class FailureRateRestart:
     """
 
     max_failures: int = 1
-    """Failures in an interval that lead to a restart; 1 to `MAX_FAILURES`. With one more the job fails."""
+    """Failures in an interval that lead to a restart; 1 to 100. With one more the job fails."""
     interval: timedelta = timedelta(minutes=1)
     """Length of the interval; 1 ms to 365 days."""
     delay: timedelta = timedelta(seconds=1)
-    """Delay from the failure to the restart; 0 to `MAX_DELAY`."""
+    """Delay from the failure to the restart; 0 to 7 days."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
@@ -197,14 +197,17 @@ class CheckpointConfig:
     """
 
     timeout: timedelta = DEFAULT_TIMEOUT
-    """Time after which a pending checkpoint expires (semantics D2); more than zero."""
+    """Time after which a pending checkpoint expires, unless all stages have acknowledged (semantics D2); more than
+    zero. A cleared stage of an expired run uses the DAG file's value of that time."""
     retained: int = 3
     """Completed checkpoints to keep (semantics C3); at least 1."""
     max_concurrent_checkpoints: int = 1
-    """Epochs that may be pending at once; 1 to `MAX_HISTORY`."""
+    """Epochs that may be pending at once; 1 to 100. Above 1, a run that is overtaken starts again on the new checkpoint
+    (semantics C2)."""
     min_pause: timedelta = timedelta(0)
-    """Shortest time from a completion to the admission of the next periodic request (semantics T3); not negative.
-    Manual requests ignore it."""
+    """Shortest time from a completion to the admission of the next periodic request (semantics T3); not negative, and
+    at most the DAG's schedule if that is a timedelta. A `CheckpointTimetable` sets it (S3). Manual requests ignore
+    it."""
     tolerable_failed_checkpoints: int = 0
     """Failed checkpoints in a row that the job tolerates before it fails (semantics D5); at least 0. Only failures
     of checkpoints themselves count: declined, expired, storage."""
@@ -221,9 +224,9 @@ class CheckpointConfig:
     regional: RegionalCheckpoints | None = None
     """Complete although some regions failed (semantics F6); None: never."""
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
-    """`at_least_once`: a stage reads only upstream output that is acknowledged when it begins, and the rest in its next
-    run (semantics B2). Not with `unaligned` or `regional`. A savepoint names the stages that have still to read (P1).
-    """
+    """`exactly_once`: a stage needs all of its upstreams' output of the epoch (semantics B1). `at_least_once`: it reads
+    only upstream output that is acknowledged when it begins, and the rest in its next run (B2). Not with `unaligned` or
+    `regional`. A savepoint names the stages that have still to read (P1)."""
     restart_strategy: RestartStrategy | None = None
     """Decides whether and when another try follows a failed one (semantics F4); None: Airflow's own retries decide."""
     failover: Literal["region", "full"] = "region"
@@ -235,8 +238,8 @@ class CheckpointConfig:
     gap, `refuse` fails the run before it reads. Only for runs that read their data interval, one at a time."""
 
     savepoint_target: str | None = None
-    """URI of the default folder for savepoints (semantics P1); known to the job from its next trigger on. None: each
-    savepoint has to name a target."""
+    """URI of the default folder for savepoints (semantics P1), outside of the job's folder; those that a user asks for
+    on the page are made there. Known to the job from its next trigger on. None: each savepoint has to name a target."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""

@@ -26,8 +26,9 @@ from .airflow_api import take_over
 from .arguments.options import INTERVAL_S
 from .arguments.verbs import add_reports, add_requests
 from .commands import Outcome
+from .output import explained
 from .output.next_command import Typed, after, after_damage
-from .output.text import alarming, fit, meant, painted
+from .output.text import alarming, fit, meant, painted, width
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -132,8 +133,9 @@ def parser() -> argparse.ArgumentParser:
         prog="cairn",
         description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, takes "
         "savepoints and starts jobs from them. Neither Airflow nor Spark need to run.",
-        epilog="`cairn help COMMAND` says what a command takes. Credentials for s3:// come from --conn, else from "
-        "where boto3 finds them (environment, profile, role). A shell completes commands and options after\n"
+        epilog="`cairn help COMMAND` says what a command takes and what its --json prints, `cairn help errors` what "
+        "each error means, `cairn help findings` what the doctor looks for. Credentials for s3:// come from --conn, "
+        "else from where boto3 finds them (environment, profile, role). A shell completes commands and options after\n"
         'eval "$(register-python-argcomplete cairn)"',
         formatter_class=_Help,
     )
@@ -221,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argcomplete.autocomplete(line, default_completer=argcomplete.completers.SuppressCompleter())
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] == "help":
-        words = [*words[1:2], "--help"]
+        return _explain(line, words[1:2])
     options = line.parse_args(words)
     typed = Typed(words, options)
     named = options.job if commands.is_path(getattr(options, "job", None) or "") else None
@@ -243,6 +245,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(str(error), after(error, typed))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _explain(line: argparse.ArgumentParser, about: list[str]) -> int:
+    """Print the help of all commands or of one, which ends the process; or a topic that is no command."""
+    said = [each for word in about for each in explained.lines(word, width())]
+    with _reader_may_leave():
+        if about and about[0] in explained.TOPICS:
+            print("\n".join(said), flush=True)
+            return 0
+        try:
+            line.parse_args([*about, "--help"])
+        finally:
+            if said:
+                print("\n".join(said), flush=True)
+    return 0
 
 
 def _once(outcome: Outcome, typed: Typed) -> int:

@@ -34,16 +34,17 @@ class CairnDoctorOperator(BaseOperator):
         storage: storage URI (templated).
         job: the only job to check (templated); None: all.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
-        airflow_api_conn_id: the connection to Airflow's API; None: no check asks the API.
+        airflow_api_conn_id: the connection to Airflow's API. If it is None, or is not defined, no check asks the API.
         spark_conf: conf that the stages get besides the site's defaults, such as `spark.jars.packages`.
-        dag_to_check: a DAG that must exist and not be paused (templated).
+        dag_to_check: a DAG that must exist and not be paused; needs the connection (templated).
         max_age: maximum age of the latest completed checkpoint of each job; None: any age.
         read_only: write nothing to the storage; skips the checks of write access and of conditional writes.
         cluster: check the Spark, Java and Python of the cluster too, with a small application that runs there for at
             most five minutes.
         spark_conn_id: with `cluster`: the Spark connection of the stages, of type `spark` or `spark_connect`;
             `spark_default` by default.
-        fail_on: the lowest severity of a finding that fails the task.
+        fail_on: `"error"`, `"warning"` or `"never"`: the lowest severity of a finding that fails the task, with
+            `CheckpointError` (`unhealthy`).
         **kwargs: arguments of every operator.
 
     Raises:

@@ -32,8 +32,9 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         storage: storage URI (templated).
         job: the job's name (templated); the DAG's id by default.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
-        required: fail if the job has no completed checkpoint.
-        master_hooks: the job's master hooks; they are restored too. Hooks of installed packages are added.
+        required: fail with `NoCheckpointError` if the job has no completed checkpoint.
+        master_hooks: the job's master hooks; they are restored too, or reset if there is no checkpoint. Hooks of
+            installed packages are added.
         listeners: the job's listeners; they are notified of aborted checkpoints. Listeners of installed packages are
             added.
         allow_non_restored_state: drop state that no master hook claims (semantics T7).

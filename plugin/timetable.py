@@ -127,7 +127,8 @@ class CheckpointTimetable(Timetable):
     Args:
         interval: time between two runs; one second to 3,660 days.
         min_pause: `CheckpointConfig.min_pause` of the DAG's groups, which read it from here: the minimum time between a
-            completion and the next periodic checkpoint (semantics T3). Zero to `interval`.
+            completion and the next periodic checkpoint (semantics T3). Zero to `interval`. A config that sets it too
+            must set the same.
         jitter: True: the delay is derived from the DAG's id, which a `CheckpointedTaskGroup` or a
             `TriggerCheckpointOperator` in the DAG fills in. A text: derived from that text. False: the delay is the
             interval.

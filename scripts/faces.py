@@ -1,7 +1,7 @@
-"""The faces of the package: what a user may import, as docs/reference/api.md shows it.
+"""The faces of the package: what a user may import. Prints the list, as the site shows it.
 
-`--write` refreshes the page; without it a page that is out of date is an error. The faces are read, not imported, so
-this needs no Airflow. `tests/test_faces.py` holds that faces, page, documentation and example DAGs agree.
+The faces are read, not imported, so this needs no Airflow. `tests/test_faces.py` holds that faces, documentation and
+example DAGs agree.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .setup.base import ROOT
 FACES = (".", "operators", "sensors", "hooks", "triggers", "plugin", "spark", "checkpoint", "storage", "testing")
 """Folders whose `__init__` a user imports from, the package itself first; nothing below them is public."""
 
-PAGE = ROOT / "docs" / "reference" / "api.md"
-ERRORS = PAGE.with_name("errors.md")
-"""Has a row for each error, which the page of the faces only names."""
+_PAGES = ROOT / "docs" / "reference"
+ERRORS = ROOT / "cli" / "output" / "errors.txt"
+"""Explains each error, which the list of the faces only names."""
 
 EXPLAINED = {
     "Operators": "operators.md",
@@ -31,15 +31,6 @@ EXPLAINED = {
     "Test a pipeline": "../how-to/test-a-pipeline.md",
 }
 """Pages that explain names: the first with a name in a heading, a row or a call is linked in place of its docstring."""
-
-_HEAD = """\
-# What you may import
-
-These names, from these packages. A module below them is internal: it may change in any release, without an entry in
-the changelog. The errors of the command `cairn` belong to no package: it prints them and exits with 2.
-
-Generated from the packages (`python -m scripts.faces --write`).
-"""
 
 
 def package(face: str) -> str:
@@ -83,8 +74,8 @@ def summary(module: Path, name: str) -> str:
 
 
 def _lines() -> Iterator[str]:
-    errors = set(re.findall(r"^\| `(\w+)` \|", ERRORS.read_text(), re.MULTILINE))
-    texts = {f"[{title}]({name})": (PAGE.parent / name).read_text() for title, name in EXPLAINED.items()}
+    errors = set(re.findall(r"^(\w+Error) ", ERRORS.read_text(), re.MULTILINE))
+    texts = {f"[{title}]({name})": (_PAGES / name).read_text() for title, name in EXPLAINED.items()}
     told: set[tuple[str, str]] = set()
     for face in FACES:
         words = ast.get_docstring(ast.parse((ROOT / face / "__init__.py").read_text())) or ""
@@ -111,26 +102,20 @@ def _lines() -> Iterator[str]:
         told |= found
 
 
-def page() -> str:
-    """Write the page."""
-    return _HEAD + "".join(_lines())
+def names() -> str:
+    """Write the list."""
+    return "".join(_lines()).lstrip("\n")
 
 
-def main(words: list[str]) -> int:
-    """Compare or refresh.
+def main() -> int:
+    """Print the list.
 
     Returns:
-        The exit status: 1 if the page is out of date.
+        The exit status.
     """
-    wanted = page()
-    if words == ["--write"]:
-        PAGE.write_text(wanted)
-    elif not PAGE.exists() or PAGE.read_text() != wanted:
-        print("docs/reference/api.md is out of date. Type: .venv/bin/python -m scripts.faces --write", file=sys.stderr)
-        return 1
-    print(f"faces: {sum(len(exported(face)) for face in FACES)} names in {len(FACES)} packages")
+    print(names())
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,7 +1,6 @@
 """The rooms of the package, from the ground up: a room imports only what stands before it (docs/rooms.md).
 
-`--write` refreshes the table on the page; without it a table that is out of date is an error. `tests/test_layers.py`
-holds the direction.
+Prints the table, as the site shows it. `tests/test_layers.py` holds the direction.
 """
 
 from __future__ import annotations
@@ -49,9 +48,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 """By top-level folder, its floors. A name is a folder or a module; `*` is every module that no floor names."""
 
-_PAGE = ROOT / "docs" / "rooms.md"
-_BEGIN, _END = "<!-- rooms -->\n", "<!-- end of rooms -->"
-
 
 def floor_of(module: str) -> tuple[int, str] | None:
     """Give the floor on which a module stands, and its room.
@@ -98,28 +94,15 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def page_with_table(page: str) -> str:
-    """Give the page with the table as it is now."""
-    before, rest = page.split(_BEGIN)
-    return f"{before}{_BEGIN}\n{table()}\n{_END}{rest.split(_END)[1]}"
-
-
-def main(words: list[str]) -> int:
-    """Compare or refresh.
+def main() -> int:
+    """Print the table.
 
     Returns:
-        The exit status: 1 if the table is out of date.
+        The exit status.
     """
-    page = _PAGE.read_text()
-    wanted = page_with_table(page)
-    if words == ["--write"]:
-        _PAGE.write_text(wanted)
-    elif page != wanted:
-        print("docs/rooms.md is out of date. Type: .venv/bin/python -m scripts.rooms --write", file=sys.stderr)
-        return 1
-    print(f"rooms: {sum(len(floors) for floors in ROOMS.values())} floors")
+    print(table())
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

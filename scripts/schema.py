@@ -135,7 +135,7 @@ class _Types:
     def shape(self, cls: Any) -> Schema:
         """Give the schema of a class's own fields."""
         hints = get_type_hints(cls, include_extras=True)
-        said = _attribute_docs(cls)
+        said = attribute_docs(cls)
         properties, required = {}, []
         for field in dataclasses.fields(cls):
             schema = self.of(hints[field.name])
@@ -191,7 +191,7 @@ def _says(cls: type) -> str:
 
 
 @cache
-def _attribute_docs(cls: type) -> dict[str, str]:
+def attribute_docs(cls: type) -> dict[str, str]:
     """Give what stands in a text below each field."""
     found = {}
     for each in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):

@@ -35,7 +35,8 @@ class CompletedEpochSensor(BaseSensorOperator):
             the window when its newest completed checkpoint covers all of it, with one run or with several.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
         deferrable: wait in the triggerer.
-        poll_interval: seconds (or a timedelta) between two looks, in the triggerer at first; more than 0.
+        poke_interval: seconds (or a timedelta) between two looks, in the triggerer at first; more than 0. A look costs
+            one request.
         **kwargs: arguments of every sensor: `timeout`, `mode`, `soft_fail`, `outlets`, ….
 
     Raises:

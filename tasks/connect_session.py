@@ -33,7 +33,9 @@ class ConnectSession:
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Spark conf of the server: its memory, cores, packages. Stages may set only a session's conf."""
+    """Spark conf of the server: its memory, cores, packages; no secret, and nothing that Cairn sets itself
+    (`spark.connect.grpc.binding.*`, the timeout of sessions, the isolation of artifacts). Stages may set only a
+    session's conf."""
     idle: timedelta = timedelta(minutes=10)
     """The server ends when no stage has used it for this long; 10 seconds to 7 days."""
     per: Per = "job"
@@ -47,8 +49,9 @@ class ConnectSession:
     secret_conn_id: str = SECRET_CONN_ID
     """The Airflow connection whose password, of at least 32 characters, its token is made from."""
     bind_address: str | None = None
-    """Where the server listens for stages on other machines, by TLS: an IP address, or `"0.0.0.0"` for all
-    IPv4 addresses of its machine. None: loopback only, so that each machine has its own server."""
+    """Where the server listens for stages on other machines, by TLS: an IP address, or `"0.0.0.0"` for all IPv4
+    addresses of its machine; not a loopback address, nor `"::"`. None: loopback only, so that each machine has its own
+    server."""
     local_state_mb: int = 1024
     """How many MiB of copies of state it may keep on its machine's disk, so that the next epoch need not read the store
     (semantics V3); only with the master `local`. 0: none."""

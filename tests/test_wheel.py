@@ -50,6 +50,11 @@ def test_the_page_is_shipped_with_its_templates_and_files(wheel: zipfile.Path) -
     assert {f"airflow_cairn/{path}" for path in wanted} <= names(wheel)
 
 
+def test_the_texts_of_help_are_shipped(wheel: zipfile.Path) -> None:
+    wanted = {f"airflow_cairn/cli/output/{name}.txt" for name in ("errors", "fields", "findings")}
+    assert wanted <= names(wheel)
+
+
 def test_nothing_else_is(wheel: zipfile.Path) -> None:
     tops = {tuple(name.split("/")[:2]) for name in names(wheel)}
     inside = {name for top, name in tops if top == "airflow_cairn"}

@@ -112,7 +112,7 @@ def _verify(verbs: Verbs) -> None:
     verb.add_argument(
         "--deep",
         action="store_true",
-        help="read every file: finds what no etag shows, such as a flipped byte",
+        help="read every file, not only sizes and etags: finds what no etag shows, such as a flipped byte",
     )
     verb.set_defaults(run=commands.verify)
 
@@ -215,7 +215,9 @@ def _savepoint(verbs: Verbs) -> None:
     verb = job_command(verbs, "savepoint", "take a savepoint of a job, or continue one that has begun")
     verb.add_argument("target", metavar="TARGET", nargs="?", help=_TARGET)
     _request_id(verb, "continues the same savepoint")
-    verb.add_argument("--wait", action="store_true", help="if an epoch is running, wait until it has ended")
+    verb.add_argument(
+        "--wait", action="store_true", help="if an epoch is running, wait until it has ended; else it stays pending"
+    )
     verb.set_defaults(run=commands.savepoint)
 
 
@@ -227,7 +229,9 @@ def _stop(verbs: Verbs) -> None:
     )
     airflow(verb)
     _request_id(verb, "continues the same stop")
-    verb.add_argument("--wait", action="store_true", help="if a DAG run is running, wait until it has ended")
+    verb.add_argument(
+        "--wait", action="store_true", help="if a DAG run is running, wait until it has ended; else it stays pending"
+    )
     verb.set_defaults(run=commands.stop)
 
 
@@ -291,7 +295,7 @@ def _forget_listener(verbs: Verbs) -> None:
         "--checkpoint",
         metavar="ID",
         type=checkpoint_id,
-        help="drop only the notice of this checkpoint, which cannot be delivered",
+        help="drop only the notice of this checkpoint, whose files are lost, so that it cannot be delivered",
     )
     verb.add_argument("--yes", action="store_true", help="drop them; without it the command only lists them")
     verb.set_defaults(run=commands.forget_listener)
@@ -315,7 +319,8 @@ def _compact(verbs: Verbs) -> None:
         "--max-bytes",
         metavar="N",
         type=between(1, 10**18),
-        help="how many bytes may be read of one checkpoint, by all compactions of it together (no limit)",
+        help="how many bytes may be read of one checkpoint, by all compactions of it together (no limit); states that "
+        "do not fit are named",
     )
     verb.set_defaults(run=commands.compact)
 

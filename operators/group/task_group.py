@@ -97,8 +97,9 @@ class CheckpointedTaskGroup(TaskGroup):
             `default_args`, else boto3's own chain.
         conn_id: the Spark connection of the stages; None: that of `default_args`, else `spark_default`.
         session: the Spark Connect server that Cairn starts with that connection and that all stages share, except those
-            with a `conn_id` of their own (semantics V1); None: each stage uses its connection.
-        slice_detail: additional facts about the epoch's input besides the run's data interval (JSON, templated).
+            with a `conn_id` of their own, which the parser logs (semantics V1); None: each stage uses its connection.
+        slice_detail: additional facts about the epoch's input besides the run's data interval: JSON, at most 768 KiB
+            with what the sources give (templated).
         source: the epoch's input: a `Source` or a list of them; None: the run's data interval.
         reads_window: whether the epoch reads its run's data interval, if there is no `source`. None: yes, and the
             DAG's schedule must give its runs one. True: each run brings its own. False: the stages read no window of
@@ -108,7 +109,8 @@ class CheckpointedTaskGroup(TaskGroup):
         outlets: Airflow assets, a list: each gets an event when a checkpoint completes, so that other DAGs can be
             scheduled on it.
         tables: Iceberg, Delta and PostgreSQL tables by the names under which stages write them, `epoch.table(name)`.
-            Each epoch's rows are committed when its checkpoint completes.
+            Each epoch's rows are committed when its checkpoint completes. Not with `unaligned`, `regional` or more than
+            one concurrent checkpoint.
         table_outlets: Airflow assets by the names of published tables: each gets an event when a checkpoint completes,
             with the number of rows that the epoch has written to the table.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
@@ -120,8 +122,9 @@ class CheckpointedTaskGroup(TaskGroup):
             workers: the first is rescheduled, the second pokes.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits in
             the queue; more than 0.
-        airflow_api_conn_id: the connection to Airflow's API, used when other tasks must run again after a failure;
-            None: a user clears them.
+        airflow_api_conn_id: the connection to Airflow's API, which clears other tasks that must run again after a
+            failure, and writes notes on runs; None: a user clears them, and there are no notes. For a region of more
+            than one stage the dag processor needs it too.
         not_secret: names of settings, of the stages or of the session's conf, that look like secrets but are none.
         **kwargs: arguments of every task group.
 

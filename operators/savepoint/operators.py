@@ -65,9 +65,9 @@ class SavepointOperator(BaseOperator):
     Args:
         storage: URI of the job's storage (templated).
         job: the job's name (templated).
-        target: URI of the folder below which the savepoint gets its own (templated).
+        target: URI of a folder outside of the job's, in which the savepoint gets its own (templated); required.
         request_id: a repeated request with the same id returns the same savepoint (templated); None: one id for each
-            task instance, of the form `<dag_id>/<task_id>/<run_id>`.
+            task instance, `<dag_id>/<task_id>/<run_id>`, with the map index of a mapped task.
         aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None: boto3's own chain.
         target_aws_conn_id: another connection for the target; None: the same.
         timeout: a savepoint that is not complete after this time has failed; more than zero.
@@ -268,11 +268,12 @@ class DisposeSavepointOperator(BaseOperator):
     Args:
         storage: URI of the storage; its jobs are asked whether they need a savepoint (templated).
         savepoint: the folder of the savepoint to dispose of (templated).
-        force: dispose of it even if it is needed. Only with `savepoint`.
+        force: dispose of it even if it is needed; the log says what is lost. Only with `savepoint`.
         job: the job whose old savepoints to dispose of (templated); not with `savepoint`.
         keep: number of newest savepoints to keep; at least 1.
-        max_age: keep savepoints up to this age; more than zero.
-        target: with `job`: URI of the folder in which its savepoints were made (templated). Savepoints elsewhere stay.
+        max_age: keep savepoints up to this age, and the newest in any case; more than zero.
+        target: required with `job`: URI of the folder in which its savepoints were made (templated). Savepoints
+            elsewhere stay.
         series: consider only savepoints whose request id has this prefix (templated); empty: all of the job's.
         aws_conn_id: Airflow connection of type `aws`, for storage and savepoints; None: boto3's own chain.
         target_aws_conn_id: another connection for the savepoints; None: the same.

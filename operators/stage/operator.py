@@ -75,19 +75,29 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
         uid: the stage's name in the job, to which its state is matched (semantics R3). By default the task's id without
             those of its groups; set it to rename the task and keep its state. Instances of a mapped task are stages of
             their own: `<uid>-0`, `<uid>-1`, ….
+        application: the Python file that opens the epoch, or a program without a block; required. A relative path is
+            beside the DAG file (templated).
+        application_args: texts, or places and values such as `Output("clean")`: with one of these the operator
+            acknowledges, and the program has no block.
         parallelism: number of subtasks that must acknowledge, 1 to 32768; None: as many as the application writes.
-        max_parallelism: the highest parallelism at which the stage's state can ever be restored (semantics R4); None:
-            the value that the state was made with, or at first 1.5 times `parallelism`, rounded up.
-        reads: uids of stages that it reads from without waiting for them, for groups whose config has
-            `mode="at_least_once"` (semantics B2). Stages with an edge to it need not be named.
+        max_parallelism: only with `parallelism`: the highest at which the stage's state can ever be restored, and the
+            number of its key groups, 1 to 32768 (semantics R4). None: what the state was made with, at first 1.5 times
+            `parallelism`, rounded up to a power of two, at least 128. The first state fixes it: a different value
+            later, or a `parallelism` above it, is an error at the trigger.
+        reads: uids of stages that it reads from without waiting for them and without an edge, for groups whose config
+            has `mode="at_least_once"` (semantics B2).
         exchange: `"pipelined"`: it runs again together with every stage that has an edge to it (semantics F1);
-            `"blocking"`: with none of them. None: the edges decide (`Pipelined`); they are blocking by default.
+            `"blocking"`: with none of them. Only in a group. None: the edges decide (`Pipelined`); they are
+            blocking by default.
         conn_id: the Spark connection; in a group the group's, else `spark_default`. With a connection of type
             `spark_connect` the application runs in a process of this task, as a client of that server.
         airflow_api_conn_id: the connection to Airflow's API, used when other tasks must run again after a failover;
             None: a user clears them. In a group the group's.
         name: the application's name in Spark (templated); job and uid by default.
-        not_secret: names of settings that look like secrets but are none; added to those of the group.
+        not_secret: names of settings that look like secrets but are none, such as
+            `["spark.my.token.kind", "--token-kind"]`; added to those of the group.
+        durable: True, the default: a retry waits for a driver that outlives its task in cluster mode, where the
+            provider follows it by its id. False: it fails over.
         **kwargs: further arguments of `SparkSubmitOperator`.
 
     Raises:

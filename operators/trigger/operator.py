@@ -84,7 +84,9 @@ class TriggerCheckpointOperator(TriggerOperator):
     Args:
         storage: storage URI (templated).
         job: the job's name (templated); the DAG's id by default.
-        stages: the stages of the job and their inputs; in a `CheckpointedTaskGroup` the group fills them in.
+        stages: at least one `StageSpec(uid, upstream=(…), parallelism=None, max_parallelism=None, pipelined=(…))`: what
+            must acknowledge, what reads what, and which of it by a pipelined exchange. A `CheckpointedTaskGroup` fills
+            them in.
         config: the checkpoint config of the job.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
         slice_detail: additional facts about the epoch's input (offsets, a file list), JSON (templated).
@@ -101,7 +103,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         allow_non_restored_state: with `restore_from`: this start may drop state that no stage claims. The option of
             `config` covers every restore.
         claim: with `restore_from`: the job owns the savepoint, and deletes it after copying it.
-        deferrable: wait in the triggerer; with False the task is rescheduled.
+        deferrable: wait in the triggerer; with False the rescheduled task looks every `recheck_interval`.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer; more than 0.
         recheck_interval: time between two questions to Airflow whether earlier DAG runs still run, while too many
             checkpoints are pending; more than 0.

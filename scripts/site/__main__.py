@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from ..setup.base import CACHE, ROOT
+from ..setup.venv import VENV
 from .sources import Sources
 
 _SOURCES = CACHE / "site" / "sources"
@@ -28,7 +30,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.site", description=__doc__)
     parser.add_argument("--source", default="", help="address of the repository's files, to which links to code lead")
     options = parser.parse_args(arguments)
-    Sources(ROOT, _SOURCES, options.source).write()
+    # Cairn, Airflow and PySpark are installed there, and the site generator is not.
+    words = (VENV / "bin" / "python", "-m", "scripts.reference", "--json")
+    said = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    generated = json.loads(said.splitlines()[-1])  # Airflow may print when it is imported
+    Sources(ROOT, _SOURCES, options.source, generated).write()
     shutil.rmtree(_HTML, ignore_errors=True)
     folders = ("-c", str(Path(__file__).parent), "-d", str(_SOURCES.with_name("doctrees")), str(_SOURCES), str(_HTML))
     command = [sys.executable, "-m", "sphinx", *_STRICT, *folders]

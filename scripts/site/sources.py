@@ -7,14 +7,18 @@ pages below it. Which page is where is said once, by docs/README.md.
 from __future__ import annotations
 
 import posixpath
+import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..check_docs import pages
 from ..markdown import parse, slug, with_links
+
+GENERATED = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
+"""Mark of a part that `scripts/reference.py` writes."""
 
 _INDEX = "docs/README.md"
 _IMAGES = {".png", ".svg"}
@@ -83,12 +87,14 @@ class Sources:
         folder: where they go; what is there is replaced.
         forge: the address of the repository's files, such as `https://forge/owner/name/blob/main`; empty: the site has
             a page of each file that a page links to.
+        generated: the parts of the pages that the code says, by their marks.
     """
 
-    def __init__(self, root: Path, folder: Path, forge: str = "") -> None:
+    def __init__(self, root: Path, folder: Path, forge: str = "", generated: Mapping[str, str] | None = None) -> None:
         self._root = root
         self._folder = folder
         self._forge = forge.rstrip("/")
+        self._generated = generated
         self._shown: set[Path] = set()
 
     def write(self) -> None:
@@ -102,6 +108,8 @@ class Sources:
 
     def _copy(self, path: Path, name: str) -> str:
         text = path.read_text()
+        if (parts := self._generated) is not None:
+            text = GENERATED.sub(lambda mark: parts[mark[1]], text)
         copy = with_links(text, lambda target: self._link(path, target))
         if name == "README.md":
             found = sections((self._root / _INDEX).read_text())

@@ -147,7 +147,27 @@ def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["help", "show"])
     assert stopped.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: cairn show ")
+    out = capsys.readouterr().out
+    assert out.startswith("usage: cairn show ")
+    assert "\nwith --json it prints:\n" in out
+    assert "\n  stages[].owes\n      DAG runs whose input it must still read, oldest first\n" in out
+
+
+@pytest.mark.parametrize(
+    ("topic", "lines"),
+    [
+        (
+            "errors",
+            ["ConflictError conflict: conflict; a retry may cure it", "NotTriggeredError rewound: invalid; a retry"],
+        ),
+        ("findings", ["storage-missing: error, of the storage", "java-old: error, of the worker", "of the cluster"]),
+    ],
+)
+def test_help_of_a_topic(capsys: pytest.CaptureFixture[str], topic: str, lines: list[str]) -> None:
+    assert main(["help", topic]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in lines if line not in out] == []
+    assert "](" not in out, "a link is for the site"
 
 
 def test_verify_says_what_is_damaged(world: World, capsys: pytest.CaptureFixture[str]) -> None:

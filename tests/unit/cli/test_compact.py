@@ -34,7 +34,7 @@ def test_it_says_what_became_of_each_state(grown: World, tmp_path: Path, capsys:
     assert line.endswith("): left, because it has more bytes than --max-bytes leaves")
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(paths(found)) == documented("cairn compact JOB")
+    assert set(paths(found)) == documented("compact")
     assert main(["compact", JOB, "clean", *words[2:]]) == 0
     assert capsys.readouterr().out == f"no state of {JOB} has deltas, so there is nothing to compact\n"
     assert main(["compact", JOB, "report", "newst", *words[2:]]) == 2

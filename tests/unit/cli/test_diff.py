@@ -64,7 +64,7 @@ def test_rows_added_changed_and_removed(tmp_path: Path, capsys: pytest.CaptureFi
         "- k=b  v=2",
     ]
     found = compared(capsys, storage)
-    assert {*paths(found)} - {"rows[].before", "rows[].after"} <= documented("cairn diff JOB STAGE NAME")
+    assert {*paths(found)} - {"rows[].before", "rows[].after"} <= documented("diff")
     assert {"change": "changed", "before": {"k": "c", "v": "3"}, "after": {"k": "c", "v": "33"}} in found["rows"]
 
 

@@ -68,10 +68,10 @@ def test_clean_mends_it(ill: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_json_has_the_fields_of_the_reference(ill: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--read-only", "--json", "--storage", ill]) == DAMAGED
     found = json.loads(capsys.readouterr().out)
-    assert {*paths(found)} == documented("cairn doctor [JOB]")
+    assert {*paths(found)} == documented("doctor")
     assert [each["name"] for each in found["findings"]] == ["head-damaged", "orphans"]
     assert main(["clean", JOB, "--json", "--storage", ill]) == 0
-    assert {*paths(json.loads(capsys.readouterr().out))} == documented("cairn clean JOB")
+    assert {*paths(json.loads(capsys.readouterr().out))} == documented("clean")
 
 
 def test_a_missing_storage_is_a_finding_and_a_missing_job_an_error(

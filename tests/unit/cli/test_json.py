@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint import FixedDelayRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.cli.main import main
-from scripts.setup.base import ROOT
+from airflow_cairn.cli.output import explained
 from tests.support import jobs
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, JOB, World
@@ -60,18 +60,16 @@ def paths(value: Any, above: str = "") -> Iterator[str]:
 
 
 SAME = {
-    "checkpoint.*": ("cairn checkpoints JOB", "checkpoints[]."),
-    "savepoints[].*": ("cairn savepoint JOB", ""),
-    "*": ("cairn savepoint JOB", ""),
+    "checkpoint.*": ("checkpoints", "checkpoints[]."),
+    "savepoints[].*": ("savepoint", ""),
+    "*": ("savepoint", ""),
 }
 """Fields that are those of another command, which has them below this path."""
 
 
 def documented(command: str) -> set[str]:
-    """Give the fields that the reference documents for a command's JSON."""
-    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    section = page.partition(f"`{command} --json` prints:\n")[2].lstrip("\n").partition("\n\n")[0]
-    names = {name for line in section.splitlines() for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    """Give the fields that `cairn help` tells of a command's JSON."""
+    names = (name for names, _ in explained.fields(command) for name in re.findall(r"[^\s,{]+(?:\{[^}]*\})?", names))
     return {field for name in names for field in _fields(name)}
 
 
@@ -89,12 +87,12 @@ def _fields(name: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("command", "calls"),
     [
-        ("cairn jobs", [["jobs"]]),
-        ("cairn checkpoints JOB", [["checkpoints", JOB]]),
-        ("cairn show JOB ID", [["show", JOB, "1"], ["show", JOB, "3"], ["show", JOB, "4"]]),
-        ("cairn stats JOB", [["stats", JOB]]),
-        ("cairn forget-listener JOB NAME", [["forget-listener", JOB, "warehouse"]]),
-        ("cairn rewind JOB --to ID", [["rewind", JOB, "--to", "2"]]),
+        ("jobs", [["jobs"]]),
+        ("checkpoints", [["checkpoints", JOB]]),
+        ("show", [["show", JOB, "1"], ["show", JOB, "3"], ["show", JOB, "4"]]),
+        ("stats", [["stats", JOB]]),
+        ("forget-listener", [["forget-listener", JOB, "warehouse"]]),
+        ("rewind", [["rewind", JOB, "--to", "2"]]),
     ],
 )
 def test_the_fields_are_those_of_the_reference(

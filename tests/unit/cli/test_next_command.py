@@ -1,6 +1,5 @@
 """After each failure the command says what to type next: a line that `cairn` itself can read (semantics O2)."""
 
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +9,11 @@ import pytest
 from airflow_cairn.checkpoint import errors as domain
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
 from airflow_cairn.cli.main import main, parser
+from airflow_cairn.cli.output import explained
 from airflow_cairn.cli.output.next_command import Typed, after
 from airflow_cairn.storage import errors as stores
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import CairnError
-from tests.support.documented import DOCS
 from tests.support.world.world import World
 
 STORE = ("--storage", "s3://lake/the jobs", "--endpoint-url", "http://127.0.0.1:9000", "--conn", "lake")
@@ -34,12 +33,10 @@ LINES = (
 
 def documented() -> Iterator[CairnError]:
     """Give each error of the domain and of the stores, by class and code."""
-    for name, code in re.findall(
-        r"^\| `(\w+)` \| `(\w+)` \|", (DOCS / "reference/errors.md").read_text(), re.MULTILINE
-    ):
-        found = getattr(domain, name, None) or getattr(stores, name, None)
+    for each in explained.errors():
+        found = getattr(domain, each.name, None) or getattr(stores, each.name, None)
         if found is not None:
-            yield found("it failed", code=code, dag="flights")
+            yield found("it failed", code=each.code, dag="flights")
 
 
 def typed(*words: str) -> Typed:

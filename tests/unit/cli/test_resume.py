@@ -192,4 +192,4 @@ def test_the_fields_are_those_of_the_reference(root: Path, capsys: pytest.Captur
     for words in (["resume", "rides", "--from", f"file://{root / SAVEPOINT}"], ["resume", "flights"]):
         assert cairn(root, *words, "--json") == 0
         found.update(paths(json.loads(capsys.readouterr().out)))
-    assert found == documented("cairn resume JOB")
+    assert found == documented("resume")

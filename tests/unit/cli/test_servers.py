@@ -102,7 +102,7 @@ def test_the_json_has_the_fields_of_the_reference(
     shutil.copytree(tmp_path / JOB, tmp_path / "other")
     (tmp_path / "other" / KEY).write_text("{")
     assert main(["servers", "--json", "--storage", where]) == DAMAGED
-    assert {*paths(json.loads(capsys.readouterr().out))} == documented("cairn servers [JOB]")
+    assert {*paths(json.loads(capsys.readouterr().out))} == documented("servers")
 
 
 def test_a_job_without_servers_and_one_that_is_not_there(

@@ -142,7 +142,7 @@ def test_an_older_checkpoint_as_json(storage: str, capsys: pytest.CaptureFixture
         {"k": "A-B", "v": {"a": [1, None], "b": "nan", "c": "AP8="}},
         {"k": "B-C", "v": {"a": None, "b": "-inf", "c": None}},
     ]
-    assert set(paths(found)) == documented("cairn state JOB STAGE NAME")
+    assert set(paths(found)) == documented("state")
     assert (found["columns"], found["key"], found["key_groups"], found["more"]) == (["k", "v"], ["k"], 128, False)
 
 

@@ -291,4 +291,4 @@ def test_a_dag_is_for_airflow(root: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_fields_are_those_of_the_reference(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stop(root, "--json") == 0
-    assert set(paths(json.loads(capsys.readouterr().out))) == documented("cairn stop JOB")
+    assert set(paths(json.loads(capsys.readouterr().out))) == documented("stop")

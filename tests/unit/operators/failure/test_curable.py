@@ -4,7 +4,6 @@ import ast
 import importlib
 import pickle
 import pkgutil
-import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoSavepointError, RefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.cli.output import explained
 from airflow_cairn.operators import (
     DisposeSavepointOperator,
     RestoreLatestCheckpointOperator,
@@ -41,14 +41,11 @@ def test_the_table_says_of_each_error_whether_a_retry_may_cure_it() -> None:  # 
         package = importlib.import_module(f"airflow_cairn.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    page = (Path(DOCS) / "reference/errors.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \| (yes|no) \|", page, re.MULTILINE)
+    rows = [(each.name, each.code, each.kind, each.retry_cures) for each in explained.errors()]
     assert len(rows) == len({code for _, code, _, _ in rows}), "each code stands once"
     known = {each.__name__: each for each in errors()}
     made = [each("x") for each in known.values()] + [known[name]("x", code=code) for name, code in set(codes(known))]
-    assert set(rows) == {
-        (type(each).__name__, each.code, each.kind.value, "yes" if each.retry_cures else "no") for each in made
-    }
+    assert set(rows) == {(type(each).__name__, each.code, each.kind.value, each.retry_cures) for each in made}
 
 
 def codes(known: Collection[str]) -> Iterator[tuple[str, str]]:
