@@ -10,7 +10,10 @@ from ...checkpoint.errors import InvalidConfigError
 from .launcher import Launcher
 
 LAUNCHERS = {
-    "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator": "emr_serverless.EmrServerlessLauncher",
+    "airflow.providers.amazon.aws.operators.emr.EmrAddStepsOperator": "emr_steps.EmrStepLauncher",
+    "airflow.providers.amazon.aws.operators.emr.EmrContainerOperator": "emr_job_runs.EmrContainerLauncher",
+    "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator": "emr_job_runs.EmrServerlessLauncher",
+    "airflow.providers.amazon.aws.operators.glue.GlueJobOperator": "glue.GlueLauncher",
     "airflow.providers.apache.livy.operators.livy.LivyOperator": "livy.LivyLauncher",
 }
 """By operator: module and class of its launcher."""

@@ -100,6 +100,11 @@ class Launcher(Tracker):
         """Other texts of the author, by argument, that the service shows to people."""
         return {}
 
+    @property
+    @abstractmethod
+    def arguments(self) -> object:
+        """The application's arguments, which the service shows; a list once they are known."""
+
     @abstractmethod
     def check(self) -> None:
         """Check the author's options at parse; templates are not rendered yet.
@@ -118,7 +123,10 @@ class Launcher(Tracker):
 
     def start(self, context: Context) -> str:
         """Submit by the operator's own `execute`, without waiting; returns the driver."""
-        return str(type(self._operator).execute.__wrapped__(self._operator, context))
+        return str(self._execute(context))
+
+    def _execute(self, context: Context) -> Any:
+        return type(self._operator).execute.__wrapped__(self._operator, context)
 
     def tracks(self) -> bool:
         """See `Tracker`: the service knows each driver by its token."""

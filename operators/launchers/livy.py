@@ -41,6 +41,11 @@ class LivyLauncher(Launcher):
         """The author's conf."""
         return self._operator.spark_params["conf"]
 
+    @property
+    def arguments(self) -> object:
+        """The batch's arguments."""
+        return self._operator.spark_params["args"]
+
     def check(self) -> None:
         """Check the author's options.
 

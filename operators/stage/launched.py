@@ -203,7 +203,13 @@ class LaunchedStage(EpochStage):
         return launcher_of(self.cairn_operator, plain)
 
     def _check_author(self, launcher: Launcher) -> None:
-        check_author_settings(self.task_id, conf=launcher.conf, texts=launcher.texts, not_secret=self.not_secret)
+        check_author_settings(
+            self.task_id,
+            conf=launcher.conf,
+            application_args=launcher.arguments,
+            texts=launcher.texts,
+            not_secret=self.not_secret,
+        )
 
 
 def epoch_stage(

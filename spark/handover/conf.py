@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, unquote
 
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
@@ -103,7 +104,8 @@ def handover_conf(
         STORAGE: str(storage),
         JOB: handover.job,
         HANDOVER: handover_key,
-        SOURCES: json.dumps({name: str(folder) for name, folder in (sources or {}).items()}),
+        # Without blanks and quotes: not every service says what becomes of them.
+        SOURCES: quote(json.dumps({name: str(folder) for name, folder in (sources or {}).items()})),
         CHECKPOINT: str(handover.checkpoint),
         EPOCH: handover.epoch,
         ATTEMPT: str(handover.attempt),
@@ -155,7 +157,7 @@ def parse(get: Callable[[str], str | None]) -> Handed:
         options=store_options(get, storage),
         local_state=get(LOCAL_STATE) or None,
         local_state_bytes=int(get(LOCAL_STATE_BYTES) or 0),
-        sources={name: parse_storage_uri(uri) for name, uri in json.loads(get(SOURCES) or "{}").items()},
+        sources={name: parse_storage_uri(uri) for name, uri in json.loads(unquote(get(SOURCES) or "{}")).items()},
     )
 
 

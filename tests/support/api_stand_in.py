@@ -28,6 +28,8 @@ class Asked:
     path: str
     token: str | None
     body: Any
+    operation: str = ""
+    """The operation of an API that has one address for all (AWS JSON)."""
 
 
 @dataclass
@@ -54,7 +56,8 @@ class ApiStandIn:
                 size = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(size)) if size else None
                 bearer = self.headers.get("Authorization")
-                asked = Asked(self.command, self.path, bearer and bearer.removeprefix("Bearer "), body)
+                operation = (self.headers.get("X-Amz-Target") or "").rpartition(".")[2]
+                asked = Asked(self.command, self.path, bearer and bearer.removeprefix("Bearer "), body, operation)
                 stand_in.asked.append(asked)
                 answer = stand_in.answer(asked)
                 if answer is None:

@@ -19,6 +19,11 @@ SOURCES = {
     "livy": "https://livy.apache.org/docs/latest/rest-api.html",
     "emr_serverless": "https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_StartJobRun.html, and "
     "https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/job-states.html",
+    "emr_container": "https://docs.aws.amazon.com/emr-on-eks/latest/APIReference/API_StartJobRun.html",
+    "emr_steps": "https://docs.aws.amazon.com/emr/latest/APIReference/API_AddJobFlowSteps.html, API_ListSteps.html, "
+    "API_CancelSteps.html",
+    "glue": "https://docs.aws.amazon.com/glue/latest/dg/aws-glue-api-jobs-runs.html; several settings in one --conf "
+    "as the OpenLineage provider writes them",
 }
 
 RUNNING, DONE, FAILED, KILLED = "RUNNING", "DONE", "FAILED", "KILLED"
@@ -154,11 +159,8 @@ class LivyStandIn(ServiceStandIn):
         return {"id": int(driver), "name": it.body.get("name"), "state": self.WORDS[it.state], **more}
 
 
-class EmrServerlessStandIn(ServiceStandIn):
-    """EMR Serverless: a token that was used gives its job run again; a list has the states that were asked for."""
-
-    operator = "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator"
-    WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "SUCCESS", FAILED: "FAILED", KILLED: "CANCELLED"}
+class AwsStandIn(ServiceStandIn):
+    """A service of AWS."""
 
     def connection(self) -> tuple[str, str]:
         extra = {
@@ -169,6 +171,14 @@ class EmrServerlessStandIn(ServiceStandIn):
         secret = {"login": "AKIAEXAMPLE", "password": "example"}
         return "aws_default", json.dumps({"conn_type": "aws", **secret, "extra": extra})
 
+
+class JobRunStandIn(AwsStandIn):
+    """A service of job runs: a token that was used gives its job run again; a list has the states asked for."""
+
+    kind: ClassVar[str]
+    """The job driver that submits to Spark."""
+    WORDS: ClassVar[dict[str, str]]
+
     def arguments(self) -> dict[str, Any]:
         submit = {
             "entryPoint": "s3://lake/routes.py",
@@ -176,9 +186,8 @@ class EmrServerlessStandIn(ServiceStandIn):
         }
         author = {"classification": "spark-defaults", "properties": {"spark.author": "{{ var }}"}}
         return {
-            "application_id": "app",
             "execution_role_arn": "arn:aws:iam::123456789012:role/spark",
-            "job_driver": {"sparkSubmit": submit},
+            "job_driver": {self.kind: submit},
             "configuration_overrides": {"applicationConfiguration": [author]},
         }
 
@@ -188,7 +197,7 @@ class EmrServerlessStandIn(ServiceStandIn):
         return conf
 
     def zip_of(self, driver: str) -> str:
-        words = self.drivers[driver].body["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
+        words = self.drivers[driver].body["jobDriver"][self.kind]["sparkSubmitParameters"]
         found = re.fullmatch(r"--conf spark.executor.cores=2 --py-files s3://lake/own.zip,(\S+)", words)
         assert found is not None, words
         return found[1]
@@ -201,7 +210,7 @@ class EmrServerlessStandIn(ServiceStandIn):
             token = asked.body["clientToken"]
             known = [driver for driver, it in self.drivers.items() if it.body["clientToken"] == token]
             driver = known[0] if known else self.accept(asked.body)
-            return None if self.cuts else (200, {"applicationId": "app", "jobRunId": driver, "arn": "arn"})
+            return None if self.cuts else (200, self.ids(driver) | {"arn": "arn"})
         if len(parts) == 3:
             runs = [self._run(each) for each in self.drivers]
             return 200, {"jobRuns": [each for each in runs if each["state"] in query["states"]]}
@@ -209,20 +218,188 @@ class EmrServerlessStandIn(ServiceStandIn):
             return 404, {"__type": "ResourceNotFoundException", "message": "no such job run"}
         if asked.method == "DELETE":
             self.kill(parts[3])
-            return 200, {"applicationId": "app", "jobRunId": parts[3]}
+            return 200, self.ids(parts[3])
         self.look(parts[3])
         return 200, {"jobRun": self._run(parts[3])}
+
+    def ids(self, driver: str) -> dict[str, str]:
+        """Give how the service names a job run and its place."""
+        raise NotImplementedError
 
     def _run(self, driver: str) -> dict[str, Any]:
         it = self.drivers[driver]
         why = "the day is broken" if it.state == FAILED else ""
         return {
             "id": driver,
-            "jobRunId": driver,
+            **self.ids(driver),
             "name": it.body["name"],
             "state": self.WORDS[it.state],
             "stateDetails": why,
         }
 
 
-STAND_INS: dict[str, type[ServiceStandIn]] = {"livy": LivyStandIn, "emr_serverless": EmrServerlessStandIn}
+class EmrServerlessStandIn(JobRunStandIn):
+    """EMR Serverless."""
+
+    operator = "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator"
+    kind = "sparkSubmit"
+    WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "SUCCESS", FAILED: "FAILED", KILLED: "CANCELLED"}
+
+    def arguments(self) -> dict[str, Any]:
+        return super().arguments() | {"application_id": "app"}
+
+    def ids(self, driver: str) -> dict[str, str]:
+        return {"applicationId": "app", "jobRunId": driver}
+
+
+class EmrContainerStandIn(JobRunStandIn):
+    """EMR on EKS."""
+
+    operator = "airflow.providers.amazon.aws.operators.emr.EmrContainerOperator"
+    kind = "sparkSubmitJobDriver"
+    WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "COMPLETED", FAILED: "FAILED", KILLED: "CANCEL_PENDING"}
+
+    def arguments(self) -> dict[str, Any]:
+        place = {"virtual_cluster_id": "eks", "release_label": "emr-7.9.0-latest"}
+        return super().arguments() | place | {"name": "routes of the day"}
+
+    def ids(self, driver: str) -> dict[str, str]:
+        return {"virtualClusterId": "eks", "id": driver}
+
+
+class AwsJsonStandIn(AwsStandIn):
+    """A service with one address for all operations; a list has one entry a page, the newest first."""
+
+    def page(self, entries: list[dict[str, Any]], begin: str | None) -> tuple[list[dict[str, Any]], str | None]:
+        """Give one page, and where the next begins."""
+        at, newest = int(begin or 0), entries[::-1]
+        return newest[at : at + 1], str(at + 1) if at + 1 < len(newest) else None
+
+
+class EmrStepsStandIn(AwsJsonStandIn):
+    """Steps of an EMR cluster: no token, and none that is unknown is told from a bad request."""
+
+    operator = "airflow.providers.amazon.aws.operators.emr.EmrAddStepsOperator"
+    WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "COMPLETED", FAILED: "FAILED", KILLED: "CANCELLED"}
+    AUTHOR: ClassVar = ("--deploy-mode", "client", "--verbose", "--conf=spark.author={{ var }}")
+
+    def arguments(self) -> dict[str, Any]:
+        words = ["spark-submit", *self.AUTHOR, "--py-files", "s3://lake/own.zip", "s3://lake/routes.py", "--conf", "x"]
+        jar = {"Jar": "command-runner.jar", "Args": words}
+        return {"job_flow_name": "lake", "steps": [{"Name": "routes", "HadoopJarStep": jar}]}
+
+    def conf_of(self, driver: str) -> dict[str, str]:
+        words = self._options(driver)
+        pairs = [
+            (words[at + 1] if word == "--conf" else "").partition("=")
+            for at, word in enumerate(words)
+            if word == "--conf"
+        ]
+        return {key: value for key, _, value in pairs}
+
+    def zip_of(self, driver: str) -> str:
+        words = self._options(driver)
+        assert words[words.index("--deploy-mode") : words.index("--verbose") + 1] == [
+            "--deploy-mode",
+            "client",
+            "--verbose",
+        ]
+        own, _, added = words[words.index("--py-files") + 1].partition(",")
+        assert own == "s3://lake/own.zip"
+        return added
+
+    def _options(self, driver: str) -> list[str]:
+        words: list[str] = self.drivers[driver].body["HadoopJarStep"]["Args"]
+        assert (words[0], words[-3:]) == ("spark-submit", ["s3://lake/routes.py", "--conf", "x"])
+        return words[1:-3]
+
+    def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
+        body = asked.body
+        match asked.operation:
+            case "ListClusters":
+                return 200, {"Clusters": [{"Id": "j-1", "Name": "lake"}, {"Id": "j-2", "Name": "other"}]}
+            case "DescribeCluster":
+                return 200, {"Cluster": {"Id": "j-1"}}
+            case "AddJobFlowSteps":
+                assert body["JobFlowId"] == "j-1"
+                drivers = [self.accept(step) for step in body["Steps"]]
+                return None if self.cuts else (200, {"StepIds": drivers})
+            case "ListSteps":
+                known = [self._step(each) for each in self.drivers]
+                listed = [each for each in known if each["Status"]["State"] in body["StepStates"]]
+                steps, marker = self.page(listed, body.get("Marker"))
+                return 200, {"Steps": steps} | ({"Marker": marker} if marker else {})
+            case "CancelSteps":
+                (driver,) = body["StepIds"]
+                self.kill(driver)
+                return 200, {"CancelStepsInfoList": [{"StepId": driver, "Status": "SUBMITTED", "Reason": ""}]}
+        if body["StepId"] not in self.drivers:
+            return 400, {"__type": "InvalidRequestException", "Message": "Step id is not valid."}
+        self.look(body["StepId"])
+        return 200, {"Step": self._step(body["StepId"])}
+
+    def _step(self, driver: str) -> dict[str, Any]:
+        it = self.drivers[driver]
+        why = {"FailureDetails": {"Reason": "Unknown", "Message": "the day is broken"}} if it.state == FAILED else {}
+        return {"Id": driver, "Name": it.body["Name"], "Status": {"State": self.WORDS[it.state], **why}}
+
+
+class GlueStandIn(AwsJsonStandIn):
+    """Glue: no token; the job has arguments of its own, which those of a run replace."""
+
+    operator = "airflow.providers.amazon.aws.operators.glue.GlueJobOperator"
+    WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "SUCCEEDED", FAILED: "FAILED", KILLED: "STOPPING"}
+
+    JOB: ClassVar[dict[str, Any]] = {
+        "Name": "routes",
+        "MaxRetries": 0,
+        "DefaultArguments": {"--conf": "spark.author={{ var }}", "--extra-py-files": "s3://lake/own.zip", "--x": "y"},
+    }
+
+    def arguments(self) -> dict[str, Any]:
+        return {"job_name": "routes", "script_args": {"--day": "{{ ds }}"}, "stop_job_run_on_kill": True}
+
+    def conf_of(self, driver: str) -> dict[str, str]:
+        words = re.split(r" --conf ", self.drivers[driver].body["Arguments"]["--conf"])
+        return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+    def zip_of(self, driver: str) -> str:
+        arguments = self.drivers[driver].body["Arguments"]
+        assert set(arguments) == {"--day", "--conf", "--extra-py-files"}
+        own, _, added = arguments["--extra-py-files"].partition(",")
+        assert own == "s3://lake/own.zip"
+        return str(added)
+
+    def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
+        body = asked.body
+        match asked.operation:
+            case "GetJob":
+                return 200, {"Job": self.JOB}
+            case "StartJobRun":
+                driver = self.accept(body)
+                return None if self.cuts else (200, {"JobRunId": driver})
+            case "GetJobRuns":
+                runs, token = self.page([self._run(each) for each in self.drivers], body.get("NextToken"))
+                return 200, {"JobRuns": runs} | ({"NextToken": token} if token else {})
+            case "BatchStopJobRun":
+                (driver,) = body["JobRunIds"]
+                self.kill(driver)
+                return 200, {"SuccessfulSubmissions": [{"JobName": "routes", "JobRunId": driver}], "Errors": []}
+        if body["RunId"] not in self.drivers:
+            return 400, {"__type": "EntityNotFoundException", "Message": "no such run"}
+        self.look(body["RunId"])
+        return 200, {"JobRun": self._run(body["RunId"])}
+
+    def _run(self, driver: str) -> dict[str, Any]:
+        it = self.drivers[driver]
+        why = {"ErrorMessage": "the day is broken"} if it.state == FAILED else {}
+        return {"Id": driver, "JobRunState": self.WORDS[it.state], "Arguments": it.body["Arguments"], **why}
+
+
+STAND_INS: dict[str, type[ServiceStandIn]] = {
+    "livy": LivyStandIn,
+    "emr_serverless": EmrServerlessStandIn,
+    "emr_container": EmrContainerStandIn,
+    "emr_steps": EmrStepsStandIn,
+    "glue": GlueStandIn,
+}

@@ -27,6 +27,7 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
 from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn
+from tests.unit.operators.stage.test_durable_drivers import TaskState
 
 RUN = "manual__2001-01-01T00:00:00+00:00"
 
@@ -204,10 +205,16 @@ def test_a_driver_ends_well_while_the_retry_asks(job: Job, service: ServiceStand
 def test_the_driver_of_an_attempt_that_is_over_is_ended(job: Job, service: ServiceStandIn) -> None:
     """semantics F3: never a reconnect to it, although it lives and is the task's own."""
     job.trigger(RUN)
-    ti = a_try()
-    killed(stage(job, service), while_it_waits, ti=ti)
+    ti, kept = a_try(), TaskState()
+    with pytest.MonkeyPatch.context() as patch:
+        while_it_waits(patch)
+        with pytest.raises(Killed):
+            stage(job, service).execute(context(ti, task_state_store=kept))
     job.coordinator.fail(epoch_name(RUN), "routes", str(ti.id), "its region failed")
-    assert execute(job, service, 2)["attempt"] == 2
+    # What Airflow keeps through a clear leads to the driver of the attempt that is over.
+    for key in ("glue_job_run_id", "livy_batch_id"):
+        kept.set(key, "1")
+    assert stage(job, service).execute(context(a_try(2), task_state_store=kept))["attempt"] == 2
     assert service.killed == ["1"]
     assert service.submitted == 2
 
@@ -272,6 +279,7 @@ def test_a_zip_that_somebody_has_changed_is_replaced_before_a_driver_runs_it(job
         ({}, {"name": "mine"}, "name is set by Cairn"),
         ({}, {"conf": {"spark.cairn.job": "x"}}, "is set by Cairn itself"),
         ({}, {"conf": {"spark.my.password": "hunter2"}}, "holds a secret"),
+        ({}, {"args": ["--password", "hunter2"]}, "password holds a secret"),
         ({"reads": "clean"}, {}, "list of stages' uids"),
         ({}, {"args": ["--out", Output("clean")]}, "Give the program an Epoch block"),
         ({}, {"conf": {"spark.x": "a/" + Output("clean")}}, "Give the program an Epoch block"),
@@ -287,15 +295,35 @@ def test_a_bad_option_is_refused_at_parse(
         )
 
 
+def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
+    return {"Name": "routes", "HadoopJarStep": {"Jar": jar, "Args": list(words)}}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "match"),
+    ("name", "arguments", "match"),
     [
-        ({"job_driver": {"hive": {"query": "SELECT 1"}}}, "no sparkSubmit"),
-        ({"config": {"clientToken": "mine"}}, "clientToken is set by Cairn"),
+        ("emr_serverless", {"job_driver": {"hive": {"query": "SELECT 1"}}}, "no sparkSubmit"),
+        ("emr_serverless", {"config": {"clientToken": "mine"}}, "clientToken is set by Cairn"),
+        ("emr_serverless", {"config": {"retryPolicy": {"maxAttempts": 3}}}, "start a failed driver again by itself"),
+        ("emr_container", {"job_driver": {"sparkSqlJobDriver": {}}}, "no sparkSubmitJobDriver"),
+        ("emr_container", {"client_request_token": "mine"}, "client_request_token is set by Cairn"),
+        ("emr_container", {"job_retry_max_attempts": 2}, "start a failed driver again by itself"),
+        ("emr_steps", {"steps": [step("hive-script")]}, "not one spark-submit"),
+        ("emr_steps", {"steps": [step("spark-submit", "x.py", jar="s3://lake/own.jar")]}, "not one spark-submit"),
+        ("emr_steps", {"steps": [step("spark-submit", "x.py")] * 2}, "not one spark-submit"),
+        ("emr_steps", {"steps": [step("spark-submit", "--conf", "spark.cairn.job=x", "x.py")]}, "is set by Cairn"),
+        ("emr_steps", {"steps": [step("spark-submit", "x.py", "--password", "hunter2")]}, "password holds a secret"),
+        ("glue", {"retry_limit": 1}, "tries a failed run again by itself"),
+        ("glue", {"create_job_kwargs": {"NonOverridableArguments": {"--conf": "x"}}}, "the job fixes --conf"),
+        ("glue", {"create_job_kwargs": {"Command": {"Name": "pythonshell"}}}, "the job's command is pythonshell"),
+        ("glue", {"script_args": {"--conf": "spark.a=b --conf spark.cairn.job=x"}}, "is set by Cairn"),
+        ("glue", {"script_args": {"--password": "hunter2"}}, "password holds a secret"),
     ],
 )
-def test_a_job_run_that_cannot_be_a_stage_is_refused_at_parse(job: Job, arguments: dict[str, Any], match: str) -> None:
-    stand_in = STAND_INS["emr_serverless"]()
+def test_options_that_leave_no_stage_are_refused_at_parse(
+    job: Job, name: str, arguments: dict[str, Any], match: str
+) -> None:
+    stand_in = STAND_INS[name]()
     with pytest.raises(InvalidConfigError, match=match):
         epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")(
             task_id="routes", **{**stand_in.arguments(), **arguments}
@@ -303,7 +331,7 @@ def test_a_job_run_that_cannot_be_a_stage_is_refused_at_parse(job: Job, argument
 
 
 def test_an_operator_without_a_launcher_is_refused() -> None:
-    with pytest.raises(InvalidConfigError, match="one of EmrServerlessStartJobOperator, LivyOperator"):
+    with pytest.raises(InvalidConfigError, match="one of EmrAddStepsOperator, EmrContainerOperator, "):
         epoch_stage(SparkEpochOperator)
 
 
