@@ -134,8 +134,9 @@ def parser() -> argparse.ArgumentParser:
         description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, takes "
         "savepoints and starts jobs from them. Neither Airflow nor Spark need to run.",
         epilog="`cairn help COMMAND` says what a command takes and what its --json prints, `cairn help errors` what "
-        "each error means, `cairn help findings` what the doctor looks for. Credentials for s3:// come from --conn, "
-        "else from where boto3 finds them (environment, profile, role). A shell completes commands and options after\n"
+        "each error means, so `cairn help reasons` of failed checkpoints and `cairn help findings` of the doctor. "
+        "Credentials for s3:// come from --conn, else from where boto3 finds them (environment, profile, role). A "
+        "shell completes commands and options after\n"
         'eval "$(register-python-argcomplete cairn)"',
         formatter_class=_Help,
     )

@@ -8,6 +8,7 @@ prints what a page has there, such as `python -m scripts.reference arguments Spa
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -17,10 +18,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from airflow_cairn.checkpoint import remedies
 from airflow_cairn.cli.main import parser
 from airflow_cairn.cli.output import explained
+from airflow_cairn.tasks import metrics as metrics_module
 
 from . import faces, rooms
 from .check_docs import pages
@@ -35,6 +40,14 @@ _ARGUMENT = re.compile(r"^    (\*{0,2}\w+): (.*)$")
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def commands() -> str:
+    """Write what `cairn --help` prints."""
+    whole = parser()
+    formatter: Any = whole.formatter_class
+    whole.formatter_class = partial(formatter, width=_COLUMNS)
+    return f"```console\n$ cairn --help\n{whole.format_help().rstrip()}\n```\n"
 
 
 def command(name: str) -> str:
@@ -74,6 +87,11 @@ def findings(place: str) -> str:
     """Write the table of what the doctor finds on the `storage`, a `worker` or the `cluster`."""
     rows = ((f"`{each.name}`", each.severity, each.what) for each in explained.findings() if each.place == place)
     return _table(("Finding", "Kind", "What is wrong"), rows) + "\n"
+
+
+def reasons() -> str:
+    """Write the table of the reasons of failed checkpoints."""
+    return _table(("Reason", "What happened"), remedies.rows()) + "\n"
 
 
 def arguments(name: str) -> str:
@@ -128,11 +146,36 @@ def _largest_unit(span: timedelta) -> str:
     return next((f"{unit}={span // one}" for unit, one in units.items() if span and not span % one), "0")
 
 
+def metrics() -> str:
+    """Write the table of the metrics, with the text that stands below each."""
+    body = ast.parse(Path(metrics_module.__file__).read_text()).body
+    said = {
+        ast.unparse(assigned.targets[0]): str(ast.literal_eval(text.value))
+        for assigned, text in pairwise(body)
+        if isinstance(assigned, ast.Assign) and isinstance(text, ast.Expr)
+    }
+    by_metric = {vars(metrics_module)[name]: " ".join(text.split()) for name, text in said.items() if name.isupper()}
+    rows = ((f"`{each.name}`", f"{each.kind}", by_metric[each]) for each in metrics_module.METRICS)
+    return _table(("metric", "kind", "meaning"), rows) + "\n"
+
+
+def matrix(kind: str) -> str:
+    """Write the table of the combinations of versions that `make matrix` runs: `airflow`, `drivers` or `connect`."""
+    from tests.matrix import cells  # they are the tests', and name what is installed for them
+
+    tables = {"airflow": cells.airflow_table, "drivers": cells.driver_table, "connect": cells.connect_table}
+    return tables[kind]() + "\n"
+
+
 _PARTS: dict[str, Callable[..., str]] = {
+    "commands": commands,
     "command": command,
     "errors": errors,
     "findings": findings,
+    "reasons": reasons,
     "arguments": arguments,
+    "metrics": metrics,
+    "matrix": matrix,
     "names": faces.names,
     "rooms": rooms.table,
 }

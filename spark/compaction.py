@@ -54,15 +54,20 @@ class Compaction:
     """The outcome for one state with deltas."""
 
     stage: str
+    """Uid of the stage."""
     state: str
+    """The state's name."""
     outcome: Outcome
-    """`compacted`: a later epoch adopts the new base. `small`: the deltas are too small beside the base. `over budget`:
-    compacting would read more than `max_bytes` leaves. `waits`: a new base waits to be adopted. `under way`: another
-    compactor is at work. `lost`: during the compaction an epoch replaced its input, or another compactor gave it up."""
+    """`compacted`: an epoch that begins from now on adopts the new base. `small`: the deltas are too small beside the
+    base. `over budget`: compacting would read more than `max_bytes` leaves. `waits`: a new base waits to be adopted.
+    `under way`: another compactor is at work. `lost`: during the compaction an epoch replaced its input, or another
+    compactor gave it up."""
     deltas: int
     """Number of live deltas."""
     base_bytes: int
+    """Bytes of the base."""
     delta_bytes: int
+    """Bytes of these deltas."""
     written_bytes: int = 0
     """Bytes of the new base."""
 

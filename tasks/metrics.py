@@ -82,7 +82,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric; `docs/reference/metrics.md` explains it."""
+    """One metric; the text below each says what it counts, for `docs/reference/metrics.md` too."""
 
     name: str
     kind: Kind
@@ -102,20 +102,39 @@ class Metric:
 
 
 TRIGGERED = Metric("cairn.checkpoint.triggered", Kind.COUNTER)
+"""Checkpoints that were triggered: each attempt, and each trigger that failed before its checkpoint had an id."""
 COMPLETED = Metric("cairn.checkpoint.completed", Kind.COUNTER)
+"""Checkpoints that completed."""
 FAILED = Metric("cairn.checkpoint.failed", Kind.COUNTER, by_reason=True)
+"""Checkpoints that ended otherwise, by reason, in Flink's words. `JOB_FAILOVER_REGION`, `CHECKPOINT_DECLINED…` and
+`CHECKPOINT_ASYNC_EXCEPTION` are a stage that failed: `cairn.failovers` counts those that another attempt follows;
+`CHECKPOINT_SUBSUMED` and `CHECKPOINT_COORDINATOR_SUSPEND` are no faults."""
 ACKNOWLEDGEMENTS = Metric("cairn.checkpoint.acknowledgements", Kind.COUNTER)
+"""Stages that acknowledged, of checkpoints that completed."""
 NEW_BYTES = Metric("cairn.checkpoint.new_bytes", Kind.COUNTER)
+"""Bytes that completed checkpoints wrote; what they only refer to is not counted."""
 DURATION = Metric("cairn.checkpoint.duration", Kind.TIMER)
+"""From the trigger of the attempt to its completion."""
 SIZE = Metric("cairn.checkpoint.size_bytes", Kind.GAUGE)
+"""Bytes that the latest completed checkpoint refers to."""
 COMPLETED_AT = Metric("cairn.checkpoint.completed_at", Kind.GAUGE)
+"""When a checkpoint last completed, in seconds since 1970; a rewind does not turn it back. The time now less this is
+the age."""
 PENDING = Metric("cairn.checkpoint.pending", Kind.GAUGE)
+"""Checkpoints in progress."""
 FAILURES_IN_A_ROW = Metric("cairn.checkpoint.failures_in_a_row", Kind.GAUGE)
+"""Failures since the last success that count against `tolerable_failed_checkpoints`."""
 WAITING = Metric("cairn.requests.waiting", Kind.GAUGE)
+"""Runs that wait for a free place."""
 FAILOVERS = Metric("cairn.failovers", Kind.COUNTER)
+"""Attempts that follow one in which a stage had failed, or that was replaced because the stages of the DAG had
+changed."""
 RESTORE_DURATION = Metric("cairn.restore.duration", Kind.TIMER)
+"""Finding and verifying the checkpoint that an attempt starts from; its count is the number of restores."""
 SAVEPOINTS_COMPLETED = Metric("cairn.savepoint.completed", Kind.COUNTER)
+"""Savepoints that completed."""
 SAVEPOINTS_FAILED = Metric("cairn.savepoint.failed", Kind.COUNTER)
+"""Savepoints that failed."""
 
 METRICS = (
     TRIGGERED,

@@ -1,7 +1,7 @@
-"""What `cairn help` tells beyond options: the fields of each command's JSON, errors, findings of the doctor.
+"""What `cairn help` tells beyond options: the fields of each command's JSON, errors, findings of the doctor, reasons.
 
-The texts are beside this module, once: the site shows them as tables (`scripts/reference.py`), and tests compare them
-with the product. They may have links of Markdown, relative to docs/reference/.
+The texts of all but the last are beside this module, once: the site shows them as tables (`scripts/reference.py`), and
+tests compare them with the product. They may have links of Markdown, relative to docs/reference/.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
-TOPICS = ("errors", "findings")
+from ...checkpoint import remedies
+
+TOPICS = ("errors", "findings", "reasons")
 """Words after `cairn help` that are no commands."""
 
 _ONLY_A_LINK = re.compile(r" \(\[[^\]]*\]\(\.\./([^)#]+)[^)]*\)\)")
@@ -87,6 +89,10 @@ def lines(about: str, columns: int) -> Iterator[str]:
         for finding in findings():
             yield f"{finding.name}: {finding.severity}, of the {finding.place}"
             yield from _paragraph(finding.what, columns)
+    elif about == "reasons":
+        for name, what in remedies.rows():
+            yield name.strip("`")
+            yield from _paragraph(what, columns)
     elif found := fields(about):
         yield from ("", "with --json it prints:")
         for names, meaning in found:

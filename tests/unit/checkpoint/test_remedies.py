@@ -1,15 +1,13 @@
 """Every reason says what happened and what to do, in messages and on the page for operators alike."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.remedies import REMEDIES, rows
+from airflow_cairn.checkpoint.remedies import REMEDIES
 from airflow_cairn.cli.main import parser
 
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 COMMANDS = {"show", "resume", "checkpoints", "verify"}
 
 
@@ -29,9 +27,3 @@ def test_a_row_is_two_sentences_or_more_and_a_command_that_exists(reason: Reason
         assert command in COMMANDS
         assert rest == f" flights{' 4' if command == 'show' else ''} --storage s3://lake/cairn"
         parser().parse_args([command, *rest.split()])
-
-
-def test_the_page_for_operators_shows_the_same_table() -> None:
-    section = OPERATIONS.read_text().split("## When a checkpoint fails: the reasons\n")[1].split("\n## ")[0]
-    table = [line for line in section.splitlines() if line.startswith("| `")]
-    assert table == [f"| {' | '.join(row)} |" for row in rows()]

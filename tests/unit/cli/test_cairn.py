@@ -160,6 +160,7 @@ def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
             "errors",
             ["ConflictError conflict: conflict; a retry may cure it", "NotTriggeredError rewound: invalid; a retry"],
         ),
+        ("reasons", ["CHECKPOINT_EXPIRED\n", "JOB_FAILOVER_REGION\n    A stage failed"]),
         ("findings", ["storage-missing: error, of the storage", "java-old: error, of the worker", "of the cluster"]),
     ],
 )
