@@ -95,13 +95,15 @@ def reasons() -> str:
 
 
 def arguments(name: str) -> str:
-    """Write the table of the arguments of a public class or function: name, default, meaning."""
+    """Write the table of the arguments of a public class, method or function: name, default, meaning."""
     return _table(("argument", "default", "meaning"), _arguments_of(_public(name))) + "\n"
 
 
 def _public(name: str) -> Any:
+    name, _, method = name.partition(".")
     found = (getattr(importlib.import_module(faces.package(face)), name, None) for face in faces.FACES)
-    return next(each for each in found if each is not None)
+    made = next(each for each in found if each is not None)
+    return getattr(made, method) if method else made
 
 
 def _arguments_of(made: Any) -> Iterator[tuple[str, str, str]]:

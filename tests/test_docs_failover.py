@@ -34,11 +34,3 @@ def test_each_row_has_its_test_and_stands_once_and_in_order() -> None:
     rows = [int(found[1]) for found in re.finditer(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
     assert rows == sorted({*numbered(), *ELSEWHERE})
     assert [each for each in ELSEWHERE.values() if not (E2E / each).exists()] == []
-
-
-def test_the_table_of_renewed_tasks_says_what_its_test_expects() -> None:
-    page = PAGE.split("## After a stage's task was renewed\n")[1].split("\n## ")[0]
-    shown = re.findall(r"\| (src \d, left [^|]+) \|", page)
-    expected = re.findall(r"\(\d, \"(src \d, left [^\"]+)\"\)", (E2E / "test_renewed.py").read_text())
-    assert shown == expected
-    assert len(shown) == 8

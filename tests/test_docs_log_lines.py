@@ -18,6 +18,8 @@ _WHOLE = "%s"
 _CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 _FILLED_IN = re.compile(r"%[-.\d]*[a-z]")
 _NO_ACTION = {
+    "No local copy of",
+    "its server was killed",
     "A later compaction gives it up",
     "A write is stopped",
     "Acknowledged late, after the end of its attempt",
@@ -61,6 +63,7 @@ _NO_ACTION = {
 }
 """Warnings after which nothing is to do, unless they go on coming: the runbook says so of every line without a row."""
 _SAYS_IT = {
+    "Disposed although",
     (
         "It counts as running, because it may be another deployment's; its checkpoint ends with its "
         "timeout. If you have deleted it, type: cairn adopt JOB --dag"
