@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...tasks.job_settings import is_rendered_later
-from .aws import alive, as_s3, by_token
+from .addresses import alive, as_s3, by_token
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class JobRunLauncher(Launcher):
             )
         own = {key: value for key, value in own.items() if value}  # EMR takes no empty value
         given = str(submit.get("sparkSubmitParameters") or "")
-        zip_uri = as_s3(handed.zip_uri)
+        zip_uri = as_s3(handed.code_uri)
         with_zip, found = _PY_FILES.subn(rf"\g<1>\g<2>,{zip_uri}", given)
         submit["sparkSubmitParameters"] = with_zip if found else f"{given} --py-files {zip_uri}".strip()
         operator.job_driver = {**operator.job_driver, self.kind: submit}

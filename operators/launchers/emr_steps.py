@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.spark_submit import YARN_DEFAULTS
-from .aws import alive, as_s3, by_token
+from .addresses import alive, as_s3, by_token
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class EmrStepLauncher(Launcher):
         arranged = (
             *(("--conf", f"{key}={value}") for key, value in defaults.items()),
             *(option for option in options if option[0] != "--py-files"),
-            ("--py-files", ",".join([*files, as_s3(handed.zip_uri)])),
+            ("--py-files", ",".join([*files, as_s3(handed.code_uri)])),
             *(("--conf", f"{key}={value}") for key, value in handed.conf.items()),
         )
         words = [word for name, value in arranged for word in ((name,) if name in ALONE else (name, value))]

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...spark.handover.conf import FOR_PEOPLE, HANDOVER
-from .aws import as_s3
+from .addresses import as_s3
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class GlueLauncher(Launcher):
         operator.script_args = {
             **operator.script_args,
             CONF: " --conf ".join(settings),
-            PY_FILES: ",".join([*files, as_s3(handed.zip_uri)]),
+            PY_FILES: ",".join([*files, as_s3(handed.code_uri)]),
         }
         # It would wait in its own ways, and take up a run of any earlier try.
         operator.deferrable, operator.durable = False, False

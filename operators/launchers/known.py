@@ -14,6 +14,7 @@ LAUNCHERS = {
     "airflow.providers.amazon.aws.operators.emr.EmrContainerOperator": "emr_job_runs.EmrContainerLauncher",
     "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator": "emr_job_runs.EmrServerlessLauncher",
     "airflow.providers.amazon.aws.operators.glue.GlueJobOperator": "glue.GlueLauncher",
+    "airflow.providers.databricks.operators.databricks.DatabricksSubmitRunOperator": "databricks.DatabricksLauncher",
     "airflow.providers.apache.livy.operators.livy.LivyOperator": "livy.LivyLauncher",
 }
 """By operator: module and class of its launcher."""

@@ -73,8 +73,8 @@ class HandedOver:
     """Spark conf that the author may override."""
     conf: Mapping[str, str]
     """Spark conf that nothing overrides."""
-    zip_uri: str
-    """Cairn's code for the driver, for Spark's Python path."""
+    code_uri: str
+    """Cairn's code for the driver, for Spark's Python path: a zip, or a wheel."""
 
 
 class Launcher(Tracker):
@@ -86,6 +86,8 @@ class Launcher(Tracker):
 
     service: str
     """The service's name for a run of it, such as `Livy batch`."""
+    takes_wheel = False
+    """Whether the driver's code has to be a wheel."""
 
     def __init__(self, operator: Any) -> None:
         self._operator = operator

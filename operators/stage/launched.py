@@ -96,9 +96,9 @@ class LaunchedStage(EpochStage):
 
         launcher, it = self._ready(), answer.handover
         extras = extras_of(settings, answer, source_folders(self))
-        zip_uri = stored_runtime(settings.hook().open_store(waits=True))
+        code_uri = stored_runtime(settings.hook().open_store(waits=True), wheel=launcher.takes_wheel)
         name = f"{it.job}-{it.stage}-{it.token}"
-        launcher.hand_over(HandedOver(it.token, name, extras.defaults, extras.handed, zip_uri))
+        launcher.hand_over(HandedOver(it.token, name, extras.defaults, extras.handed, code_uri))
         try:
             self._driver = launcher.start(context)
         except Exception as error:

@@ -16,7 +16,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from ...spark.handover.runtime_zip import runtime_zip
+from ...spark.handover.runtime_zip import runtime_wheel, runtime_zip
 from ...storage.clock import system_time
 from ...storage.errors import CairnError
 from ...storage.names import RESERVED
@@ -29,17 +29,18 @@ RENEWED_DAYS = 1
 UNUSED_DAYS = 30
 
 
-def stored_runtime(store: ObjectStore) -> str:
+def stored_runtime(store: ObjectStore, *, wheel: bool = False) -> str:
     """Return the address by which Spark reads the runtime from the storage; uploads it if need be.
 
     Args:
         store: the storage's root.
+        wheel: for a service that takes no zip.
 
     Raises:
         CairnError: the storage refused, or did not answer.
     """
     with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
-        made = runtime_zip(Path(folder))
+        made = (runtime_wheel if wheel else runtime_zip)(Path(folder))
         data, key = made.read_bytes(), f"{FOLDER}{made.name}"
     others = {each.key: each.modified_ms for each in store.list(FOLDER)}
     if key not in others:

@@ -7,13 +7,14 @@ import time; a driver with another Python version uses the source.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import marshal
 import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
@@ -59,8 +60,44 @@ def runtime_zip(target_dir: str | os.PathLike[str]) -> Path:
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     target = Path(target_dir) / f"{_NAME}-{__version__}-{digest.hexdigest()[:12]}.zip"
     if not target.exists():
-        _write(target, sources)
+        _write(target, ((f"{name}{more}", it) for name, data in sources.items() for more, it in _compiled(name, data)))
     return target
+
+
+def runtime_wheel(target_dir: str | os.PathLike[str]) -> Path:
+    """Write the runtime as a wheel, for a service that installs Python code and puts no zip on a path.
+
+    Args:
+        target_dir: an existing folder.
+
+    Returns:
+        The wheel: it has the zip's sources and no bytecode, and the zip's hash as its build tag.
+
+    Raises:
+        InvalidConfigError: Cairn's own sources are not files on disk.
+    """
+    zipped = runtime_zip(target_dir)
+    target = zipped.with_name(f"{_NAME}-{__version__}-0{zipped.stem.rpartition('-')[2]}-py3-none-any.whl")
+    about = f"{_NAME}-{__version__}.dist-info"
+    members = {
+        **dict(_sources()),
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: airflow-cairn\nVersion: {__version__}\n".encode(),
+        f"{about}/WHEEL": b"Wheel-Version: 1.0\nGenerator: airflow-cairn\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = [f"{name},sha256={_record(data)},{len(data)}" for name, data in members.items()]
+    members[f"{about}/RECORD"] = "\n".join([*rows, f"{about}/RECORD,,\n"]).encode()
+    if not target.exists():
+        _write(target, members.items())
+    return target
+
+
+def _record(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _compiled(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    yield "", data
+    yield "c", _bytecode(name, data)
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
@@ -70,17 +107,16 @@ def _sources() -> Iterator[tuple[str, bytes]]:
         yield f"{_NAME}/{path.relative_to(_ROOT).as_posix()}", path.read_bytes()
 
 
-def _write(target: Path, sources: dict[str, bytes]) -> None:
+def _write(target: Path, members: Iterable[tuple[str, bytes]]) -> None:
     """Write under a temporary name first: two operators may write into one folder at the same moment."""
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".cairn-", suffix=".zip")
     try:
         # Stored, not deflated, so that the bytes do not depend on the version of zlib.
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, data in sources.items():
-                for member, content in ((name, data), (f"{name}c", _bytecode(name, data))):
-                    info = zipfile.ZipInfo(member, _EPOCH)
-                    info.external_attr = _MODE
-                    archive.writestr(info, content)
+            for name, data in members:
+                info = zipfile.ZipInfo(name, _EPOCH)
+                info.external_attr = _MODE
+                archive.writestr(info, data)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(target)
     except BaseException:

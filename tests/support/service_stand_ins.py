@@ -22,6 +22,7 @@ SOURCES = {
     "emr_container": "https://docs.aws.amazon.com/emr-on-eks/latest/APIReference/API_StartJobRun.html",
     "emr_steps": "https://docs.aws.amazon.com/emr/latest/APIReference/API_AddJobFlowSteps.html, API_ListSteps.html, "
     "API_CancelSteps.html",
+    "databricks": "https://docs.databricks.com/api/workspace/jobs/submit, listruns, getrun, cancelrun, getrunoutput",
     "glue": "https://docs.aws.amazon.com/glue/latest/dg/aws-glue-api-jobs-runs.html; several settings in one --conf "
     "as the OpenLineage provider writes them",
 }
@@ -396,10 +397,85 @@ class GlueStandIn(AwsJsonStandIn):
         return {"Id": driver, "JobRunState": self.WORDS[it.state], "Arguments": it.body["Arguments"], **why}
 
 
+class DatabricksStandIn(ServiceStandIn):
+    """Databricks: a token that was used gives its run again; a list has one run a page here, the newest first."""
+
+    operator = "airflow.providers.databricks.operators.databricks.DatabricksSubmitRunOperator"
+    ui = "http://ui/1"
+    WORDS: ClassVar = {
+        RUNNING: ("RUNNING", None),
+        DONE: ("TERMINATED", "SUCCESS"),
+        FAILED: ("TERMINATED", "FAILED"),
+        KILLED: ("TERMINATING", None),
+    }
+
+    def connection(self) -> tuple[str, str]:
+        port = int(self.url.rpartition(":")[2])
+        place = {"host": "127.0.0.1", "port": port, "schema": "http", "password": "example"}
+        return "databricks_default", json.dumps({"conn_type": "databricks", **place})
+
+    def arguments(self) -> dict[str, Any]:
+        cluster = {"spark_version": "16.4.x-scala2.12", "num_workers": 2, "spark_conf": {"spark.author": "{{ var }}"}}
+        return {
+            "json": {"new_cluster": cluster, "run_name": "replaced by the named one"},
+            "run_name": "routes of the day",
+            "spark_python_task": {"python_file": "s3://lake/routes.py", "parameters": ["--day", "{{ ds }}"]},
+            "libraries": [{"whl": "s3://lake/own.whl"}],
+            "databricks_retry_limit": 1,
+        }
+
+    def conf_of(self, driver: str) -> dict[str, str]:
+        body = self.drivers[driver].body
+        assert (body["new_cluster"]["num_workers"], body["run_name"][:18]) == (
+            "2",
+            "routes of the day-",
+        )  # the provider makes texts of numbers
+        conf: dict[str, str] = body["new_cluster"]["spark_conf"]
+        return conf
+
+    def zip_of(self, driver: str) -> str:
+        own, added = self.drivers[driver].body["libraries"]
+        assert own == {"whl": "s3://lake/own.whl"}
+        return str(added["whl"])
+
+    def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
+        operation = path.removeprefix("/api/2.2/jobs/runs/")
+        if operation == "submit":
+            token = asked.body["idempotency_token"]
+            known = [driver for driver, it in self.drivers.items() if it.body["idempotency_token"] == token]
+            driver = known[0] if known else self.accept(asked.body)
+            return None if self.cuts else (200, {"run_id": int(driver)})
+        if operation == "list":
+            assert (query["active_only"], query["run_type"]) == (["true"], ["SUBMIT_RUN"])
+            active = [driver for driver, it in self.drivers.items() if it.state in (RUNNING, KILLED)][::-1]
+            at = int(query.get("page_token", ["0"])[0])
+            more = {"next_page_token": str(at + 1)} if at + 1 < len(active) else {}
+            return 200, {"runs": [self._run(each) for each in active[at : at + 1]]} | more
+        driver = str(asked.body["run_id"] if asked.body else query["run_id"][0])
+        if driver not in self.drivers:
+            return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": f"Run {driver} does not exist."}
+        if operation == "cancel":
+            self.kill(driver)
+            return 200, {}
+        if operation == "get-output":
+            trace = 'Traceback (most recent call last):\n  File "routes.py", line 1, in <module>\nValueError: the day is broken'
+            return 200, {"logs": "stdout\n", "error": "ValueError", "error_trace": trace}
+        self.look(driver)
+        return 200, self._run(driver)
+
+    def _run(self, driver: str) -> dict[str, Any]:
+        it = self.drivers[driver]
+        word, result = self.WORDS[it.state]
+        state = {"life_cycle_state": word} | ({"result_state": result, "state_message": ""} if result else {})
+        one = {"run_id": int(driver), "run_name": it.body["run_name"], "run_page_url": self.ui, "state": state}
+        return {**one, "tasks": [{"run_id": int(driver)}]}
+
+
 STAND_INS: dict[str, type[ServiceStandIn]] = {
     "livy": LivyStandIn,
     "emr_serverless": EmrServerlessStandIn,
     "emr_container": EmrContainerStandIn,
     "emr_steps": EmrStepsStandIn,
     "glue": GlueStandIn,
+    "databricks": DatabricksStandIn,
 }

@@ -11,6 +11,7 @@ import pytest
 from airflow_cairn import __version__
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.spark.handover import runtime_zip
+from scripts.setup.uv import ensure_uv
 
 ROOT = Path(__file__).parents[4]
 
@@ -128,6 +129,18 @@ def test_bytecode_without_assertions_has_another_name(tmp_path: Path) -> None:
         [sys.executable, "-O", "-c", f"import sys; {code}", str(tmp_path)], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() not in ("", runtime_zip.runtime_zip(tmp_path).name)
+
+
+def test_the_wheel_installs_the_sources_of_the_zip(tmp_path: Path) -> None:
+    wheel = runtime_zip.runtime_wheel(tmp_path)
+    assert runtime_zip.runtime_wheel(tmp_path) == wheel
+    words = ("pip", "install", "--quiet", "--no-config", "--no-index", "--no-deps", "--python", sys.executable)
+    target = ("--target", str(tmp_path / "there"), str(wheel))
+    done = subprocess.run([ensure_uv(), *words, *target], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    installed = {each.relative_to(tmp_path / "there").as_posix() for each in (tmp_path / "there").rglob("*.py")}
+    with zipfile.ZipFile(runtime_zip.runtime_zip(tmp_path)) as archive:
+        assert installed == {name for name in archive.namelist() if name.endswith(".py")}
 
 
 def test_a_traceback_shows_the_lines_of_the_source(tmp_path: Path) -> None:

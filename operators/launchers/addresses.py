@@ -1,4 +1,4 @@
-"""Shared by the launchers of AWS's services: drivers by the end of their names, states, addresses."""
+"""Shared by launchers: drivers by the end of their names, the states of an API of AWS, addresses on S3."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def alive(client: Any, shape: str, ended: Collection[str]) -> list[str]:
 
 
 def as_s3(address: str) -> str:
-    """Return Spark's address of an object as AWS's services write it."""
+    """Return Spark's address of an object as a service's own API writes it."""
     return address.replace("s3a://", "s3://", 1)
