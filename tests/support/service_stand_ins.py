@@ -98,6 +98,12 @@ class ServiceStandIn(Serving):
         self.drivers[driver] = Driver(body)
         return driver
 
+    def crowd(self) -> None:
+        """Add a driver of another pipeline, the newest of all."""
+        for driver, it in list(self.drivers.items()):
+            token = self.conf_of(driver)["spark.cairn.handover"].rpartition("/")[2].removesuffix(".json")
+            self.drivers[f"7{driver}"] = Driver(json.loads(json.dumps(it.body).replace(token, token[::-1])))
+
     def look(self, driver: str) -> str:
         """Let time pass for a driver; gives its state."""
         it = self.drivers[driver]
@@ -458,7 +464,7 @@ class DatabricksStandIn(ServiceStandIn):
             self.kill(driver)
             return 200, {}
         if operation == "get-output":
-            trace = 'Traceback (most recent call last):\n  File "routes.py", line 1, in <module>\nValueError: the day is broken'
+            trace = 'Traceback (most recent call last):\n  File "routes.py", line 1\nValueError: the day is broken'
             return 200, {"logs": "stdout\n", "error": "ValueError", "error_trace": trace}
         self.look(driver)
         return 200, self._run(driver)

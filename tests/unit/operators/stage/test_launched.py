@@ -141,6 +141,7 @@ def while_it_waits(patch: pytest.MonkeyPatch) -> None:
 def test_a_worker_is_killed(job: Job, service: ServiceStandIn, point: Callable[..., None], attempt: int) -> None:
     """semantics F5: the next try finds the driver by its token alone; without one it opens the next attempt."""
     outlived(job, service, point)
+    service.crowd()
     assert execute(job, service, 2)["attempt"] == attempt
     assert service.submitted == 1
 
