@@ -21,7 +21,10 @@ _RANDOM = 16
 """So long a word after a colon is no prose."""
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
 
-_USER = re.compile(r"(://)(?:[^\s/@:]{0,300}:(?!\d+/)[^\s\"'<>]{0,300}|[^\s/@]{1,300})@")
+_USER = re.compile(
+    # On Azure the container stands where others have a user.
+    r"(://)(?:[^\s/@:]{0,300}:(?!\d+/)[^\s\"'<>]{0,300}|(?<!abfs://)(?<!abfss://)[^\s/@]{1,300})@"
+)
 """Of a URL; a password may hold slashes and at signs, a port is followed by a slash."""
 _NAME = re.compile(
     # name=…, name: …, "name": …, name => …; an option begins with dashes

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError, RefusedError
 from ..storage.errors import printable
-from ..storage.names import shorten
+from ..storage.names import scheme_of, shorten
 from ..storage.open import OPTIONS, StoreOptions
 
 if TYPE_CHECKING:
@@ -276,5 +276,5 @@ def _read(conn_id: str, named: str | None) -> tuple[StoreOptions, str | None]:
             ) from error
         found = connection_on_a_shell(conn_id)
         storage = found.extra_dejson.get(STORAGE) or None
-        scheme = str(named or storage).partition(":")[0]
+        scheme = scheme_of(str(named or storage))
         return OPTIONS_OF.get(scheme, OPTIONS_OF["s3"])(found), storage

@@ -221,7 +221,7 @@ def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
     """Open a store with the arguments that every command has.
 
     Args:
-        uri: `file:///folder`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+        uri: in an accepted form, such as `s3://bucket/prefix`.
         options: the command's arguments, with `stores` as set by `airflow_api.take_over`.
     """
     where = parse_storage_uri(uri)

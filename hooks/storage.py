@@ -10,8 +10,8 @@ from functools import cached_property
 from airflow.sdk import BaseHook, Connection
 
 from ..checkpoint.masking import masked
-from ..spark.output.committer import gcs_conf, gcs_environment, s3a_conf
-from ..storage import GcsOptions, ObjectStore, S3Options, open_store
+from ..spark.output.committer import azure_conf, gcs_conf, gcs_environment, s3a_conf
+from ..storage import AzureOptions, GcsOptions, ObjectStore, S3Options, open_store
 from ..storage.errors import CairnError
 from ..storage.facts import facts_of
 from ..storage.names import StorageUri, parse_storage_uri
@@ -19,9 +19,13 @@ from ..storage.network.waiting import Waiting
 from ..storage.open import StoreOptions
 from ..storage.probe import probe
 from .aws_connection import s3_options_of
-from .google_connection import gcs_options_of
+from .cloud_connections import azure_options_of, gcs_options_of
 
-OPTIONS_OF: dict[str, Callable[[Connection], StoreOptions]] = {"s3": s3_options_of, "gs": gcs_options_of}
+OPTIONS_OF: dict[str, Callable[[Connection], StoreOptions]] = {
+    "s3": s3_options_of,
+    "gs": gcs_options_of,
+    "abfss": azure_options_of,
+}
 """The reader of a connection, by the scheme of the storage's URI."""
 
 
@@ -32,10 +36,11 @@ class CheckpointStorageHook(BaseHook):
     the task SDK, which fetches the connection.
 
     Args:
-        storage: storage URI, `file:///folder`, `s3://bucket/prefix` or `gs://bucket/prefix`.
-        aws_conn_id: an Airflow connection: of type `aws` for `s3://`, `google_cloud_platform` for `gs://`, or `cairn`
-            or `generic`. None leaves credentials, region and endpoint to boto3's own chain (environment, profile,
-            instance role), or to Google's application default credentials. Not used for a `file://` storage.
+        storage: storage URI, such as `file:///folder` or `s3://bucket/prefix`.
+        aws_conn_id: an Airflow connection: of type `aws` for `s3://`, `google_cloud_platform` for `gs://`, `wasb` for
+            `abfss://`, or `cairn` or `generic`. None leaves credentials, region and endpoint to boto3's own chain
+            (environment, profile, instance role), to Google's application default credentials, or to azure-identity's
+            chain. Not used for a `file://` storage.
 
     Raises:
         UnsupportedStorageError: the URI's scheme is not supported.
@@ -82,7 +87,8 @@ class CheckpointStorageHook(BaseHook):
         Raises:
             AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
             InvalidConfigError: the connection has settings that Cairn cannot follow.
-            UnsupportedStorageError: boto3 refuses the options, or the packages for `gs://` are missing.
+            UnsupportedStorageError: boto3 refuses the options, the packages of the store are missing, or the
+                connection is to another account of Azure.
         """
         waiting = None
         if waits:
@@ -101,7 +107,7 @@ class CheckpointStorageHook(BaseHook):
         options = self.options
         if isinstance(options, GcsOptions):
             return gcs_environment(options)
-        if options is None or options.access_key is None or options.secret_key is None:
+        if not isinstance(options, S3Options) or options.access_key is None or options.secret_key is None:
             return {}
         found = {"AWS_ACCESS_KEY_ID": options.access_key, "AWS_SECRET_ACCESS_KEY": options.secret_key}
         if options.session_token is not None:
@@ -113,6 +119,9 @@ class CheckpointStorageHook(BaseHook):
         options = self.options
         if self._where.scheme == "gs":
             return gcs_conf(options if isinstance(options, GcsOptions) else None)
+        if self._where.scheme == "abfss":
+            host = self._where.bucket.partition("@")[2]
+            return azure_conf(options if isinstance(options, AzureOptions) else None, host)
         if self.is_s3:
             return s3a_conf(options if isinstance(options, S3Options) else None, self._where.bucket)
         return {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from .setup.base import ROOT
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "storage": ("*", "network", "local s3 gcs", "probe open"),
+    "storage": ("*", "network", "local s3 gcs azure", "probe open"),
     "checkpoint": (
         "masking errors reasons validation",
         "documents",

@@ -64,7 +64,7 @@ def bootstrap_savepoint(
     """Write a savepoint that holds these states, for a job to start from.
 
     Args:
-        spark: the session; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
+        spark: the session; for a storage in a bucket it must reach that by `s3a://`, `gs://` or `abfss://`.
         states: by uid of the stage, then by name: a DataFrame, or `Keyed(df, key)`.
         target: URI of a folder; the savepoint gets a new folder below it.
         max_parallelism: by uid, the number of key groups; the stage keeps it (semantics R4); 128 by default.

@@ -118,7 +118,7 @@ def compact(
     """Merge base and deltas of the newest checkpoint's states into new bases, which the job's next epochs adopt.
 
     Args:
-        spark: the session that reads and writes; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
+        spark: the session that reads and writes; for a storage in a bucket it must reach that by `s3a://`, `gs://` or `abfss://`.
         storage: storage URI.
         job: the job's name.
         stage: the uid of the stage whose states are considered; None for all.

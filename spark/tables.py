@@ -35,7 +35,7 @@ def table(
     (`CheckpointConfig.retained`). Call again for a newer checkpoint.
 
     Args:
-        spark: the session that reads; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
+        spark: the session that reads; for a storage in a bucket it must reach that by `s3a://`, `gs://` or `abfss://`.
         storage: storage URI.
         job: the job's name.
         name: the table's name.
@@ -80,7 +80,7 @@ def state(
     Unlike `Epoch.state`, this includes rows that have outlived their `ttl` but are still in the files.
 
     Args:
-        spark: the session that reads; for a storage in a bucket it must reach that by `s3a://` or `gs://`.
+        spark: the session that reads; for a storage in a bucket it must reach that by `s3a://`, `gs://` or `abfss://`.
         storage: storage URI.
         job: the job's name.
         stage: the stage's uid.

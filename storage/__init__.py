@@ -9,6 +9,7 @@ needed.
 from __future__ import annotations
 
 from .. import import_when_used
+from .azure.options import AzureOptions
 from .errors import (
     CairnError,
     ConflictError,
@@ -29,6 +30,7 @@ from .probe import ensure_probed, probe
 from .s3.options import S3Options
 
 __all__ = [
+    "AzureOptions",
     "Blob",
     "CairnError",
     "ConditionFailed",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .names import scheme_of
+
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """A kind of store. In its texts `{bucket}` is the bucket, and `{path}` the bucket with the root's prefix."""
+    """A kind of store. `filled` fills in its texts."""
 
     get: str
     """The right to read an object, and so on for each verb."""
@@ -42,6 +44,8 @@ class StoreFacts:
 
 _AWS_RULES = "aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration"
 _OLD = '{{"Rules":[{{"ID":"old-versions","Status":"Enabled","Filter":{{}},"NoncurrentVersionExpiration":'
+_BLOBS = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
+_CONTAINER = "storageAccounts/{account}/blobServices/default/containers/{container}"
 
 FACTS = {
     "s3": StoreFacts(
@@ -99,10 +103,50 @@ FACTS = {
         ),
         unlock="gcloud storage buckets update gs://{bucket} --clear-retention-period",
     ),
+    "abfss": StoreFacts(
+        get=f"{_BLOBS}/read",
+        put=f"{_BLOBS}/write",
+        list=f"{_BLOBS}/read",
+        delete=f"{_BLOBS}/delete",
+        uploads=f"{_BLOBS}/read",
+        abort=f"{_BLOBS}/delete",
+        on_objects=_CONTAINER,
+        on_bucket=_CONTAINER,
+        own_chain="azure-identity's own chain",
+        find_credentials="Give this machine a managed identity or workload identity, or log in by `az login`",
+        log_in="az login &&",
+        who_asks="az account show",
+        make="az storage container create --auth-mode login --account-name {account} --name {container}",
+        look="az storage container list --auth-mode login --account-name {account}",
+        change_rules=(
+            "Take the prefix out of the rule: `az storage account management-policy update --account-name {account} "
+            "--resource-group GROUP --policy @rules.json`"
+        ),
+        end_old_versions=(
+            "`az storage account blob-service-properties update --account-name {account} "
+            "--enable-delete-retention false`"
+        ),
+        unlock=(
+            "az storage container immutability-policy delete --account-name {account} --container-name {container} "
+            "--if-match ETAG"
+        ),
+    ),
 }
 """By scheme."""
 
 
 def facts_of(uri: str) -> StoreFacts:
     """Return the facts of a storage's store; those of S3 for a folder and for a scheme that is none."""
-    return FACTS.get(uri.partition(":")[0], FACTS["s3"])
+    return FACTS.get(scheme_of(uri), FACTS["s3"])
+
+
+def filled(text: str, path: str) -> str:
+    """Fill in a text of the facts.
+
+    Args:
+        text: `{path}` stands for the place, `{bucket}`, or on Azure `{container}` and `{account}`, for its parts.
+        path: a storage's URI without its scheme, or a bucket.
+    """
+    bucket = path.partition("/")[0]
+    container, _, host = bucket.partition("@")
+    return text.format(path=path, bucket=bucket, container=container, account=host.partition(".")[0])

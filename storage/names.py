@@ -4,7 +4,7 @@ There are two grammars. People choose *names* (job, stage uid, state, table, epo
 include Spark's files (`_temporary`, `.part-0.crc`, `origin=A%20B`), so they are wide: every listed key must be
 deletable, as long as it stays below the root and has only one meaning on every store.
 
-A storage URI (`file:///dir`, `s3://bucket/prefix`, `gs://bucket/prefix`) is taken literally, as Spark takes it: no
+A storage URI (`file:///dir`, `s3://bucket/prefix`) is taken literally, as Spark takes it: no
 percent decoding, no pattern. URIs that Spark and Cairn could understand differently are refused when the DAG is
 parsed. Messages never repeat a possible secret.
 """
@@ -24,7 +24,7 @@ RESERVED = "_cairn"
 """The folder at the root for Cairn itself (the probe); no job may have its name."""
 
 MAX_KEY_BYTES = 1024
-"""The longest key of S3 and of Google Cloud Storage, in UTF-8 bytes, including the root's prefix."""
+"""The longest key of S3, Google Cloud Storage and Azure, in UTF-8 bytes, including the root's prefix."""
 
 _NAME = re.compile(NAME_GRAMMAR)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -152,12 +152,21 @@ def _refusal(key: object, rule: str) -> InvalidKeyError:
     return InvalidKeyError(f"this key cannot be used: {rule}", key=shorten(key))
 
 
-ACCEPTED = "file:///absolute/folder, s3://bucket/prefix (s3a:// is read as s3://) or gs://bucket/prefix"
+_ABFSS = "abfss://container@account.dfs.core.windows.net/prefix"
+ACCEPTED = f"file:///absolute/folder, s3://bucket/prefix (s3a:// is read as s3://), gs://bucket/prefix or {_ABFSS}"
 """The accepted forms of a storage URI, for messages."""
 
+_READ_AS = {"s3a": "s3", "abfs": "abfss"}
+_WHY = dict.fromkeys(
+    ("hdfs", "webhdfs", "viewfs"),
+    ": HDFS replaces a file under no condition, so of two writers one would be lost unseen (Spark may keep data there)",
+)
 _SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
 _BUCKET = re.compile(r"\A[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _AMBIGUOUS = re.compile(r"[%*?#\[\]{}\\:]")
+_CONTAINER = re.compile(
+    r"\A[a-z0-9](?!.*--)[a-z0-9-]{1,61}[a-z0-9]@[a-z0-9]{3,24}\.dfs\.core\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)\Z"
+)
 _EXPRESS = ("--x-s3", "--xa-s3")
 
 
@@ -165,9 +174,9 @@ _EXPRESS = ("--x-s3", "--xa-s3")
 class StorageUri:
     """A parsed storage URI."""
 
-    scheme: Literal["file", "s3", "gs"]
+    scheme: Literal["file", "s3", "gs", "abfss"]
     bucket: str
-    """The bucket; empty for files."""
+    """The bucket; on Azure `container@host`; empty for files."""
     path: str
     """The absolute folder, for files; the prefix without outer slashes, possibly empty, in a bucket."""
 
@@ -191,11 +200,11 @@ class StorageUri:
         """Tell whether a URL of Spark names a file below this place: literally, so one with a part `..` never does.
 
         Args:
-            url: `file:///…`, `s3a://…`, `s3://…` or `gs://…`; it may have characters that no storage URI may have.
+            url: such as `s3a://…` or `abfs://…`; it may have characters that no storage URI may have.
         """
         scheme, _, rest = url.partition("://")
         above = self.path if self.scheme == "file" else "/".join(filter(None, (self.bucket, self.path)))
-        if scheme.replace("s3a", "s3") != self.scheme or not rest.startswith(f"{above}/"):
+        if _READ_AS.get(scheme, scheme) != self.scheme or not rest.startswith(f"{above}/"):
             return False
         try:
             check_key(rest.removeprefix(f"{above}/"))
@@ -208,7 +217,7 @@ def parse_storage_uri(uri: object) -> StorageUri:
     """Parse a storage URI, without any I/O.
 
     Args:
-        uri: `file:///absolute/folder`, `s3://bucket/prefix` or `gs://bucket/prefix`; a parsed URI comes back unchanged.
+        uri: in one of the forms of `ACCEPTED`; a parsed URI comes back unchanged.
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
@@ -223,21 +232,33 @@ def parse_storage_uri(uri: object) -> StorageUri:
     if match is None:
         raise _invalid(uri, "it has no scheme")
     scheme, rest = match[1].lower(), match[2]
-    if scheme not in ("file", "s3", "s3a", "gs"):
+    scheme = _READ_AS.get(scheme, scheme)
+    if scheme in ("az", "azure", "wasb", "wasbs", "adl"):
         raise UnsupportedStorageError(
-            f"there is no storage for the scheme {scheme}. Use {ACCEPTED}", uri=_without_secrets(uri)
+            f"a URI of Azure names its account and begins with abfss. Use {_ABFSS}", uri=_without_secrets(uri)
+        )
+    if scheme not in ("file", "s3", "gs", "abfss"):
+        raise UnsupportedStorageError(
+            f"there is no storage for the scheme {scheme}{_WHY.get(scheme, '')}. Use {ACCEPTED}",
+            uri=_without_secrets(uri),
         )
     authority, path = "", rest
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         path = slash + path
-    if "@" in authority:
+    if "@" in authority and scheme != "abfss":
         raise _invalid(uri, "it names a user; credentials belong into the connection, never into a URI")
     if "?" in rest or "#" in rest:
         raise _invalid(uri, "it has a query or a fragment")
     if scheme == "file":
         return _file(uri, authority, path)
-    return _in_bucket(uri, "gs" if scheme == "gs" else "s3", rest, authority, path)
+    return _in_bucket(uri, "s3" if scheme == "s3" else "gs" if scheme == "gs" else "abfss", rest, authority, path)
+
+
+def scheme_of(uri: str) -> str:
+    """Return the scheme of a URI as Cairn reads it: `s3` of `s3a://…`, `abfss` of `abfs://…`."""
+    scheme = uri.partition(":")[0]
+    return _READ_AS.get(scheme, scheme)
 
 
 def same_place(one: str, other: str | None) -> bool:
@@ -256,7 +277,7 @@ def check_storage_uri(uri: object) -> str:
     """Check a storage URI when a DAG is parsed; pure, no I/O.
 
     Returns:
-        The URI, normalised: `s3a` read as `s3`, no trailing slash.
+        The URI, normalised: `s3a` read as `s3`, `abfs` as `abfss`, no trailing slash.
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
@@ -276,7 +297,7 @@ def _file(uri: str, authority: str, path: str) -> StorageUri:
     return StorageUri("file", "", trimmed)
 
 
-def _in_bucket(uri: str, scheme: Literal["s3", "gs"], rest: str, bucket: str, path: str) -> StorageUri:
+def _in_bucket(uri: str, scheme: Literal["s3", "gs", "abfss"], rest: str, bucket: str, path: str) -> StorageUri:
     if not rest.startswith("//") or not bucket:
         raise _invalid(uri, "it names no bucket")
     if scheme == "s3" and bucket.endswith(_EXPRESS):
@@ -285,7 +306,9 @@ def _in_bucket(uri: str, scheme: Literal["s3", "gs"], rest: str, bucket: str, pa
             "Use a general purpose bucket",
             uri=_without_secrets(uri),
         )
-    if not _BUCKET.match(bucket):
+    if scheme == "abfss" and not _CONTAINER.match(bucket):
+        raise _invalid(uri, "on Azure it names a container and an account's host")
+    if scheme != "abfss" and not _BUCKET.match(bucket):
         raise _invalid(uri, "a bucket has 3 to 63 characters out of a-z 0-9 . -")
     prefix = path[1:].rstrip("/") if path else ""
     if prefix:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
+from .azure.options import AzureOptions
 from .clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from .errors import UnsupportedStorageError
 from .gcs.options import GcsOptions
@@ -12,9 +14,12 @@ from .network.waiting import Waiting
 from .port import ObjectStore
 from .s3.options import S3Options
 
-StoreOptions = S3Options | GcsOptions
+if TYPE_CHECKING:
+    from .network.bucket_store import BucketStore
+
+StoreOptions = S3Options | GcsOptions | AzureOptions
 """Access to a bucket's store."""
-OPTIONS: dict[str, type[StoreOptions]] = {"s3": S3Options, "gs": GcsOptions}
+OPTIONS: dict[str, type[StoreOptions]] = {"s3": S3Options, "gs": GcsOptions, "abfss": AzureOptions}
 """The kind of options by the scheme of a storage's URI; a folder has none."""
 
 
@@ -23,6 +28,7 @@ def open_store(
     *,
     s3: S3Options | None = None,
     gcs: GcsOptions | None = None,
+    azure: AzureOptions | None = None,
     options: StoreOptions | None = None,
     token: TokenSource = new_token,
     sleep: Sleeper = system_sleep,
@@ -33,9 +39,11 @@ def open_store(
     """Open the store of a URI. This writes nothing and sends no request.
 
     Args:
-        uri: `file:///absolute/folder`, `s3://bucket/prefix` (`s3a://` is read as `s3://`) or `gs://bucket/prefix`.
+        uri: `file:///absolute/folder`, `s3://bucket/prefix` (`s3a://` is read as `s3://`), `gs://bucket/prefix`
+            or `abfss://container@account.dfs.core.windows.net/prefix`.
         s3: endpoint, region and credentials of an S3 store; None leaves them all to boto3's own chain.
         gcs: endpoint and credentials of Google Cloud Storage; None leaves them to google-auth's own chain.
+        azure: endpoint and identity of Azure; None leaves them to azure-identity's own chain.
         options: the same as one value, for a caller who knows no store; those of another store are not used.
         token: makes write ids and the names of temporary files.
         sleep: waits between attempts.
@@ -45,7 +53,7 @@ def open_store(
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, the bucket is an S3 Express one, boto3 refuses the options, or
-            the packages for `gs://` are missing.
+            the packages of its store are missing.
         InvalidKeyError: the URI has no accepted form.
     """
     where = parse_storage_uri(uri)
@@ -53,16 +61,26 @@ def open_store(
         from .local.store import LocalStore
 
         return LocalStore(where.path, token=token, sleep=sleep, fraction=fraction)
-    if where.scheme == "gs":
-        check_packages(where)
+    check_packages(where)
+    given: StoreOptions | None = {"s3": s3, "gs": gcs, "abfss": azure}[where.scheme]
+    if isinstance(options, OPTIONS[where.scheme]):
+        given = options
+    store = _class_of(where.scheme)
+    return store(where, given, token=token, sleep=sleep, fraction=fraction, waiting=waiting, clock=clock)
+
+
+def _class_of(scheme: str) -> type[BucketStore[Any]]:
+    if scheme == "gs":
         from .gcs.store import GcsStore
 
-        gcs = options if isinstance(options, GcsOptions) else gcs
-        return GcsStore(where, gcs, token=token, sleep=sleep, fraction=fraction, waiting=waiting, clock=clock)
+        return GcsStore
+    if scheme == "abfss":
+        from .azure.store import AzureStore
+
+        return AzureStore
     from .s3.store import S3Store
 
-    s3 = options if isinstance(options, S3Options) else s3
-    return S3Store(where, s3, token=token, sleep=sleep, fraction=fraction, waiting=waiting, clock=clock)
+    return S3Store
 
 
 def check_packages(uri: str | StorageUri) -> None:
@@ -71,12 +89,21 @@ def check_packages(uri: str | StorageUri) -> None:
     Raises:
         UnsupportedStorageError: one is missing.
     """
-    if parse_storage_uri(uri).scheme == "gs" and not (_is_installed("google.auth") and _is_installed("requests")):
+    scheme = parse_storage_uri(uri).scheme
+    needed, store, extra = _PACKAGES.get(scheme, ({}, "", ""))
+    if not all(_is_installed(module) for module in needed):
         raise UnsupportedStorageError(
-            "this Python lacks the packages by which Cairn reaches Google Cloud Storage. Install them where Airflow "
-            "and the drivers run: pip install 'airflow-cairn[gcs]' (google-auth and requests)",
+            f"this Python lacks the packages by which Cairn reaches {store}. Install them where Airflow "
+            f"and the drivers run: pip install 'airflow-cairn[{extra}]' ({' and '.join(needed.values())})",
             uri=str(uri),
         )
+
+
+_PACKAGES = {
+    "gs": ({"google.auth": "google-auth", "requests": "requests"}, "Google Cloud Storage", "gcs"),
+    "abfss": ({"azure.identity": "azure-identity", "requests": "requests"}, "Azure", "azure"),
+}
+"""By scheme the modules with their packages, the store, and the extra."""
 
 
 def _is_installed(module: str) -> bool:

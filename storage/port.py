@@ -138,7 +138,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def spark_url(self, key: str) -> str:
-        """Return the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…`, `gs://…` or `file:///…`."""
+        """Return the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…`, `file:///…`."""
 
     def check_root(self) -> None:  # noqa: B027 - by default there is nothing to check
         """Check that the root exists, in a store with folders; in others a root without objects exists.

@@ -119,7 +119,7 @@ def naming_connections(**conn_ids: str | None) -> Iterator[None]:
         yield
     except ForbiddenError as error:
         store = str(error.fields.get("store", ""))
-        if not store.startswith(("s3://", "gs://")):
+        if not store.startswith(("s3://", "gs://", "abfss://")):
             raise
         whose = {name: conn_id or f"none, so {facts_of(store).own_chain}" for name, conn_id in conn_ids.items()}
         raise ForbiddenError(then_clear(error.message), **{**error.fields, **whose}) from error
@@ -232,8 +232,8 @@ def check_room(storage: object, job: object, stage: str, **where: str | None) ->
     size = len(root.path.encode()) + 1 + layout.longest_key(str(job), stage)
     if size > MAX_KEY_BYTES:
         raise InvalidConfigError(
-            "the storage's prefix, the job's name and the stage's uid are too long together: S3 and Google Cloud "
-            f"Storage take keys of {MAX_KEY_BYTES} bytes. Make them shorter by {size - MAX_KEY_BYTES} characters",
+            "the storage's prefix, the job's name and the stage's uid are too long together: a bucket "
+            f"takes keys of {MAX_KEY_BYTES} bytes. Make them shorter by {size - MAX_KEY_BYTES} characters",
             **where,
             storage=str(root),
             job=str(job),

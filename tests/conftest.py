@@ -14,6 +14,7 @@ from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
 from airflow_cairn.storage import S3Options
+from scripts.harness.azure_server import AzureServer
 from scripts.harness.gcs_server import GcsServer
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
@@ -143,6 +144,13 @@ def s3_server() -> Iterator[S3Server]:
 def gcs_server() -> Iterator[GcsServer]:
     """A Google Cloud Storage for the whole session; take a bucket of your own from it."""
     with GcsServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    """Azure's blobs for the whole session; take a container of your own from it."""
+    with AzureServer() as server:
         yield server
 
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from ...storage.clock import Runtime
 from ...storage.errors import ForbiddenError, GoneError, StorageError, UnavailableError, UnsupportedStorageError
-from ...storage.facts import StoreFacts, facts_of
+from ...storage.facts import StoreFacts, facts_of, filled
 from ...storage.names import RESERVED
 from ...storage.port import BucketRules, ObjectStore, PendingUpload
 from ...storage.probe import log as probe_log
@@ -129,7 +129,7 @@ def right_missing(store: ObjectStore, right: str, what: str, why: str = "no job 
         return error(RIGHT_MISSING, right, what, why, f"chmod -R u+rwX '{unquote(path)}'")
     facts = facts_of(store.uri)
     where = facts.on_bucket if right in (facts.list, facts.uploads) else facts.on_objects
-    mend = f"Grant `{right}` on `{where.format(bucket=path.partition('/')[0], path=path)}` to these credentials"
+    mend = f"Grant `{right}` on `{filled(where, path)}` to these credentials"
     return error(RIGHT_MISSING, right, what, why, mend + _HEADERS.get(right, ""))
 
 
@@ -137,7 +137,7 @@ def _make(uri: str) -> str:
     scheme, _, path = uri.partition("://")
     if scheme == "file":
         return f"mkdir -p '{unquote(path)}'"
-    return facts_of(uri).make.format(bucket=path.partition("/")[0])
+    return filled(facts_of(uri).make, path)
 
 
 # What these credentials may do below the root, verb by verb, and whether its conditional writes hold.
@@ -224,7 +224,7 @@ def _quiet() -> Iterator[None]:
 def endangered(rules: BucketRules, facts: StoreFacts) -> Iterator[Finding]:
     """Judge the rules; pure."""
     bucket = rules.bucket
-    change = facts.change_rules.format(bucket=bucket)
+    change = filled(facts.change_rules, bucket)
     for rule in rules.lifecycle:
         where = f"below `{rule.prefix}`" if rule.prefix else "in the whole bucket"
         if rule.expires:
@@ -252,7 +252,7 @@ def endangered(rules: BucketRules, facts: StoreFacts) -> Iterator[Finding]:
             bucket,
             "the bucket keeps old versions, and no rule deletes them",
             "each checkpoint that Cairn deletes stays as old versions and is paid for, for ever",
-            facts.end_old_versions.format(bucket=bucket),
+            filled(facts.end_old_versions, bucket),
         )
     if rules.retention:
         yield warning(
@@ -260,5 +260,5 @@ def endangered(rules: BucketRules, facts: StoreFacts) -> Iterator[Finding]:
             bucket,
             f"the bucket keeps every new object ({rules.retention})",
             "old checkpoints cannot be deleted before, so the storage grows and each cleaning reports failures",
-            f"`{facts.unlock.format(bucket=bucket)}`, or a bucket without it",
+            f"`{filled(facts.unlock, bucket)}`, or a bucket without it",
         )

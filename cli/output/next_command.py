@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...storage.errors import CairnError, ErrorKind
-from ...storage.facts import facts_of
+from ...storage.facts import facts_of, filled
 from ..airflow_api import TOKEN
 
 _WHERE = (("storage", "--storage"), ("endpoint_url", "--endpoint-url"), ("region", "--region"), ("conn", "--conn"))
-_KNOWN_SCHEMES = ("file:", "s3:", "s3a:", "gs:")
+_KNOWN_SCHEMES = ("file:", "s3:", "s3a:", "gs:", "abfss:", "abfs:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class _Failed:
 
     def root(self) -> str:
         """Return the command that lists the root, or for a missing local root its nearest existing parent."""
-        if self._storage().startswith("gs:"):
-            return facts_of(self._storage()).look
+        if self._storage().startswith(("gs:", "abfs")):
+            return filled(facts_of(self._storage()).look, self._storage().partition("://")[2])
         if not self._storage().startswith("file:"):
             endpoint = getattr(self.typed.options, "endpoint_url", None)
             return shlex.join(("aws", "s3", "ls", *(("--endpoint-url", endpoint) if endpoint else ())))

@@ -29,14 +29,14 @@ def program(stage: StageOperator) -> Program | None:
 
     Raises:
         InvalidConfigError: the arguments contradict each other, or an option of the stage; or the storage is on Google
-            Cloud, where Cairn must choose the committer.
+            Cloud or Azure, where Cairn must choose the committer.
     """
     found = program_of(stage.application_args, stage.task_id)
     if found is not None:
-        if str(stage.storage).startswith("gs:"):
+        if str(stage.storage).startswith(("gs:", "abfs")):
             raise InvalidConfigError(
-                "a place in application_args says that the program has no Epoch block, and on Google Cloud an Epoch "
-                "alone writes by a committer that is safe. Give it an Epoch block, or use a storage on S3",
+                "a place in application_args says that the program has no Epoch block, and on Google Cloud and Azure "
+                "an Epoch alone writes by a committer that is safe. Give it an Epoch block, or use a storage on S3",
                 task=stage.task_id,
                 storage=str(stage.storage),
             )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from ..azure_jars import azure_jars
 from ..gcs_jars import gcs_jars
 from ..postgres_jar import postgres_jar
 from ..s3a_jars import s3a_jars
 from ..yarn_jars import yarn_jars
+from .azurite import ensure_azurite
 from .base import SetupError, saying_how_far
 from .beside import ensure_launchers, ensure_lineage
 from .browser import ensure_browser
@@ -29,8 +31,10 @@ _PARTS: dict[str, Callable[[], object]] = {
     "classes": ensure_classes,
     "s3server": ensure_s3_server,
     "gcsserver": ensure_gcs_server,
+    "azurite": ensure_azurite,
     "jars": s3a_jars,
     "gcsjars": gcs_jars,
+    "azurejars": azure_jars,
     "yarn": yarn_jars,
     "jdbc": postgres_jar,
     "browser": ensure_browser,
@@ -45,8 +49,9 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `classes`, `s3server`, `gcsserver`, `jars`, `gcsjars`, `yarn`, `jdbc`, `browser`,
-            `lineage`, `launchers`, `tutorial`, `site`, `receivers`; empty for all but the last two.
+        names: of `venv`, `java`, `classes`, `s3server`, `gcsserver`, `azurite`, `jars`, `gcsjars`, `azurejars`,
+            `yarn`, `jdbc`, `browser`, `lineage`, `launchers`, `tutorial`, `site`, `receivers`;
+            empty for all but the last two.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

@@ -114,6 +114,9 @@ _NO_S3A = re.compile(
 _NO_GS = re.compile(
     r"ClassNotFoundException: (Class )?com\.google\.cloud\.hadoop\.fs\.gcs\.|No FileSystem for scheme \"?gs\b"
 )
+_NO_ABFS = re.compile(
+    r"ClassNotFoundException: (Class )?org\.apache\.hadoop\.fs\.azurebfs\.|No FileSystem for scheme \"?abfss?\b"
+)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[\w.]+)'")
 _GOES_ON = re.compile(r"During handling of the above exception|direct cause of the following exception")
 """Python's text between an exception and the one that it caused."""
@@ -122,6 +125,9 @@ S3A_PACKAGES = (
     "org.apache.hadoop:hadoop-aws of its Hadoop's"
 )
 """The package that Spark needs for `s3a://` paths."""
+GS_PACKAGES = "org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version"
+ABFS_PACKAGES = f"{GS_PACKAGES} and org.apache.hadoop:hadoop-azure of its Hadoop's"
+"""The package that Spark needs for `abfss://` paths."""
 
 
 def missing_package(error: BaseException) -> str | None:
@@ -139,9 +145,13 @@ def missing_package(error: BaseException) -> str | None:
             )
         if _NO_GS.search(text):
             return (
-                "Spark has no connector to Google Cloud Storage. Give org.apache.spark:spark-hadoop-cloud_2.13 of your "
-                "Spark's version, which brings it, where Spark is started: packages or jars of a submitted stage, "
-                "spark.jars.packages of a Spark Connect server"
+                f"Spark has no connector to Google Cloud Storage. Give {GS_PACKAGES}, which brings it, where Spark is "
+                "started: packages or jars of a submitted stage, spark.jars.packages of a Spark Connect server"
+            )
+        if _NO_ABFS.search(text):
+            return (
+                f"Spark has no hadoop-azure, so it cannot reach abfss:// paths. Give {ABFS_PACKAGES} where Spark is "
+                "started: packages or jars of a submitted stage, spark.jars.packages of a Spark Connect server"
             )
         found = _NO_MODULE.search(text)
         # An exception that was caught did not end the function.

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
 from ...checkpoint.errors import InvalidConfigError
-from ...storage import GcsOptions, ObjectStore, S3Options, UnsupportedStorageError, open_store
+from ...storage import AzureOptions, GcsOptions, ObjectStore, S3Options, UnsupportedStorageError, open_store
 from ...storage.names import StorageUri, parse_storage_uri
 from ...storage.network.waiting import Waiting
 from ...storage.open import OPTIONS, StoreOptions
@@ -45,6 +45,11 @@ _STORES: dict[type[StoreOptions], dict[str, str]] = {
         "expected_bucket_owner": f"{PREFIX}s3.bucketOwner",
     },
     GcsOptions: {"endpoint_url": f"{PREFIX}gcs.endpoint"},
+    AzureOptions: {
+        "endpoint_url": f"{PREFIX}azure.endpoint",
+        "client_id": f"{PREFIX}azure.clientId",
+        "tenant_id": f"{PREFIX}azure.tenantId",
+    },
 }
 """The conf key of each option of a bucket's store. No credential is among them."""
 LOCAL_STATE = f"{PREFIX}localState.folder"
@@ -192,7 +197,7 @@ def open_driver_store(storage: str | StorageUri, options: StoreOptions | None, *
         waits: wait some minutes for a store that refuses for a moment.
 
     Raises:
-        UnsupportedStorageError: the scheme is unknown, or a package is missing: boto3 or google-auth.
+        UnsupportedStorageError: the scheme is unknown, or a package of its store is missing.
     """
     try:
         return open_store(storage, options=options, waiting=Waiting("this driver") if waits else None)

@@ -2,8 +2,9 @@
 
 Three committers guarantee this. The classic `FileOutputCommitter` with algorithm version 1 moves all files when the job
 commits. The magic committer of s3a uploads in place and makes the files visible when the job commits. Google Cloud
-Storage renames no folder in one step; there Hadoop's manifest committer commits a task by the rename of one file, the
-list of its files, and moves those when the job commits. Version 2 publishes task by task: a task that dies while
+Storage, and Azure without a hierarchical namespace, rename no folder in one step; on both clouds Hadoop's manifest
+committer commits a task by the rename of one file, the list of its files, and moves those when the job commits. Version
+2 publishes task by task: a task that dies while
 publishing leaves files that a listing shows. It is refused.
 
 Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The committers are
@@ -24,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
-from ...storage import GcsOptions, S3Options
+from ...storage import AzureOptions, GcsOptions, S3Options
+from ...storage.azure.options import EMULATED_KEY
 from ...storage.errors import GoneError
-from ..execution.failure_kinds import S3A_PACKAGES
+from ..execution.failure_kinds import ABFS_PACKAGES, GS_PACKAGES, S3A_PACKAGES
 from ..execution.transport import conf_of, identity_of, is_remote
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
 PROTOCOL = "spark.sql.sources.commitProtocolClass"
 PARQUET_COMMITTER = "spark.sql.parquet.output.committer.class"
 S3A_COMMITTER = "fs.s3a.committer.name"
-FACTORY = "mapreduce.outputcommitter.factory.scheme.gs"
+FACTORY = "mapreduce.outputcommitter.factory.scheme."
+"""Followed by the scheme of the URLs."""
 
 _CLASSIC_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _CLASSIC_COMMITTER = "org.apache.parquet.hadoop.ParquetOutputCommitter"
@@ -46,6 +49,7 @@ _CLOUD_PROTOCOL = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
 _CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
 
 _MANIFEST_FACTORY = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitterFactory"
+_AZURE_FACTORY = "org.apache.hadoop.fs.azurebfs.commit.AzureManifestCommitterFactory"
 
 _FORMAT = {
     # Spark's default, INT96, is nanoseconds to plain readers, which show the year 9999 as 1816. Spark reads both.
@@ -81,31 +85,37 @@ MAGIC = Committer(
     # The version matters where the protocol writes to a local folder (semantics V3).
     {PARQUET_COMMITTER: _CLOUD_COMMITTER, S3A_COMMITTER: "magic", ALGORITHM: "1"},
 )
-MANIFEST = Committer(
-    "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitter",
-    _CLOUD_PROTOCOL,
-    {PARQUET_COMMITTER: _CLOUD_COMMITTER, FACTORY: _MANIFEST_FACTORY, ALGORITHM: "1"},
-)
+MANIFEST = {
+    scheme: Committer(
+        "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitter",
+        _CLOUD_PROTOCOL,
+        {PARQUET_COMMITTER: _CLOUD_COMMITTER, f"{FACTORY}{scheme}": factory, ALGORITHM: "1"},
+    )
+    for scheme, factory in (("gs", _MANIFEST_FACTORY), ("abfs", _AZURE_FACTORY), ("abfss", _AZURE_FACTORY))
+}
+"""By the scheme of the URLs; Azure's factory compares tags, where a rename has lost its answer."""
 
 
 def choose(spark: SparkSession, url: str) -> Committer:
-    """Choose the committer for a write to a `file:///…`, `s3a://…` or `gs://…` URL.
+    """Choose the committer for a write to a URL.
 
     Raises:
-        InvalidConfigError: version 2 is set, or the classes are missing without which no write to `gs://` is safe.
+        InvalidConfigError: version 2 is set, or the classes are missing without which no write to `gs://` or `abfss://`
+            is safe.
     """
     _refuse_version_2(spark)
-    if url.startswith("gs:"):
-        for name in (_CLOUD_PROTOCOL, _CLOUD_COMMITTER, _MANIFEST_FACTORY):
+    manifest = MANIFEST.get(url.partition(":")[0])
+    if manifest is not None:
+        for name in (_CLOUD_PROTOCOL, *(value for value in manifest.options.values() if "." in value)):
             if not _is_there(spark, name):
                 raise InvalidConfigError(
-                    "Spark lacks the manifest committer, and no other is safe on Google Cloud Storage: the classic one "
-                    "renames folders there file by file, so a task that dies meanwhile leaves rows behind. Add "
-                    "org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version to the application's packages "
+                    "Spark lacks the manifest committer, and no other is safe on Google Cloud Storage and Azure: the "
+                    "classic one renames folders there file by file, so a task that dies meanwhile leaves rows behind. "
+                    f"Add {GS_PACKAGES if url.startswith('gs:') else ABFS_PACKAGES} to the application's packages "
                     "(Hadoop 3.3.5 or newer)",
                     missing=name,
                 )
-        return MANIFEST
+        return manifest
     if not url.startswith("s3a:"):
         return CLASSIC
     if all(_is_there(spark, name) for name in (_CLOUD_PROTOCOL, _CLOUD_COMMITTER)):
@@ -118,13 +128,12 @@ def choose(spark: SparkSession, url: str) -> Committer:
     return CLASSIC
 
 
-_FACTORIES = "mapreduce.outputcommitter.factory.scheme."
 _CURES = {
     MAGIC.signs: (
         "magic",
-        f"fs.s3a.committer.magic.enabled is true and that no factory is set for s3a ({_FACTORIES}s3a)",
+        f"fs.s3a.committer.magic.enabled is true and that no factory is set for s3a ({FACTORY}s3a)",
     ),
-    MANIFEST.signs: ("manifest", f"no other factory is set for gs ({FACTORY})"),
+    MANIFEST["gs"].signs: ("manifest", f"no other factory is set for the storage's scheme ({FACTORY}…)"),
 }
 """By signature, a committer's name and what to check if another one wrote."""
 
@@ -304,6 +313,41 @@ def gcs_environment(gcs: GcsOptions) -> dict[str, str]:
     """Return the variables by which a driver beside its task finds the store and the credentials that the task has."""
     found = {"STORAGE_EMULATOR_HOST": gcs.endpoint_url, "GOOGLE_APPLICATION_CREDENTIALS": gcs.key_path}
     return {name: value for name, value in found.items() if value}
+
+
+_IDENTITY = "org.apache.hadoop.fs.azurebfs.oauth2."
+
+
+def azure_conf(azure: AzureOptions | None, host: str) -> dict[str, str]:
+    """Build the conf by which a submitted application reaches an account of Azure, without credentials.
+
+    Each JVM has a managed identity or a workload identity. An author's own conf should override this; its keys name the
+    account too.
+
+    Args:
+        azure: access to the store; an endpoint is an emulator, whose public key is no secret.
+        host: the account's, as in the storage's URI.
+    """
+    # Hadoop 3.5 counts requests in a thread for each client, and its JVM does not end before these do (measured).
+    hadoop = {"metrics.collection.enabled": "false"}
+    if azure is not None and azure.endpoint_url:
+        hadoop |= {
+            "abfs.endpoint": azure.endpoint_url.partition("://")[2].rstrip("/"),
+            f"account.key.{host}": EMULATED_KEY,
+            f"account.key.{host.replace('.dfs.', '.blob.', 1)}": EMULATED_KEY,
+            "account.hns.enabled": "false",
+            "always.use.https": "false",
+            "fns.account.service.type": "BLOB",
+            "networking.library": "JDK_HTTP_URL_CONNECTION",  # the other one takes TLS alone (Hadoop 3.5: measured)
+        }
+    else:
+        hadoop |= {f"account.auth.type.{host}": "OAuth"}
+        tenant, client = (azure.tenant_id, azure.client_id) if azure else (None, None)
+        provider = f"{_IDENTITY}{'WorkloadIdentity' if tenant else 'Msi'}TokenProvider"
+        hadoop |= {f"account.oauth.provider.type.{host}": provider}
+        hadoop |= {f"account.oauth2.msi.tenant.{host}": tenant} if tenant else {}
+        hadoop |= {f"account.oauth2.client.id.{host}": client} if client else {}
+    return {f"spark.hadoop.fs.azure.{name}": value for name, value in sorted(hadoop.items())}
 
 
 def _refuse_version_2(spark: SparkSession) -> None:

@@ -306,7 +306,7 @@ def make_local_state(task: ServerTask, master: str, hadoop: Callable[[str], str 
     if storage.scheme == "file":
         return "the storage is on a local disk itself"
     if storage.scheme != "s3":
-        return "it is not offered for a storage on Google Cloud"
+        return "it is offered for a storage on S3 alone"
     if _LOCAL_MASTER.match(master) is None:
         return f"the executors of {master} would not see them"
     for name in _HOW_OBJECTS_ARE_WRITTEN:

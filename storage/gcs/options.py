@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import StorageError
+from ..network.options import check_access
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,4 @@ class GcsOptions:
         Raises:
             StorageError: credentials in the endpoint, or a limit that is not positive.
         """
-        if self.endpoint_url is not None:
-            scheme, _, rest = self.endpoint_url.partition("://")
-            if scheme not in ("http", "https") or not rest or "@" in rest or "?" in rest:
-                raise StorageError(
-                    "the endpoint of Google Cloud Storage is no URL of the form https://host:port, without user and "
-                    "query",
-                    code="invalid_request",
-                    endpoint_url=self.endpoint_url.rpartition("@")[2].partition("?")[0],
-                )
-        for name in ("connect_timeout_s", "read_timeout_s", "max_attempts"):
-            if getattr(self, name) <= 0:
-                raise StorageError(
-                    "this option of Google Cloud Storage must be above 0",
-                    code="invalid_request",
-                    option=name,
-                    value=getattr(self, name),
-                )
+        check_access(self, "Google Cloud Storage")

@@ -14,23 +14,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import google.auth
-import requests
 from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials
 from google.auth.transport.requests import AuthorizedSession
 from google.oauth2.service_account import Credentials
-from requests.adapters import HTTPAdapter
-from urllib3.exceptions import NewConnectionError
 
-from ..network.faults import NoAnswer
-from .faults import NO_CREDENTIALS, Refused
+from ..network.faults import NO_CREDENTIALS, NoAnswer
+from ..network.http import Answer, request, sending_once
+from .faults import Refused
 from .options import GcsOptions
 
 GOOGLES_OWN = "https://storage.googleapis.com"
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
-_CONNECTIONS = 32
-_CHUNK = 1 << 20
-_NEVER_SENT = (requests.ConnectTimeout, requests.exceptions.SSLError, requests.exceptions.ProxyError)
 
 _Facts = tuple[object, ...]
 _lock = threading.Lock()
@@ -49,43 +44,6 @@ def endpoint_of(options: GcsOptions) -> str:
     """Return the service's URL, without a trailing slash."""
     found = options.endpoint_url or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLES_OWN
     return (found if "://" in found else f"http://{found}").rstrip("/")
-
-
-class Answer:
-    """An answer of the service; its body is read in pieces, or as JSON.
-
-    Args:
-        answer: of requests, its body unread.
-    """
-
-    def __init__(self, answer: requests.Response) -> None:
-        self._answer = answer
-        self.headers: Mapping[str, str] = answer.headers
-
-    def __enter__(self) -> Iterator[bytes]:
-        return self._chunks()
-
-    def __exit__(self, *error: object) -> None:
-        self._answer.close()
-
-    def _chunks(self) -> Iterator[bytes]:
-        with _faults():
-            yield from self._answer.iter_content(_CHUNK)
-
-    def document(self) -> dict[str, Any]:
-        """Read the body as JSON; empty if there is none.
-
-        Raises:
-            NoAnswer: the body is no JSON.
-        """
-        with self as chunks:
-            body = b"".join(chunks)
-        if not body:
-            return {}
-        try:
-            return dict(json.loads(body))
-        except (ValueError, TypeError) as error:
-            raise NoAnswer(f"its answer is no JSON: {body[:80]!r}", sent=True) from error
 
 
 def send(
@@ -110,19 +68,10 @@ def send(
         Fault: any answer but success.
     """
     with _faults():
-        answer = _session(options).request(
-            method,
-            f"{endpoint_of(options)}{path}",
-            params=dict(params),
-            data=data,
-            headers={"Accept-Encoding": "identity", "User-Agent": "airflow-cairn", **headers},
-            timeout=(options.connect_timeout_s, options.read_timeout_s),
-            stream=True,
-            allow_redirects=False,
-        )
-    if answer.status_code in (200, 204, 206):
-        return Answer(answer)
-    if answer.status_code == 401:
+        answer = request(_session(options), method, f"{endpoint_of(options)}{path}", options, headers, data, params)
+    if answer.status in (200, 204, 206):
+        return answer
+    if answer.status == 401:
         forget(options)  # the next request asks for another token
     raise _refused(answer)
 
@@ -143,9 +92,7 @@ def _session(options: GcsOptions) -> Any:
         if facts not in _sessions:
             # No second try after a 401: the body would already be half read.
             session = AuthorizedSession(_credentials(options), max_refresh_attempts=0)  # type: ignore[no-untyped-call]
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0))
-            _sessions[facts] = session
+            _sessions[facts] = sending_once(session)
         return _sessions[facts]
 
 
@@ -174,18 +121,13 @@ def _faults() -> Iterator[None]:
         raise Refused(401, "noToken", str(error)) from error
     except auth.GoogleAuthError as error:
         raise NoAnswer(f"no token was given: {error}", sent=False) from error
-    except requests.RequestException as error:
-        cause = getattr(error.args[0], "reason", None) if error.args else None
-        never = isinstance(error, _NEVER_SENT) or isinstance(cause, NewConnectionError)
-        raise NoAnswer(f"{type(error).__name__}: {error}", sent=not never) from error
 
 
-def _refused(answer: requests.Response) -> Refused:
-    with Answer(answer) as chunks:
+def _refused(answer: Answer) -> Refused:
+    with answer as chunks:
         body = next(chunks, b"")
     try:
         said = json.loads(body)["error"]
-        return Refused(answer.status_code, str(said["errors"][0]["reason"]), str(said["message"]))
+        return Refused(answer.status, str(said["errors"][0]["reason"]), str(said["message"]))
     except (ValueError, TypeError, KeyError, IndexError):
-        text = body[:200].decode(errors="replace").strip()
-        return Refused(answer.status_code, answer.reason or str(answer.status_code), text)
+        return Refused(answer.status, str(answer.status), body[:200].decode(errors="replace").strip())

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from ..errors import StorageError
+from ..network.options import check_access
 
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 """S3's ways to encrypt written objects; the last two take a KMS key."""
@@ -57,19 +58,7 @@ class S3Options:
             raise StorageError(
                 "an S3 session token needs the access key and secret key that it belongs to", code="invalid_request"
             )
-        if self.endpoint_url is not None:
-            scheme, _, rest = self.endpoint_url.partition("://")
-            if scheme not in ("http", "https") or not rest or "@" in rest:
-                raise StorageError(
-                    "the S3 endpoint is no URL of the form http://host:port or https://host:port, without a user",
-                    code="invalid_request",
-                    endpoint_url=self.endpoint_url.rpartition("@")[2],
-                )
-        for name in ("connect_timeout_s", "read_timeout_s", "max_attempts"):
-            if getattr(self, name) <= 0:
-                raise StorageError(
-                    "this S3 option must be above 0", code="invalid_request", option=name, value=getattr(self, name)
-                )
+        check_access(self, "S3")
         self._check_headers()
 
     def _check_headers(self) -> None:

@@ -13,10 +13,10 @@ from ..clock import TokenSource
 from ..errors import GoneError, StorageError
 from ..names import check_prefix, full_key
 from ..network.conditional_write import WRITE_ID, ConditionalWrite, StoredObject
-from ..network.faults import Fault
+from ..network.faults import NO_CREDENTIALS, Fault
 from ..network.waiting import RetryPolicy
 from ..port import WriteResult
-from .faults import NO_CREDENTIALS, Refused, explain
+from .faults import Refused, explain
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -18,11 +17,9 @@ from botocore import exceptions as boto
 
 from .. import checksums
 from ..checksums import SHA256
-from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
-from ..errors import GoneError, UnsupportedStorageError
-from ..names import StorageUri, check_key, parse_storage_uri
-from ..network.faults import Fault, NoAnswer
-from ..network.waiting import RetryPolicy, Waiting
+from ..errors import GoneError
+from ..network.bucket_store import BucketStore
+from ..network.faults import NO_CREDENTIALS, Fault, NoAnswer
 from ..port import (
     Blob,
     BucketRules,
@@ -40,7 +37,7 @@ from ..port import (
 )
 from .clients import client_for, taken
 from .copy import Copier, copy_across
-from .faults import NO_CREDENTIALS, Refused
+from .faults import Refused
 from .options import S3Options
 from .pages import delete, folders, objects, uploads
 from .requests import S3Requests
@@ -111,7 +108,6 @@ def _retention(rule: dict[str, Any]) -> str:
 
 
 _CHUNK = 1 << 20
-_PAGE = 1000
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -123,101 +119,44 @@ _NO_CREDENTIALS = (
 )
 
 
-class S3Store(ObjectStore):
+class S3Store(BucketStore[S3Options]):
     """A prefix in a bucket.
-
-    Args:
-        uri: `s3://bucket/prefix`.
-        options: endpoint, region, credentials and bounds.
-        token: makes write ids.
-        sleep: waits between attempts.
-        fraction: draws the jitter.
-        page_size: entries per listing page or batched delete, 1 to 1000.
-        waiting: how long to wait for a store that refuses for a moment; None: not at all.
-        clock: measures that wait.
 
     Raises:
         UnsupportedStorageError: the URI is no S3 URI, or boto3 cannot make a client with these options.
     """
 
-    def __init__(
-        self,
-        uri: str | StorageUri,
-        options: S3Options | None = None,
-        *,
-        token: TokenSource = new_token,
-        sleep: Sleeper = system_sleep,
-        fraction: Fraction = system_fraction,
-        page_size: int = _PAGE,
-        waiting: Waiting | None = None,
-        clock: Clock = system_time,
-    ) -> None:
-        options = options or S3Options()
-        where = parse_storage_uri(uri)
-        if where.scheme != "s3":
-            raise UnsupportedStorageError("this is no S3 URI. Use s3://bucket/prefix", uri=str(where))
-        self._uri = str(where)
-        self._options = options
-        self._waiting = waiting
-        self._at = partial(
-            S3Store, options=options, token=token, sleep=sleep, fraction=fraction, page_size=page_size, clock=clock
-        )
-        self._client = client_for(options, self._uri)
-        self._headers = options.headers
-        self._endpoint = str(self._client.meta.endpoint_url)
-        endpoint = urlsplit(self._endpoint)
+    form = "s3://bucket/prefix"
+    kind = S3Options
+
+    def _connect(self) -> None:
+        self._reconnect(self._options)
         self._wire = S3Requests(
-            bucket=where.bucket,
-            prefix=f"{where.path}/" if where.path else "",
-            store=f"{self._uri} at {endpoint.scheme}://{endpoint.netloc.rpartition('@')[2]}",
+            bucket=self._bucket,
+            prefix=self._prefix,
+            store=self.describe(),
             call=self._send,
-            patience=RetryPolicy(
-                options.max_attempts, sleep, fraction, waiting=waiting, renew=self._renew, clock=clock
-            ),
-            token=token,
-            page_size=page_size,
+            patience=self._patience,
+            token=self._token,
+            page_size=self._page_size,
         )
         self._copier = Copier(self._wire)
 
-    @property
-    def uri(self) -> str:
-        """The root: `s3://bucket/prefix`."""
-        return self._uri
+    def _reconnect(self, before: S3Options) -> None:  # noqa: ARG002
+        """Take another client: one keeps the credentials that it was made with."""
+        self._client = client_for(self._options, self._uri)
+        self._headers = self._options.headers
 
-    def below(self, folder: str) -> S3Store:
-        return self._at(f"{self._uri}/{check_key(folder)}", waiting=self._waiting)
+    def _endpoint(self) -> str:
+        endpoint = urlsplit(str(self._client.meta.endpoint_url))
+        return f"{endpoint.scheme}://{endpoint.netloc.rpartition('@')[2]}"
 
-    def at_once(self) -> S3Store:
-        return self if self._waiting is None else self._at(self._uri)
-
-    def _renew(self) -> None:
-        """Renew the connection: a client keeps the credentials that it was made with."""
-        renewed = self._waiting.renewed() if self._waiting is not None and self._waiting.renewed else None
-        options = renewed if isinstance(renewed, S3Options) else self._options
-        self._client = client_for(options, self._uri)
-        self._headers = options.headers
+    def _spark_root(self) -> str:
+        return self._uri.replace("s3:", "s3a:", 1)
 
     def _send(self, operation: str, params: dict[str, Any]) -> Any:
         client = self._client
         return _call(client, operation, {**taken(self._headers, client, operation), **params})
-
-    def describe(self) -> str:
-        """Describe the store and its endpoint."""
-        return self._wire.store
-
-    def spark_url(self, key: str) -> str:
-        """Return the `s3a://…` URL of a key or folder; of the root if `key` is empty."""
-        root = f"s3a://{self._uri.removeprefix('s3://')}"
-        return f"{root}/{check_key(key, marker=True)}" if key else root
-
-    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
-        blob = self._get(key, max_bytes)
-        assert blob is not None  # no condition was sent
-        return blob
-
-    def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
-        """Read an object unless its tag is unchanged; a store that ignores the condition sends an unneeded body."""
-        return self._get(key, max_bytes, unless=etag)
 
     def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
         full = self._wire.full(key)
@@ -260,18 +199,6 @@ class S3Store(ObjectStore):
 
         return self._wire.patiently("get_object", key, read)
 
-    def create(self, key: str, data: bytes) -> WriteResult:
-        """Write an object only if none exists: one request, two if one exists."""
-        return self._put(key, data, None, {"IfNoneMatch": "*"})
-
-    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
-        """Write an object only if none exists, in one request that streams the file (5 GiB at most)."""
-        return self._put(key, source, None, {"IfNoneMatch": "*"})
-
-    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
-        """Replace an object only if it still has `expected_etag`: one request, two if it has not."""
-        return self._put(key, data, expected_etag, {"IfMatch": expected_etag})
-
     def copy(self, source: str, target: str) -> WriteResult:
         """Copy an object of at most 5 GiB within the store, only if `target` does not exist; see `copy.py`."""
         self._wire.full(target)
@@ -291,7 +218,10 @@ class S3Store(ObjectStore):
 
         Both stores must be reached in the same way, with the same credentials.
         """
-        if not isinstance(source, S3Store) or (source._options, source._endpoint) != (self._options, self._endpoint):
+        if not isinstance(source, S3Store) or (source._options, source._endpoint()) != (
+            self._options,
+            self._endpoint(),
+        ):
             return None
         return copy_across(source._wire, source_key, self._wire, key, etag, algorithms)
 
@@ -348,10 +278,9 @@ class S3Store(ObjectStore):
         """Read the bucket's rules; three requests, each of which needs its own right."""
         return rules_of(self._wire)
 
-    def _put(
-        self, key: str, data: bytes | IO[bytes], expected_etag: str | None, condition: dict[str, str]
-    ) -> WriteResult:
+    def _put(self, key: str, data: bytes | IO[bytes], expected_etag: str | None) -> WriteResult:
         full = self._wire.full(key)
+        condition = {"IfNoneMatch": "*"} if expected_etag is None else {"IfMatch": expected_etag}
 
         def send(metadata: dict[str, str]) -> str:
             if not isinstance(data, bytes):

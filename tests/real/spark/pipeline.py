@@ -18,8 +18,9 @@ from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.spark.stored import deltas
-from airflow_cairn.storage import GcsOptions, S3Options, open_store
+from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.names import parse_storage_uri
+from airflow_cairn.storage.open import StoreOptions
 from scripts.harness.spark.start import INTERPRETED, fast_conf
 from scripts.postgres_jar import postgres_jar
 from tests.support.wrapped_stores import Crashed, DyingStore, Write
@@ -71,14 +72,14 @@ class Pipeline:
         job: str = "flights",
         retained: int = 1,
         s3: S3Options | None = None,
-        gcs: GcsOptions | None = None,
+        options: StoreOptions | None = None,
     ) -> None:
         self.storage = storage
         self.spark = spark
         self.stages = stages
         self.s3 = s3
-        self.gcs = gcs
-        self.store = open_store(storage, s3=s3, gcs=gcs)
+        self.options = s3 or options
+        self.store = open_store(storage, options=self.options)
         self.job = job
         self.coordinator = Coordinator(self.store, job)
         self.config = CheckpointConfig(timeout=timedelta(hours=1), retained=retained)
@@ -125,7 +126,7 @@ class Pipeline:
             submit.handover,
             submit.handover_key,
             storage=parse_storage_uri(self.storage),
-            options=self.s3 or self.gcs,
+            options=self.options,
             sources=folders_of(self.sources),
         )
 

@@ -111,8 +111,9 @@ def test_without_the_magic_classes_s3a_is_written_by_renaming_and_says_so(
     caplog.clear()
     assert committer.choose(spark, "file:///lake/x/") is committer.CLASSIC
     assert caplog.text == ""
-    with pytest.raises(InvalidConfigError, match="no other is safe on Google Cloud Storage"):
-        committer.choose(spark, "gs://lake/x/")
+    for scheme, package in (("gs", "spark-hadoop-cloud_2.13"), ("abfs", "hadoop-azure"), ("abfss", "hadoop-azure")):
+        with pytest.raises(InvalidConfigError, match=f"no other is safe on Google .* Add .*{package}"):
+            committer.choose(spark, f"{scheme}://lake/x/")
 
 
 @pytest.mark.parametrize(

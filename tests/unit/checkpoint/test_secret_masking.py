@@ -107,6 +107,7 @@ def test_values_that_are_no_secrets_are_not_looked_for() -> None:
         "job_key=`flights` partition key: day, sort keys=[a, b]",
         "http://127.0.0.1:7070/lake/a@b",
         "s3://lake/x@y",
+        "abfss://lake@account1.dfs.core.windows.net/x",
         "fs.s3a.encryption.key=arn:aws:kms:eu-west-1:1:key/0",
         "another attempt has taken over [job=`flights` checkpoint=`17`]",
         "--conf spark.sql.shuffle.partitions=2 --name flights",

@@ -10,7 +10,7 @@ import pytest
 from airflow_cairn.cli.airflow_api import take_over
 from airflow_cairn.cli.commands import opened
 from airflow_cairn.cli.main import main, parser
-from airflow_cairn.storage import GcsOptions, S3Options, open_store
+from airflow_cairn.storage import AzureOptions, GcsOptions, S3Options, open_store
 from tests.support.world.world import World
 
 CANARY = "canary/secret+0123456789"
@@ -60,6 +60,18 @@ def test_a_connection_to_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
         take_over(options)
         assert (options.storage, options.stores["gs"]) == (storage, GcsOptions(endpoint, "/keys/a.json"))
         assert opened(options.storage, options).describe().startswith(f"{storage} at {endpoint or 'https://storage.g'}")
+
+
+def test_a_connection_to_azure(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = "lake@account1.dfs.core.windows.net/a"
+    define(monkeypatch, conn_type="wasb", extra={"storage": f"abfs://{root}", "managed_identity_client_id": "c"})
+    options = parser().parse_args(["jobs", "--conn", "lake"])
+    take_over(options)
+    assert options.stores["abfss"] == AzureOptions(client_id="c")
+    assert opened(options.storage, options).uri == f"abfss://{root}"
+    options = parser().parse_args(["jobs", "--storage", "s3://lake/a", "--endpoint-url", "https://minio.example.com"])
+    take_over(options)
+    assert opened(options.storage, options).describe() == "s3://lake/a at https://minio.example.com", "of S3 alone"
 
 
 def test_the_storage_of_the_environment_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def test_one_that_fails_is_an_exit_status(root: Path, capsys: pytest.CaptureFixt
     [
         ("{store}/flights/x", "the target lies in the job's own folder"),
         ("{store}", "the target lies among the storage's jobs"),
-        ("abfss://bucket/x", "there is no storage for the scheme abfss"),
+        ("hdfs://bucket/x", "there is no storage for the scheme hdfs"),
         ("/lake/kept", "this is no storage URI: it has no scheme"),
         (None, "the savepoint has no target"),
     ],

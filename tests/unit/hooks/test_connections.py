@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks import CheckpointStorageHook
-from airflow_cairn.storage import GcsOptions, S3Options
+from airflow_cairn.storage import AzureOptions, GcsOptions, S3Options
 from airflow_cairn.storage.errors import InvalidKeyError, UnsupportedStorageError
 from tests.support.errors import raises_code
 
@@ -161,34 +161,78 @@ def test_a_connection_to_google_cloud(connections: Define) -> None:
     assert CheckpointStorageHook("gs://lake/cairn").driver_environment() == {}
 
 
-GOOGLES = "canary-of-google-0123"
+HOST = "account1.dfs.core.windows.net"
+
+
+def azure(connections: Define, host: str = HOST, **connection: Any) -> CheckpointStorageHook:
+    return hook(connections, storage=f"abfs://lake@{host}/cairn", **{"conn_type": "wasb", **connection})
+
+
+def test_a_connection_to_azure(connections: Define) -> None:
+    fs = "spark.hadoop.fs.azure"
+    provider = "org.apache.hadoop.fs.azurebfs.oauth2.{}TokenProvider"
+    machines = {
+        f"{fs}.metrics.collection.enabled": "false",
+        f"{fs}.account.auth.type.{HOST}": "OAuth",
+        f"{fs}.account.oauth.provider.type.{HOST}": provider.format("Msi"),
+    }
+    assert CheckpointStorageHook(f"abfss://lake@{HOST}/cairn").driver_conf() == machines
+    found = azure(connections, extra={"managed_identity_client_id": "c"}, login="account1")
+    assert found.options == AzureOptions(client_id="c", account="account1")
+    assert found.driver_conf() == machines | {f"{fs}.account.oauth2.client.id.{HOST}": "c"}
+    extra = {"extra__wasb__managed_identity_client_id": "c", "workload_identity_tenant_id": "t"}
+    found = azure(connections, extra=extra)
+    assert found.driver_conf() == machines | {
+        f"{fs}.account.oauth.provider.type.{HOST}": provider.format("WorkloadIdentity"),
+        f"{fs}.account.oauth2.client.id.{HOST}": "c",
+        f"{fs}.account.oauth2.msi.tenant.{HOST}": "t",
+    }
+    assert found.driver_environment() == {}
+    emulated = azure(connections, "devstoreaccount1.dfs.core.windows.net", extra={"endpoint_url": "http://127.0.0.1:1"})
+    assert emulated.driver_conf()[f"{fs}.abfs.endpoint"] == "127.0.0.1:1"
+    assert emulated.driver_conf()[f"{fs}.networking.library"] == "JDK_HTTP_URL_CONNECTION"
+    assert "at http://127.0.0.1:1/devstoreaccount1" in emulated.open_store().describe()
+    other = json.dumps({"conn_type": "wasb", "host": "https://account2.blob.core.windows.net/"})
+    connections("lake", other)
+    with pytest.raises(UnsupportedStorageError, match=r"another account than the storage's.*account=`account2`"):
+        CheckpointStorageHook(f"abfss://lake@{HOST}/cairn", "lake").open_store()
+
+
+CLOUDS = "canary-of-clouds-0123"
 
 
 @pytest.mark.parametrize(
-    ("connection", "text"),
+    ("cloud", "connection", "text"),
     [
-        ({"conn_type": "aws"}, "expected=`google_cloud_platform, cairn, generic` found=`aws`"),
-        ({"extra": {"keyfile_dict": json.dumps({"private_key": GOOGLES})}}, "the extra keyfile_dict gives"),
-        ({"extra": {"keyfile_dict": {"private_key": GOOGLES}}}, "the extra keyfile_dict gives"),
-        ({"extra": {"impersonation_chain": "a@b"}}, "the extra impersonation_chain gives"),
-        ({"password": GOOGLES}, "has a host, login or password"),
+        (google, {"conn_type": "aws"}, "expected=`google_cloud_platform, cairn, generic` found=`aws`"),
+        (google, {"extra": {"keyfile_dict": json.dumps({"private_key": CLOUDS})}}, "the extra keyfile_dict gives"),
+        (google, {"extra": {"keyfile_dict": {"private_key": CLOUDS}}}, "the extra keyfile_dict gives"),
+        (google, {"extra": {"impersonation_chain": "a@b"}}, "the extra impersonation_chain gives"),
+        (google, {"password": CLOUDS}, "has a host, login or password"),
+        (azure, {"conn_type": "aws"}, "expected=`wasb, cairn, generic` found=`aws`"),
+        (azure, {"extra": {"connection_string": CLOUDS}}, "the extra connection_string gives"),
+        (azure, {"extra": {"extra__wasb__shared_access_key": CLOUDS}}, "the extra shared_access_key gives"),
+        (azure, {"extra": {"sas_token": CLOUDS}}, "the extra sas_token gives"),
+        (azure, {"login": "app", "password": CLOUDS, "extra": {"tenant_id": "t"}}, "the extra tenant_id gives"),
+        (azure, {"login": "account1", "password": CLOUDS}, "has a host, login or password"),
     ],
 )
-def test_a_connection_to_google_cloud_that_spark_would_not_follow(
-    connections: Define, connection: dict[str, Any], text: str
+def test_a_connection_to_a_cloud_that_spark_would_not_follow(
+    connections: Define, cloud: Callable[..., CheckpointStorageHook], connection: dict[str, Any], text: str
 ) -> None:
     from airflow.sdk._shared.secrets_masker import _secrets_masker
 
-    with pytest.raises(InvalidConfigError) as caught:
-        google(connections, **connection).open_store()
-    assert text in str(caught.value)
-    assert GOOGLES not in str(caught.value)
-    if GOOGLES in str(connection):
-        assert _secrets_masker().redact(GOOGLES) == "***"
+    for use in (CheckpointStorageHook.open_store, CheckpointStorageHook.driver_conf):
+        with pytest.raises(InvalidConfigError) as caught:
+            use(cloud(connections, **connection))
+        assert text in str(caught.value)
+        assert CLOUDS not in str(caught.value)
+    if CLOUDS in str(connection):
+        assert _secrets_masker().redact(CLOUDS) == "***"
 
 
 def test_bad_storages() -> None:
-    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme abfss"):
-        CheckpointStorageHook("abfss://lake")
+    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme ftp"):
+        CheckpointStorageHook("ftp://lake")
     with pytest.raises(InvalidKeyError, match="it has no scheme"):
         CheckpointStorageHook("lake")

@@ -120,7 +120,7 @@ def test_an_application_that_was_not_submitted_by_cairn(missing: str, value: str
         (conf.HANDOVER, "/etc/passwd", CairnError),
         (conf.HANDOVER, "chk-0000000017/../../other", CairnError),
         (conf.HANDOVER, "head.json", DocumentError),
-        (conf.STORAGE, "abfss://lake/cairn", UnsupportedStorageError),
+        (conf.STORAGE, "ftp://lake/cairn", UnsupportedStorageError),
         (conf.STORAGE, "lake/cairn", InvalidKeyError),
         (conf.JOB, "../other", InvalidKeyError),
         (conf.JOB, "x" * 300, InvalidKeyError),

@@ -1,4 +1,4 @@
-"""The stores that the contract is held against: files, moto, the real S3 server, and fake-gcs-server."""
+"""The stores that the contract is held against: files, moto, the real S3 server, fake-gcs-server, and Azurite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_cairn.storage import GcsOptions, ObjectStore, S3Options
+from airflow_cairn.storage import AzureOptions, GcsOptions, ObjectStore, S3Options
+from airflow_cairn.storage.azure.store import AzureStore
 from airflow_cairn.storage.gcs.store import GcsStore
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.s3.store import S3Store
@@ -37,3 +38,8 @@ def s3(name: str, client: object, bucket: str, options: S3Options, prefix: str =
 def gcs(endpoint_url: str, bucket: str) -> Backend:
     options = GcsOptions(endpoint_url)
     return Backend("gcs", lambda: GcsStore(f"gs://{bucket}/lake/cairn", options, page_size=3))
+
+
+def azure(endpoint_url: str, container: str) -> Backend:
+    options = AzureOptions(endpoint_url)
+    return Backend("azure", lambda: AzureStore(f"{container}/lake/cairn", options, page_size=3))

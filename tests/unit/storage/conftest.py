@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from airflow_cairn.storage import ObjectStore, S3Options
+from scripts.harness.azure_server import AzureServer
 from scripts.harness.gcs_server import GcsServer
 from scripts.harness.s3_server import S3Server
 from tests.unit.storage import backends
@@ -31,10 +32,10 @@ def moto_url() -> Iterator[str]:
 
 
 @pytest.fixture(
-    params=["files", "moto", pytest.param("s3", marks=pytest.mark.s3), pytest.param("gcs", marks=pytest.mark.s3)]
+    params=["files", "moto", *(pytest.param(name, marks=pytest.mark.s3) for name in ("s3", "gcs", "azure"))]
 )
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    """Each of the four, empty."""
+    """Each of the five, empty."""
     if request.param == "files":
         return backends.files(tmp_path / "lake")
     if request.param == "moto":
@@ -49,6 +50,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     if request.param == "gcs":
         google: GcsServer = request.getfixturevalue("gcs_server")
         return backends.gcs(google.endpoint_url, google.create_bucket(f"contract-{next(_numbers)}"))
+    if request.param == "azure":
+        azure: AzureServer = request.getfixturevalue("azure_server")
+        return backends.azure(azure.endpoint_url, azure.create_container(f"contract-{next(_numbers)}"))
     server: S3Server = request.getfixturevalue("s3_server")
     bucket = request.getfixturevalue("s3_bucket")
     return backends.s3("s3", server.client(), bucket, request.getfixturevalue("s3_options"))

@@ -11,16 +11,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
 
-from airflow_cairn.storage import ConditionFailed, ObjectStore, Written, open_store
+from airflow_cairn.storage import AzureOptions, ConditionFailed, ObjectStore, Written, open_store
 from airflow_cairn.storage.local.store import LocalStore
 
 
 def opened(root: str) -> ObjectStore:
-    return open_store(root) if "://" in root else LocalStore(root)
+    emulator = os.environ.get("CAIRN_AZURE_EMULATOR")
+    azure = AzureOptions(emulator) if emulator else None
+    return open_store(root, azure=azure) if "://" in root else LocalStore(root)
 
 
 def stop(root: str, at: str, verb: str, key: str, data: str, etag: str = "") -> None:

@@ -316,7 +316,7 @@ def test_a_store_says_what_it_is(backend: Backend):
     assert store.uri in store.describe()
     for secret in ("moto-secret", "cairn-secret-0123456789", "cairn-access"):
         assert secret not in store.describe()
-    scheme = {"files": "file://", "gcs": "gs://"}.get(backend.name, "s3a://")
+    scheme = {"files": "file://", "gcs": "gs://", "azure": "abfs://"}.get(backend.name, "s3a://")
     assert store.spark_url("") == scheme + store.uri.split("://")[1]
     assert store.spark_url("chk-1/state/") == f"{store.spark_url('')}/chk-1/state/"
 

@@ -120,9 +120,7 @@ def test_a_uri_that_was_taken_apart_is_handed_on_as_it_is():
     assert open_store(where, s3=S3Options(region="eu-west-1")).uri == "s3://lake/state"
 
 
-@pytest.mark.parametrize(
-    "uri", ["wasb://bucket/x", "hdfs://host/x", "http://host/x", "c:/windows", "s3n://b/x", "abfs://x"]
-)
+@pytest.mark.parametrize("uri", ["http://host/x", "c:/windows", "s3n://b/x"])
 def test_an_unknown_scheme_is_refused_by_name(uri: str):
     with pytest.raises(UnsupportedStorageError) as raised:
         check_storage_uri(uri)
@@ -130,6 +128,30 @@ def test_an_unknown_scheme_is_refused_by_name(uri: str):
     assert "file:///absolute/folder, s3://bucket/prefix" in str(raised.value)
     with pytest.raises(UnsupportedStorageError):
         open_store(uri)
+
+
+@pytest.mark.parametrize("uri", ["hdfs://host:8020/x", "hdfs:///x", "webhdfs://host/x"])
+def test_hdfs_is_refused_with_the_reason(uri: str):
+    with pytest.raises(UnsupportedStorageError, match="HDFS replaces a file under no condition"):
+        check_storage_uri(uri)
+
+
+AZURE = "abfss://lake@account1.dfs.core.windows.net"
+
+
+@pytest.mark.parametrize("uri", ["az://lake/x", "wasb://lake@account1.blob.core.windows.net/x"])
+def test_a_uri_of_azure_without_its_account_says_the_form(uri: str):
+    with pytest.raises(UnsupportedStorageError, match="abfss://container@account"):
+        check_storage_uri(uri)
+
+
+def test_a_uri_of_azure_has_container_and_host():  # semantics W5
+    assert check_storage_uri(f"{AZURE.replace('abfss', 'abfs')}/a/b/") == f"{AZURE}/a/b"
+    where = parse_storage_uri(f"{AZURE}/a")
+    assert where.holds(f"{AZURE.replace('abfss', 'abfs')}/a/x.parquet") and not where.holds(f"{AZURE}/ab")
+    for uri in ("abfss://x", "abfss://lake@account1.dfs.example.com/x", "abfss://La@account1.dfs.core.windows.net"):
+        with pytest.raises(InvalidKeyError, match="names a container"):
+            check_storage_uri(uri)
 
 
 @pytest.mark.parametrize(

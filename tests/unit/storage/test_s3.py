@@ -301,7 +301,7 @@ def test_the_settings_of_the_process_are_used_where_none_are_given(monkeypatch: 
 
 
 def test_a_file_uri_is_no_s3_store():
-    with pytest.raises(UnsupportedStorageError, match="no S3 URI"):
+    with pytest.raises(UnsupportedStorageError, match="Use s3://bucket/prefix"):
         S3Store("file:///data")
 
 

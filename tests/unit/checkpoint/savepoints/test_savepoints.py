@@ -457,8 +457,8 @@ def test_a_target_that_only_the_record_names_is_said_and_not_followed(world: Wor
 
 
 def test_a_bad_default_is_refused_where_the_dag_is_parsed() -> None:  # semantics P1
-    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme abfss"):
-        CheckpointConfig(savepoint_target="abfss://bucket/savepoints")
+    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme ftp"):
+        CheckpointConfig(savepoint_target="ftp://bucket/savepoints")
 
 
 def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
@@ -564,7 +564,7 @@ def test_a_savepoint_that_the_head_has_forgotten_is_not_taken_for_another(world:
 @pytest.mark.parametrize(
     ("change", "error", "problem"),
     [
-        ({"target": "abfss://bucket/savepoints"}, UnsupportedStorageError, "no storage for the scheme abfss"),
+        ({"target": "ftp://bucket/savepoints"}, UnsupportedStorageError, "no storage for the scheme ftp"),
         ({"target": "savepoints"}, InvalidKeyError, "it has no scheme"),
         ({"request": ""}, InvalidKeyError, "a request id has 1 to 500 char"),
         ({"timeout": timedelta(0)}, InvalidConfigError, "timeout must be a timedelta of more than zero"),

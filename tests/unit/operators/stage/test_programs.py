@@ -138,7 +138,7 @@ def test_a_block_in_such_a_program_is_refused(job: Job) -> None:
 
 def dag_of(*stages: tuple[str, list[Any], dict[str, Any]], edges: bool = True, **config: Any) -> None:
     with DAG("d", schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC")):
-        with CheckpointedTaskGroup("epoch", storage="file:///tmp/s", **config) as group:
+        with CheckpointedTaskGroup("epoch", **{"storage": "file:///tmp/s", **config}) as group:
             tasks = [
                 SparkEpochOperator(task_id=uid, application="plain.py", application_args=args, **more)
                 for uid, args, more in stages
@@ -148,6 +148,7 @@ def dag_of(*stages: tuple[str, list[Any], dict[str, Any]], edges: bool = True, *
         group.serialize_for_task_group()
 
 
+AZURE = "abfss://lake@account1.dfs.core.windows.net/x"
 RAW: tuple[str, list[Any], dict[str, Any]] = ("raw", [SliceStart(), Output("rows"), Publish("daily")], {})
 
 
@@ -170,6 +171,8 @@ def test_a_group_of_programs_is_parsed() -> None:
         (lambda: dag_of(RAW, ("c", [Read("raw")], {}), config=LATE), "which parts were read only an Epoch block knows"),
         (lambda: dag_of(("raw", [Output("a"), Output("a")], {})), "the same output, exchange a"),
         (lambda: dag_of(("raw", [Output()], {"parallelism": 2})), "parallelism needs an Epoch block"),
+        (lambda: dag_of(RAW, storage="gs://lake/x"), "on Google Cloud and Azure an Epoch alone writes"),
+        (lambda: dag_of(RAW, storage=AZURE), "on Google Cloud and Azure an Epoch alone writes"),
         (lambda: dag_of(("raw", [State("a", default="")], {})), "never writes it"),
         (lambda: dag_of(("raw", [], {"conf": {"spark.a": "x/" + Output()}})), "conf spark.a cannot hold Joined"),
         (lambda: dag_of(("raw", [], {"env_vars": {"OUT": Output()}})), "env_vars OUT cannot hold Output"),

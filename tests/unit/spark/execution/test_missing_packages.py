@@ -19,9 +19,15 @@ def test_a_module_that_a_function_imports_in_vain_is_named() -> None:
     assert is_incurable(wrapped)
 
 
-def test_a_connector_that_is_missing_is_named() -> None:
-    error = PySparkException("ClassNotFoundException: Class com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem")
-    assert "spark-hadoop-cloud_2.13" in str(missing_package(error))
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem", "spark-hadoop-cloud_2.13"),
+        ("org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem", "hadoop-azure"),
+    ],
+)
+def test_a_connector_that_is_missing_is_named(name: str, package: str) -> None:
+    assert package in str(missing_package(PySparkException(f"ClassNotFoundException: Class {name} not found")))
 
 
 def test_one_that_the_function_did_without_is_not() -> None:

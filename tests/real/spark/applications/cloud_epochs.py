@@ -1,4 +1,4 @@
-"""Epochs, a killed driver and a savepoint on Google Cloud Storage, in one driver with Google's connector."""
+"""Epochs, a killed driver and a savepoint on the store of another cloud, in one driver with its connector."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointReque
 from airflow_cairn.spark import table
 from airflow_cairn.spark.epoch import Epoch
 from airflow_cairn.spark.output import committer
-from airflow_cairn.storage import GcsOptions, ObjectStore, open_store
+from airflow_cairn.storage import ObjectStore, open_store
+from airflow_cairn.storage.names import scheme_of
+from airflow_cairn.storage.open import OPTIONS
 from tests.real.spark.pipeline import Pipeline, counts, rows, session_builder
 
 storage, endpoint, conf = sys.argv[1:]
+options = OPTIONS[scheme_of(storage)](endpoint_url=endpoint)
 spark = session_builder().config(map=json.loads(conf)).getOrCreate()
-gcs = GcsOptions(endpoint)
 
 
 def opened(uri: str) -> ObjectStore:
-    return open_store(uri, gcs=gcs)
+    return open_store(uri, options=options)
 
 
 def body(epoch: Epoch) -> None:
@@ -30,8 +32,10 @@ def body(epoch: Epoch) -> None:
     epoch.publish("league", counts(spark, ("A-B", 7)))
 
 
-pipeline = Pipeline(storage, spark, gcs=gcs)
-found: dict[str, object] = {"manifest": committer.choose(spark, "gs://lake/") is committer.MANIFEST}
+pipeline = Pipeline(storage, spark, options=options)
+found: dict[str, object] = {
+    "manifest": committer.choose(spark, opened(storage).spark_url("")) in committer.MANIFEST.values()
+}
 pipeline.run("one", body)
 found["written"] = pipeline.listing("chk-0000000001/")
 
@@ -42,7 +46,7 @@ with pipeline.epoch("two") as epoch:
 pipeline.complete("two")
 
 taken = pipeline.coordinator.savepoint(SavepointRequest(f"{storage}-kept", "x"), opened)
-moved = Pipeline(f"{storage}-moved", spark, gcs=gcs)
+moved = Pipeline(f"{storage}-moved", spark, options=options)
 moved.coordinator.start_from(opened(taken.uri))
 moved.trigger("three")
 with moved.epoch("three") as epoch:

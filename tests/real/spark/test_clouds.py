@@ -1,4 +1,4 @@
-"""Epochs on Google Cloud Storage (fake-gcs-server) through Google's connector, by the manifest committer."""
+"""Epochs on Google Cloud Storage (fake-gcs-server) and Azure (Azurite), by the manifest committer."""
 
 from __future__ import annotations
 
@@ -10,23 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.spark.output.committer import gcs_conf
-from airflow_cairn.storage import GcsOptions
+from airflow_cairn.spark.output.committer import azure_conf, gcs_conf
+from airflow_cairn.storage import AzureOptions, GcsOptions
+from scripts.azure_jars import azure_jars
 from scripts.gcs_jars import gcs_jars
+from scripts.harness.azure_server import HOST, AzureServer
 from scripts.harness.gcs_server import GcsServer
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
 
 ROOT = str(Path(__file__).parents[3])
-APPLICATION = Path(__file__).parent / "applications" / "gcs_epochs.py"
+APPLICATION = Path(__file__).parent / "applications" / "cloud_epochs.py"
 
 
 def test_epochs_on_google_cloud_storage(gcs_server: GcsServer, tmp_path: Path) -> None:
-    """semantics A4, A5, C4, R4, W1: two epochs, a driver that dies in the second, and a job moved by a savepoint"""
-    storage = f"gs://{gcs_server.create_bucket('epochs')}/team/cairn"
     conf = {"spark.jars": ",".join(map(str, gcs_jars())), **gcs_conf(GcsOptions(gcs_server.endpoint_url))}
+    check_epochs(f"gs://{gcs_server.create_bucket('epochs')}/team/cairn", gcs_server.endpoint_url, conf, tmp_path)
+
+
+def test_epochs_on_azure(azure_server: AzureServer, tmp_path: Path) -> None:
+    conf = {"spark.jars": ",".join(map(str, azure_jars())), **azure_conf(AzureOptions(azure_server.endpoint_url), HOST)}
+    check_epochs(f"{azure_server.create_container('epochs')}/team/cairn", azure_server.endpoint_url, conf, tmp_path)
+
+
+def check_epochs(storage: str, endpoint_url: str, conf: dict[str, str], tmp_path: Path) -> None:
+    """semantics A4, A5, C4, R4, W1: two epochs, a driver that dies in the second, and a job moved by a savepoint"""
     done = subprocess.run(
-        [sys.executable, str(APPLICATION), storage, gcs_server.endpoint_url, json.dumps(conf)],
+        [sys.executable, str(APPLICATION), storage, endpoint_url, json.dumps(conf)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))},
         cwd=tmp_path,
         capture_output=True,

@@ -1,0 +1,67 @@
+"""Azure's blobs on loopback: Azurite, which honours conditions under concurrency."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow_cairn.storage import AzureOptions
+from airflow_cairn.storage.azure.options import EMULATED
+from airflow_cairn.storage.azure.session import send
+
+from ..setup.azurite import ensure_azurite
+from .ports import LOOPBACK, free_port, is_listening
+from .processes import ProcessDiedError, RealProcess
+from .service import Service
+
+HOST = f"{EMULATED}.dfs.core.windows.net"
+
+
+class AzureServer(Service):
+    """The server; objects live in its memory.
+
+    Args:
+        root: where to keep the log; None for a temporary folder.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        super().__init__("azure", root)
+        self.port = 0
+
+    @property
+    def endpoint_url(self) -> str:
+        """The address for Cairn's store and for Spark."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        """Start the server and wait until it listens; a port that somebody else takes meanwhile is tried again.
+
+        Raises:
+            ProcessDiedError: it ended at once, three times.
+            SetupError: it could not be installed.
+        """
+        for tries_left in (2, 1, 0):
+            self.port = free_port()
+            command: list[str | Path] = [
+                *ensure_azurite(),
+                *("--blobHost", LOOPBACK, "--blobPort", str(self.port)),
+                *("--inMemoryPersistence", "--silent", "--skipApiVersionCheck"),
+            ]
+            process = RealProcess("azurite", command, self.root / "azurite.log")
+            try:
+                process.wait_until(lambda: is_listening(self.port), 300, f"Azurite on port {self.port}")
+            except ProcessDiedError:
+                process.stop()
+                if not tries_left:
+                    raise
+            else:
+                self._processes["azurite"] = process
+                return
+
+    def create_container(self, name: str) -> str:
+        """Make an empty container.
+
+        Returns:
+            The URI of its root.
+        """
+        send(AzureOptions(self.endpoint_url), HOST, "PUT", f"/{name}", {"restype": "container"}, {}).body()
+        return f"abfss://{name}@{HOST}"

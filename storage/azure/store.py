@@ -1,0 +1,255 @@
+"""Azure Blob Storage as an object store, through its REST API; also accounts with a hierarchical namespace.
+
+The ETag is the tag. Conditional writes are single Put Blob requests with `If-None-Match` or `If-Match`, with the write
+id as metadata. `network/` repeats requests and settles outcomes. This module never makes, changes or lists containers.
+
+A folder of Spark is a blob `x` of zero bytes with the metadata `hdi_isfolder`, and so is a directory of a hierarchical
+namespace. Both are shown as the marker `x/`, as s3a's are, and as no object `x`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import IO, Any
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from ..errors import ForbiddenError, StorageError, UnsupportedStorageError
+from ..names import check_prefix, order
+from ..network.conditional_write import StoredObject
+from ..network.faults import Fault
+from ..network.http import Answer
+from ..network.http_store import HttpStore
+from ..port import BucketRules, ObjectStat
+from .faults import KEPT, WORDS, Refused
+from .options import AzureOptions
+from .session import endpoint_of, forget, send
+
+_WRITE_ID = "x-ms-meta-cairn_write_id"
+"""The header of the write id: a name of metadata is an identifier of C#."""
+_FOLDER = "x-ms-meta-hdi_isfolder"
+_LIST = {"restype": "container", "comp": "list"}
+
+_Texts = Mapping[str, str] | None
+
+
+class AzureStore(HttpStore[AzureOptions]):
+    """A prefix in a container of Azure.
+
+    Raises:
+        UnsupportedStorageError: the URI is of another store, or of another account than the options; or the endpoint
+            is no emulator's.
+    """
+
+    form = "abfss://container@account.dfs.core.windows.net/prefix"
+    kind = AzureOptions
+    longest_page = 5000
+    words = WORDS
+
+    def _connect(self) -> None:
+        self._container, _, self._host = self._bucket.partition("@")
+        account = self._host.partition(".")[0]
+        endpoint_url = self._options.endpoint_url
+        if endpoint_url is not None and not endpoint_url.startswith("http://"):
+            raise UnsupportedStorageError(
+                "the endpoint of Azure is for an emulator, at http://. The account's own host, which the storage's URI "
+                "names, also leads to a private endpoint: leave the endpoint out",
+                uri=self._uri,
+                endpoint_url=endpoint_url,
+            )
+        if self._options.account not in (None, account):
+            raise UnsupportedStorageError(
+                "the connection is to another account than the storage's. Name the storage's account in it, or none",
+                uri=self._uri,
+                account=self._options.account,
+            )
+
+    def _endpoint(self) -> str:
+        return endpoint_of(self._options, self._host)
+
+    def _reconnect(self, before: AzureOptions) -> None:
+        forget(before)
+
+    def _spark_root(self) -> str:
+        """Return the root by `abfss://`; an emulator's by `abfs://`, as it has no TLS."""
+        return self._uri if self._options.endpoint_url is None else self._uri.replace("abfss:", "abfs:", 1)
+
+    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Answer:
+        condition = {} if unless is None else {"If-None-Match": _quoted(unless)}
+        answer = self._send(
+            "GET", self._object(key), headers={**condition, **({} if span is None else {"Range": span})}
+        )
+        _refuse_folder(answer)
+        return answer
+
+    def _tag(self, answer: Answer, key: str) -> str:  # noqa: ARG002
+        return _tag_of(answer.headers)
+
+    def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
+        condition = {"If-None-Match": "*"} if expected_etag is None else {"If-Match": _quoted(expected_etag)}
+        headers = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream", _WRITE_ID: write_id}
+        answer = self._send("PUT", self._object(key), headers={**headers, **condition}, data=source)
+        answer.body()
+        return _tag_of(answer.headers)
+
+    def _look_at(self, key: str) -> StoredObject:
+        found = self._facts(key)
+        return StoredObject(_tag_of(found), found.get(_WRITE_ID))
+
+    def stat(self, key: str) -> ObjectStat:
+        """Return size and tag of one object; the service computes no checksum that Cairn knows."""
+        found = self._facts(key)
+        return ObjectStat(key, int(found["Content-Length"]), _tag_of(found))
+
+    def _facts(self, key: str) -> Mapping[str, str]:
+        def ask() -> Mapping[str, str]:
+            answer = self._send("HEAD", self._object(key))
+            answer.body()
+            _refuse_folder(answer)
+            return answer.headers
+
+        return self._patiently("get", key, ask)
+
+    def _send_delete(self, key: str) -> object:
+        path = self._object(key.removesuffix("/"))
+        return self._send("DELETE", path, headers={"x-ms-delete-snapshots": "include"}).body()
+
+    def _send_list(self) -> Answer:
+        return self._send("GET", f"/{self._container}", {**_LIST, "prefix": self._prefix, "maxresults": "1"})
+
+    def _copy_on_server(self, source: Any, source_key: str, key: str, etag: str) -> bool:
+        """Copy within an account; the copy must be whole at the answer, and have the source's size and MD5, if any."""
+        if (source._options, source._host) != (self._options, self._host):
+            return False
+        there = f"{self._endpoint()}{source._object(source_key)}"
+        headers = {"x-ms-copy-source": there, "x-ms-source-if-match": _quoted(etag)}
+
+        def ask() -> bool:
+            try:
+                answer = self._send("PUT", self._object(key), headers=headers)
+            except Refused as fault:
+                if fault.status == 404 or fault.transient:
+                    raise
+                return False  # another tag; or reading and writing tells why
+            answer.body()
+            return answer.headers.get("x-ms-copy-status") == "success"
+
+        original = source._facts(source_key)
+        if _tag_of(original) != etag or not self._patience.at_once.ask(ask):
+            return False
+        copied = self._facts(key)
+        return copied["Content-Length"] == original["Content-Length"] and (
+            "Content-MD5" not in original or copied.get("Content-MD5") == original["Content-MD5"]
+        )
+
+    def _listed(self, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:  # noqa: ARG002
+        """Yield all objects: the API cannot begin after a key."""
+        return _in_place(self._found(prefix))
+
+    def _found(self, prefix: str) -> Iterator[ObjectStat]:
+        for page in self._listing(prefix, {"include": "metadata"}):
+            for entry in page.iterfind("Blobs/Blob"):
+                key = (entry.findtext("Name") or "").removeprefix(self._prefix)
+                facts = {each.tag: each.text or "" for each in entry.iterfind("Properties/*")}
+                folder = any(each.tag.lower() == "hdi_isfolder" for each in entry.iterfind("Metadata/*"))
+                if not key:
+                    continue
+                modified_ms = int(parsedate_to_datetime(facts["Last-Modified"]).timestamp() * 1000)
+                yield ObjectStat(
+                    f"{key}/" if folder else key,
+                    int(facts["Content-Length"]),
+                    facts["Etag"].strip('"'),
+                    modified_ms=modified_ms,
+                )
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        full = f"{self._prefix}{check_prefix(prefix)}"
+        pages = self._listing(prefix, {"delimiter": "/"})
+        return ((each.text or "")[len(full) : -1] for page in pages for each in page.iterfind("Blobs/BlobPrefix/Name"))
+
+    def _listing(self, prefix: str, asked: Mapping[str, str]) -> Iterator[ElementTree.Element]:
+        asked = {**_LIST, "prefix": f"{self._prefix}{prefix}", "maxresults": str(self._page_size), **asked}
+
+        def read(token: str | None) -> tuple[ElementTree.Element, str | None]:
+            answer = self._send("GET", f"/{self._container}", {**asked, **({"marker": token} if token else {})})
+            page = ElementTree.fromstring(answer.body())  # noqa: S314 - the service's own answer, by TLS
+            return page, page.findtext("NextMarker")
+
+        return self._pages(prefix, read)
+
+    def bucket_rules(self) -> BucketRules:
+        """Read the container's rules and the account's soft delete; two requests, each of which needs its own right."""
+        unknown = {"lifecycle": "Azure shows lifecycle rules to its management API alone"}
+        kept: list[str] = []
+        try:
+            answer = self._patiently(
+                "rules", "", lambda: self._send("HEAD", f"/{self._container}", {"restype": "container"})
+            )
+            answer.body()
+            for name, what in (("immutability-policy", "immutability policy"), ("legal-hold", "legal hold")):
+                kept += [what] if answer.headers.get(f"x-ms-has-{name}") == "true" else []
+        except StorageError as error:
+            unknown["object-lock"] = error.message
+        versioned = False
+        try:
+            service = {"restype": "service", "comp": "properties"}
+            body = self._patiently("rules", "", lambda: self._send("GET", "/", service).body())
+            versioned = ElementTree.fromstring(body).findtext("DeleteRetentionPolicy/Enabled") == "true"  # noqa: S314
+        except StorageError as error:
+            unknown["versioning"] = error.message
+        return BucketRules(self._bucket, versioned=versioned, retention=", ".join(kept), unknown=unknown)
+
+    def _object(self, key: str) -> str:
+        return f"/{self._container}/{quote(self._full(key), safe='/')}"
+
+    def _send(
+        self, method: str, path: str, params: _Texts = None, headers: _Texts = None, data: IO[bytes] | None = None
+    ) -> Answer:
+        return send(self._options, self._host, method, path, params or {}, headers or {}, data)
+
+    def _explain(self, fault: Fault, doing: str, about: str) -> StorageError:
+        if isinstance(fault, Refused) and fault.code in KEPT:
+            return ForbiddenError(
+                f"the store keeps this object ({fault.said}). End the immutability policy, legal hold or lease",
+                code="missing_right",
+                store=self.describe(),
+                doing=doing,
+                key=about,
+            )
+        return super()._explain(fault, doing, about)
+
+
+def _quoted(etag: str) -> str:
+    return f'"{etag}"'
+
+
+def _tag_of(headers: Mapping[str, str]) -> str:
+    return headers["ETag"].strip('"')
+
+
+def _refuse_folder(answer: Answer) -> None:
+    if _FOLDER in answer.headers:
+        with answer:  # which gives the connection back
+            raise Refused(404, "BlobNotFound", "this is a folder")
+
+
+def _in_place(found: Iterator[ObjectStat]) -> Iterator[ObjectStat]:
+    """Put a listing into the order of UTF-8 bytes, holding back what may have to wait.
+
+    A marker comes without its slash: `x` before `x-y` before `x/`. And Azurite sorts by UTF-16, where characters beyond
+    U+FFFF come before those from U+E000: within a prefix that such a character follows, all is held.
+    """
+    held: list[tuple[bytes, int, ObjectStat]] = []
+    for number, each in enumerate(found):
+        fixed = order(_HIGH.split(each.key, maxsplit=1)[0].removesuffix("/"))
+        while held and held[0][0] < fixed:
+            yield heapq.heappop(held)[2]
+        heapq.heappush(held, (order(each.key), number, each))
+    while held:
+        yield heapq.heappop(held)[2]
+
+
+_HIGH = re.compile("[\ue000-\U0010ffff]")

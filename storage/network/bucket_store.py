@@ -1,0 +1,146 @@
+"""What the stores of buckets have in common: a root in a bucket, retries, waits, and conditional writes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from typing import IO, Any, ClassVar, Generic, TypeVar
+
+from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
+from ..errors import UnsupportedStorageError
+from ..names import StorageUri, check_key, full_key, parse_storage_uri
+from ..port import Blob, ObjectStore, WriteResult
+from .options import Access
+from .waiting import RetryPolicy, Waiting
+
+OptionsT = TypeVar("OptionsT", bound=Access)
+_S = TypeVar("_S", bound="BucketStore[Any]")
+
+
+class BucketStore(ObjectStore, Generic[OptionsT]):
+    """A prefix in a bucket.
+
+    Args:
+        uri: of the class's `form`.
+        options: endpoint, credentials and bounds.
+        token: makes write ids.
+        sleep: waits between attempts.
+        fraction: draws the jitter.
+        page_size: most entries of a listing's page.
+        waiting: how long to wait for a store that refuses for a moment; None: not at all.
+        clock: measures that wait.
+
+    Raises:
+        UnsupportedStorageError: the URI is of another store.
+    """
+
+    form: ClassVar[str]
+    """How a URI of this store is written."""
+    kind: ClassVar[type[Any]]
+    """The class of its options."""
+    longest_page: ClassVar[int] = 1000
+
+    def __init__(
+        self,
+        uri: str | StorageUri,
+        options: OptionsT | None = None,
+        *,
+        token: TokenSource = new_token,
+        sleep: Sleeper = system_sleep,
+        fraction: Fraction = system_fraction,
+        page_size: int | None = None,
+        waiting: Waiting | None = None,
+        clock: Clock = system_time,
+    ) -> None:
+        where = parse_storage_uri(uri)
+        if where.scheme != self.form.partition(":")[0]:
+            raise UnsupportedStorageError(f"this store has other URIs. Use {self.form}", uri=str(where))
+        self._uri = str(where)
+        self._bucket = where.bucket
+        self._prefix = f"{where.path}/" if where.path else ""
+        self._options: OptionsT = options or self.kind()
+        self._token = token
+        self._page_size = page_size or self.longest_page
+        self._waiting = waiting
+        self._made: Any = partial(
+            type(self), token=token, sleep=sleep, fraction=fraction, page_size=page_size, clock=clock
+        )
+        self._patience = RetryPolicy(
+            self._options.max_attempts, sleep, fraction, waiting=waiting, renew=self._renew, clock=clock
+        )
+        self._connect()
+
+    def _connect(self) -> None:
+        """Make what requests need besides the options."""
+
+    @property
+    def uri(self) -> str:
+        """The root, in the class's `form`."""
+        return self._uri
+
+    def below(self: _S, folder: str) -> _S:
+        found: _S = self._made(f"{self._uri}/{check_key(folder)}", self._options, waiting=self._waiting)
+        return found
+
+    def at_once(self: _S) -> _S:
+        hasty: _S = self if self._waiting is None else self._made(self._uri, self._options)
+        return hasty
+
+    @abstractmethod
+    def _endpoint(self) -> str:
+        """Return the URL of the service, without credentials."""
+
+    def describe(self) -> str:
+        """Describe the store and its endpoint."""
+        return f"{self._uri} at {self._endpoint()}"
+
+    def _spark_root(self) -> str:
+        return self._uri
+
+    def spark_url(self, key: str) -> str:
+        root = self._spark_root()
+        return f"{root}/{check_key(key, marker=True)}" if key else root
+
+    def _renew(self) -> None:
+        """Read the connection and the credentials anew: what was made of them keeps them."""
+        before = self._options
+        renewed = self._waiting.renewed() if self._waiting is not None and self._waiting.renewed else None
+        if isinstance(renewed, self.kind):
+            self._options = renewed
+        self._reconnect(before)
+
+    @abstractmethod
+    def _reconnect(self, before: OptionsT) -> None:
+        """Drop what was made of the options before, so that the next request uses those of now."""
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+        blob = self._get(key, max_bytes)
+        assert blob is not None  # no condition was sent
+        return blob
+
+    def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
+        """Read an object unless its tag is unchanged; a store that ignores the condition sends an unneeded body."""
+        return self._get(key, max_bytes, unless=etag)
+
+    @abstractmethod
+    def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
+        """Read an object; None if its tag is `unless`."""
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """Write an object only if none exists: one request, two if one exists."""
+        return self._put(key, data, None)
+
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
+        """Write an object only if none exists, in one request that streams the file (5 GiB at most on S3)."""
+        return self._put(key, source, None)
+
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+        """Replace an object only if it still has `expected_etag`: one request, two if it has not."""
+        return self._put(key, data, expected_etag)
+
+    @abstractmethod
+    def _put(self, key: str, data: bytes | IO[bytes], expected_etag: str | None) -> WriteResult:
+        """Write an object once; if it has `expected_etag`, or if there is none."""
+
+    def _full(self, key: str, *, marker: bool = False) -> str:
+        return full_key(self._prefix, key, self.describe(), marker=marker)

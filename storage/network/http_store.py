@@ -1,0 +1,285 @@
+"""What the stores behind plain HTTP have in common: the verbs that differ by the requests alone."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from functools import partial
+from io import BytesIO
+from typing import IO, Any, ClassVar, TypeVar
+
+from ..checksums import SHA256, algorithm_of
+from ..errors import ForbiddenError, GoneError, StorageError, UnsupportedStorageError
+from ..names import check_prefix, order, shorten
+from ..port import (
+    Blob,
+    DeleteFailure,
+    DeleteFailures,
+    ObjectStat,
+    ObjectStore,
+    PendingUpload,
+    WriteResult,
+    check_range,
+    check_size,
+    first,
+    gather,
+    range_ignored,
+)
+from .bucket_store import BucketStore, OptionsT
+from .conditional_write import ConditionalWrite, StoredObject
+from .faults import Fault, NoAnswer, Refused, Words, explain
+from .http import Answer
+
+_AT_ONCE = 16
+"""Deletes that are under way together: these services take one object a request."""
+_IN_MEMORY = 8 << 20
+_OPTIONAL = frozenset({"delete", "rules"})
+"""Requests whose right may stay missing: that is reported, and Cairn does not wait for it."""
+
+_T = TypeVar("_T")
+
+
+class HttpStore(BucketStore[OptionsT]):
+    """A prefix in a bucket behind plain HTTP. A subclass makes the requests."""
+
+    words: ClassVar[Words]
+
+    @abstractmethod
+    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Answer:
+        """Send one request for an object's content: unless its tag is `unless`, or for the bytes of `span`."""
+
+    @abstractmethod
+    def _tag(self, answer: Answer, key: str) -> str:
+        """Return the object's tag from the answer to `_open`."""
+
+    @abstractmethod
+    def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
+        """Send one conditional write of a file, from its first byte; return the new tag."""
+
+    @abstractmethod
+    def _look_at(self, key: str) -> StoredObject:
+        """Return an object's tag and write id."""
+
+    @abstractmethod
+    def _send_delete(self, key: str) -> object:
+        """Send one request to delete an object."""
+
+    @abstractmethod
+    def _send_list(self) -> Answer:
+        """Send one request that lists the root."""
+
+    def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
+        def read() -> Blob | None:
+            try:
+                answer = self._open(key, unless=unless)
+            except Refused as fault:
+                if unless is not None and fault.status == 304:
+                    return None
+                raise
+            with answer as chunks:
+                etag = self._tag(answer, key)
+                if etag == unless:
+                    return None
+                check_size(self.describe(), key, int(answer.headers.get("Content-Length", 0)), max_bytes)
+                return Blob(gather(self.describe(), key, chunks, max_bytes), etag)
+
+        return self._patiently("get", key, read)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read a range, as the port defines; `UnsupportedStorageError` if the store ignores ranges."""
+        check_range(key, start, length)
+        if length == 0:
+            self.stat(key)  # raises if the object does not exist
+            return b""
+
+        def read() -> bytes:
+            try:
+                answer = self._open(key, span=f"bytes={start}-{start + length - 1}")
+            except Refused as fault:
+                if fault.status == 416:  # the object ends before `start`
+                    return b""
+                raise
+            with answer as chunks:
+                if start and "Content-Range" not in answer.headers:
+                    raise range_ignored(self.describe(), key, start)
+                return first(chunks, length)
+
+        return self._patiently("get", key, read)
+
+    def _put(self, key: str, data: bytes | IO[bytes], expected_etag: str | None) -> WriteResult:
+        source = BytesIO(data) if isinstance(data, bytes) else data
+        write_id = self._token()
+        return ConditionalWrite(
+            write_id,
+            expected_etag,
+            send=lambda: self._send_object(key, source, write_id, expected_etag),
+            look=lambda: self._look(key),
+            explain=lambda fault: self._explain(fault, "create", key),
+        ).run(self._patience)
+
+    def _look(self, key: str) -> StoredObject | None:
+        try:
+            return self._look_at(key)
+        except GoneError as error:
+            if error.code == "bucket_gone":
+                raise
+            return None
+
+    def keeps_write_ids(self, key: str) -> bool:
+        """Tell whether an object's write id can be read back; a gateway may drop the metadata that hold it.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        return self._look_at(key).write_id is not None
+
+    def copy(self, source: str, target: str) -> WriteResult:
+        """Copy an object within the store, only if `target` does not exist, through this process.
+
+        The services' own copies are not used: an emulator of Google's ignores the condition (fake-gcs-server 1.56:
+        measured), and one on Azure may end after its answer, so that its outcome is not known.
+        """
+        self._full(target)
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+
+            def read() -> None:
+                spool.seek(0)
+                spool.truncate()
+                with self._open(source) as chunks:
+                    spool.writelines(chunks)
+
+            self._patiently("get", source, read)
+            return self._put(target, spool, None)
+
+    def copy_from(
+        self,
+        source: ObjectStore,
+        source_key: str,
+        key: str,
+        *,
+        etag: str,
+        algorithms: Sequence[str] = (SHA256,),
+        content: str | None = None,
+    ) -> tuple[str, ...] | None:
+        """Copy an object of the same service on the server, if its content's SHA-256 is known.
+
+        The service computes no SHA-256. But the tag names one content, and the service compares the copy with it.
+
+        Raises:
+            StorageError: the object is gone, or the store refuses or does not answer.
+        """
+        if type(source) is not type(self) or content is None or [algorithm_of(content)] != list(algorithms):
+            return None
+        try:
+            return (content,) if self._copy_on_server(source, source_key, key, etag) else None
+        except Refused as fault:
+            if fault.status == 412:  # another tag
+                return None
+            raise source._explain(fault, "get", source_key) from fault
+        except NoAnswer as fault:
+            raise self._explain(fault, "create", key) from fault
+
+    @abstractmethod
+    def _copy_on_server(self, source: Any, source_key: str, key: str, etag: str) -> bool:
+        """Copy an object of another store of this class; False if the copy is not surely the source's content.
+
+        Raises:
+            Fault: the source is gone or changed, or the service fails.
+        """
+
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
+        """Delete objects, one request each, several at once; then folders, the deepest first.
+
+        All names are checked before anything is deleted.
+        """
+        wanted = dict.fromkeys(keys)
+        for key in wanted:
+            self._full(key, marker=True)
+        folders = sorted((key for key in wanted if key.endswith("/")), key=lambda key: key.count("/"), reverse=True)
+        with ThreadPoolExecutor(_AT_ONCE, "cairn-delete") as pool:
+            found = [*pool.map(self._delete, (key for key in wanted if not key.endswith("/")))]
+        found += map(self._delete, folders)
+        return [failure for failure in found if failure is not None]
+
+    def _delete(self, key: str) -> DeleteFailure | None:
+        try:
+            self._patiently("delete", key, lambda: self._send_delete(key))
+        except GoneError as error:
+            if error.code == "bucket_gone":
+                raise
+        except ForbiddenError as error:
+            if error.code != "missing_right":
+                raise  # the store does not know the caller, so no single right is missing
+            return DeleteFailure(key, error.message)
+        return None
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """Yield nothing: no listing shows an unfinished upload, and the service drops it after a week."""
+        check_prefix(prefix)
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        self._full(upload.key, marker=True)
+
+    def now_ms(self) -> int | None:
+        """Return the server's time from an answer; one request."""
+        answer = self._patiently("list", "", self._send_list)
+        with answer:
+            said = answer.headers.get("Date")
+        return int(parsedate_to_datetime(said).timestamp() * 1000) if said else None
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        """Yield the objects under `prefix` in key order, one request per page."""
+        check_prefix(prefix)
+        if start_after is not None:
+            self._full(start_after, marker=True)
+        return self._in_order(self._listed(prefix, start_after), order(start_after) if start_after else b"")
+
+    @abstractmethod
+    def _listed(self, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
+        """Yield the objects under `prefix`, from `start_after` or from the first one."""
+
+    def _in_order(self, found: Iterator[ObjectStat], after: bytes) -> Iterator[ObjectStat]:
+        last = b""
+        for each in found:
+            if order(each.key) <= last:
+                raise UnsupportedStorageError(
+                    "the store lists its keys out of order, so nothing can be found there reliably. "
+                    "Choose one that lists in the order of UTF-8 bytes",
+                    store=self.describe(),
+                    key=shorten(each.key),
+                )
+            last = order(each.key)
+            if last > after:
+                yield each
+
+    def _pages(self, prefix: str, read: Callable[[str | None], tuple[_T, str | None]]) -> Iterator[_T]:
+        """Yield the pages of a listing.
+
+        Args:
+            prefix: for messages.
+            read: sends one request for the page of a token; returns the page, and the token of the next.
+        """
+        token: str | None = None
+        while True:
+            before = token
+            page, token = self._patiently("list", prefix, partial(read, before))
+            yield page
+            if not token:
+                return
+            if token == before:
+                raise UnsupportedStorageError(
+                    "the store repeats one page of a listing without end. Use another store or gateway",
+                    store=self.describe(),
+                    key=prefix,
+                )
+
+    def _patiently(self, doing: str, about: str, request: Callable[[], _T]) -> _T:
+        patience = self._patience.at_once if doing in _OPTIONAL else self._patience
+        return patience.ask_until(request, lambda fault: self._explain(fault, doing, about))
+
+    def _explain(self, fault: Fault, doing: str, about: str) -> StorageError:
+        return explain(fault, self.words, store=self.describe(), doing=doing, key=about)

@@ -1,0 +1,369 @@
+"""Google Cloud Storage and Azure: lost answers, kinds of error, folders, copies, rules, and processes that race."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.storage import (
+    AzureOptions,
+    ConditionFailed,
+    DeleteFailure,
+    ForbiddenError,
+    GcsOptions,
+    GoneError,
+    ObjectStore,
+    StorageError,
+    UnavailableError,
+    UnsupportedStorageError,
+    Written,
+    open_store,
+)
+from airflow_cairn.storage import open as opening
+from airflow_cairn.storage.azure.session import send
+from airflow_cairn.storage.network.waiting import Waiting
+from airflow_cairn.storage.open import StoreOptions
+from airflow_cairn.storage.port import LifecycleRule
+from scripts.harness.azure_server import HOST, AzureServer
+from scripts.harness.gcs_server import GcsServer
+from tests.support.s3_proxy import Action, Answer, Forward, Request, Rule, S3Proxy, lose_the_answer, lose_the_request
+from tests.unit.storage.test_local_processes import Workers, hear, tell
+
+pytestmark = pytest.mark.s3
+
+CANARY = "canary-secret-0123456789"
+SHA = f"sha256:{'ab' * 32}"
+AZURE = f"abfss://lake@{HOST}"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """One cloud's emulator behind a proxy."""
+
+    name: str
+    root: str
+    """URI of an empty bucket."""
+    endpoint_url: str
+    """Without the proxy."""
+    proxy: S3Proxy
+
+    def options(self, endpoint_url: str, **settings: Any) -> StoreOptions:
+        return (GcsOptions if self.name == "gcs" else AzureOptions)(endpoint_url, **settings)
+
+    def open(self) -> ObjectStore:
+        options = self.options(self.proxy.url, max_attempts=3)
+        return open_store(f"{self.root}/lake", options=options, sleep=lambda _: None)
+
+    @property
+    def write(self) -> tuple[str, str]:
+        """The request of a write of `head.json`."""
+        return ("POST", "/o") if self.name == "gcs" else ("PUT", "head.json")
+
+    def said(self, status: int, code: str, message: str = "said the proxy", *, after: bool = False) -> Action:
+        """Answer as the service does; with `after`, it has done it all the same."""
+
+        def act(request: Request, forward: Forward) -> Answer:
+            if after:
+                forward(request)
+            if self.name == "azure":
+                return Answer(status, [("x-ms-error-code", code)], b"")
+            error = {"code": status, "message": message, "errors": [{"reason": code, "message": message}]}
+            return Answer(status, [("Content-Type", "application/json")], json.dumps({"error": error}).encode())
+
+        return act
+
+
+@pytest.fixture
+def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
+    name: str = request.param
+    bucket = f"c-{abs(hash(request.node.nodeid)):x}"
+    server: GcsServer | AzureServer = request.getfixturevalue(f"{name}_server")
+    root = f"gs://{server.create_bucket(bucket)}" if isinstance(server, GcsServer) else server.create_container(bucket)
+    with S3Proxy(server.endpoint_url) as proxy:
+        yield Cloud(name, root, server.endpoint_url, proxy)
+
+
+on_both = pytest.mark.parametrize("cloud", ["gcs", "azure"], indirect=True)
+on_google = pytest.mark.parametrize("cloud", ["gcs"], indirect=True)
+on_azure = pytest.mark.parametrize("cloud", ["azure"], indirect=True)
+
+
+def tag(answer: object) -> str:
+    assert isinstance(answer, Written)
+    return answer.etag
+
+
+@pytest.mark.parametrize(
+    ("cloud", "lost", "lands"),
+    [
+        ("gcs", lose_the_answer, True),
+        ("azure", lose_the_answer, True),
+        ("gcs", (503, "backendError", True), True),
+        ("azure", (503, "ServerBusy", True), True),
+        ("gcs", lose_the_request, False),
+        ("azure", lose_the_request, False),
+        ("gcs", (429, "rateLimitExceeded", False), False),
+    ],
+    indirect=["cloud"],
+)
+def test_a_write_whose_answer_is_lost_is_made_once(cloud: Cloud, lost: Any, lands: bool) -> None:  # semantics W2, W3
+    store, proxy = cloud.open(), cloud.proxy
+    lose = Rule(*cloud.write, cloud.said(lost[0], lost[1], after=lost[2]) if isinstance(lost, tuple) else lost)
+    proxy.rules.append(lose)
+    first = tag(store.create("head.json", b"1"))
+    proxy.rules.append(Rule(*cloud.write, lose.action))
+    second = tag(store.replace("head.json", b"2", expected_etag=first))
+    assert (store.get("head.json").data, store.get("head.json").etag) == (b"2", second)
+    assert proxy.count(*cloud.write) == (2 if lands else 4)
+    proxy.rules.append(Rule(*cloud.write, lose.action))
+    assert store.create("head.json", b"3") == ConditionFailed(second)
+
+
+@on_google
+def test_a_name_that_is_busy_all_the_time_is_no_lost_answer(cloud: Cloud) -> None:
+    cloud.proxy.rules.append(Rule("POST", "/o", cloud.said(429, "rateLimitExceeded"), times=9))
+    with pytest.raises(UnavailableError, match="rateLimitExceeded") as raised:
+        cloud.open().create("head.json", b"1")
+    assert raised.value.code == "unavailable", "not an unknown outcome: nothing landed"
+
+
+@pytest.mark.parametrize(
+    ("cloud", "status", "code", "message", "error", "text"),
+    [
+        ("gcs", 401, "authError", "Invalid Credentials", ForbiddenError, "refuses these credentials"),
+        ("gcs", 403, "forbidden", "x does not have it", ForbiddenError, "this takes storage.objects.get"),
+        ("gcs", 403, "rateLimitExceeded", "slow", UnavailableError, "throttled"),
+        ("gcs", 404, "notFound", "The specified bucket does not exist.", GoneError, "bucket does not exist"),
+        ("gcs", 404, "notFound", "No such object: b/lake/a", GoneError, "no such object"),
+        ("gcs", 500, "backendError", "oops", UnavailableError, "fails or is throttled"),
+        ("gcs", 501, "notImplemented", "no", UnsupportedStorageError, "a request that Cairn needs"),
+        ("azure", 401, "InvalidAuthenticationInfo", "", ForbiddenError, "refuses these credentials"),
+        ("azure", 403, "AuthorizationPermissionMismatch", "", ForbiddenError, "this takes Microsoft.Storage"),
+        ("azure", 404, "ContainerNotFound", "", GoneError, "container does not exist"),
+        ("azure", 404, "BlobNotFound", "", GoneError, "no such object"),
+        ("azure", 409, "ContainerBeingDeleted", "", GoneError, "container does not exist"),
+        ("azure", 503, "ServerBusy", "", UnavailableError, "fails or is throttled"),
+        ("azure", 501, "NotImplemented", "", UnsupportedStorageError, "a request that Cairn needs"),
+    ],
+    indirect=["cloud"],
+)
+def test_each_refusal_has_its_kind(
+    cloud: Cloud, status: int, code: str, message: str, error: type[StorageError], text: str
+) -> None:  # semantics W3
+    store = cloud.open()
+    for method in ("GET", "HEAD"):
+        cloud.proxy.rules.append(Rule(method, "a", cloud.said(status, code, message), times=9))
+    for call in (store.get, store.stat, lambda key: store.read_range(key, 0, 1)):
+        with pytest.raises(error, match=text) as raised:
+            call("a")
+        assert raised.value.fields["key"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("cloud", "status", "code"),
+    [
+        ("gcs", 403, "retentionPolicyNotMet"),
+        ("azure", 409, "BlobImmutableDueToPolicy"),
+        ("azure", 409, "LeaseIdMissing"),
+    ],
+    indirect=["cloud"],
+)
+def test_what_may_not_be_deleted_is_reported(cloud: Cloud, status: int, code: str) -> None:  # semantics W7
+    store = cloud.open()
+    for key in ("a", "b"):
+        store.create(key, b"x")
+    cloud.proxy.rules.append(Rule("DELETE", "a", cloud.said(status, code)))
+    [failure] = store.delete(["a", "b"])
+    assert isinstance(failure, DeleteFailure) and failure.key == "a" and code in failure.reason
+    assert [each.key for each in store.list("")] == ["a"]
+
+
+@on_azure
+def test_sparks_folders_are_markers_in_their_place(cloud: Cloud) -> None:
+    store, proxy = cloud.open(), cloud.proxy
+    container = cloud.root.partition("://")[2].partition("@")[0]
+    folder = {"x-ms-blob-type": "BlockBlob", "x-ms-meta-hdi_isfolder": "true"}
+    for name in ("x", "x/y"):
+        send(AzureOptions(proxy.url), HOST, "PUT", f"/{container}/lake/{name}", {}, folder).body()
+    for key in ("x-1", "x/y/z", "x0"):
+        store.create(key, b"1")
+    assert [each.key for each in store.list("")] == ["x-1", "x/", "x/y/", "x/y/z", "x0"]
+    assert [each.key for each in store.list("", start_after="x/")] == ["x/y/", "x/y/z", "x0"]
+    for call in (store.get, store.stat, lambda key: store.read_range(key, 0, 1), store.keeps_write_ids):
+        with pytest.raises(GoneError):
+            call("x")
+    before = len(proxy.requests)
+    assert store.delete(["x/", "x/y/", "x/y/z"]) == []
+    assert [seen.target.split("lake/")[1] for seen in proxy.requests[before:]] == ["x/y/z", "x/y", "x"]
+    assert [each.key for each in store.list("")] == ["x-1", "x0"]
+
+
+@on_both
+def test_the_server_copies_what_the_tag_vouches_for(cloud: Cloud) -> None:  # semantics W9
+    store, proxy = cloud.open(), cloud.proxy
+    etag = tag(store.create("a", b"content"))
+    target = store.below("kept")
+    assert target.copy_from(store, "a", "b", etag=etag, content=SHA) == (SHA,)
+    content = "alt=media" if cloud.name == "gcs" else "/lake/"
+    assert not [seen for seen in proxy.requests if seen.method == "GET" and content in seen.target]
+    assert target.get("b").data == b"content"
+    assert target.copy_from(store, "a", "c", etag="1", content=SHA) is None, "another tag"
+    assert target.copy_from(store, "a", "c", etag=etag) is None, "no checksum that anybody has computed"
+    if cloud.name == "gcs":
+        proxy.rules.append(Rule("POST", "kept/c", lambda request, forward: _other_crc(forward(request))))
+        assert target.copy_from(store, "a", "c", etag=etag, content=SHA) is None, "the copy differs from its source"
+    else:
+        proxy.rules.append(Rule("PUT", "kept/c", lambda *_: Answer(202, [("x-ms-copy-status", "pending")], b"")))
+        assert target.copy_from(store, "a", "c", etag=etag, content=SHA) is None, "not ended yet"
+    with pytest.raises(GoneError):
+        target.copy_from(store, "absent", "c", etag=etag, content=SHA)
+
+    def changed_meanwhile(request: Request, forward: Forward) -> Answer:
+        store.replace("a", b"another", expected_etag=etag)
+        return forward(request)
+
+    proxy.rules.append(Rule(cloud.write[0], "kept/d", changed_meanwhile))
+    assert target.copy_from(store, "a", "d", etag=etag, content=SHA) is None
+
+
+def _other_crc(answer: Answer) -> Answer:
+    body = json.loads(answer.body)
+    body["resource"]["crc32c"] = "AAAAAA=="
+    headers = [(name, value) for name, value in answer.headers if name.lower() != "content-length"]
+    return Answer(answer.status, headers, json.dumps(body).encode())
+
+
+@on_google
+def test_rules_of_a_bucket(cloud: Cloud) -> None:
+    store, bucket = cloud.open(), cloud.root.removeprefix("gs://")
+    rules = [
+        {"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["lake/", "logs/"]}},
+        {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": 7}},
+        {"action": {"type": "SetStorageClass", "storageClass": "ARCHIVE"}, "condition": {"age": 1}},
+    ]
+    found = {"lifecycle": {"rule": rules}, "versioning": {"enabled": True}, "retentionPolicy": {"retentionPeriod": "9"}}
+    cloud.proxy.rules.append(Rule("GET", bucket, lambda *_: Answer(200, [], json.dumps(found).encode())))
+    read = store.bucket_rules()
+    assert read is not None
+    assert read.lifecycle == (
+        LifecycleRule("number 1", "lake/", expires="after 30 days"),
+        LifecycleRule("number 2", "", ends_old_versions=True),
+    )
+    assert (read.versioned, read.retention, read.unknown) == (True, "retention policy, 9 seconds", {})
+    cloud.proxy.rules.append(Rule("GET", bucket, cloud.said(403, "forbidden")))
+    read = store.bucket_rules()
+    assert read is not None and "storage.buckets.get" in read.unknown["lifecycle"]
+
+
+@on_azure
+def test_rules_of_a_container(cloud: Cloud) -> None:
+    store = cloud.open()
+    kept = b"<P><DeleteRetentionPolicy><Enabled>true</Enabled></DeleteRetentionPolicy></P>"
+    cloud.proxy.rules += [
+        Rule("HEAD", "", lambda *_: Answer(200, [("x-ms-has-legal-hold", "true")], b"")),
+        Rule("GET", "", lambda *_: Answer(200, [], kept)),
+        Rule("HEAD", "", cloud.said(403, "AuthorizationFailure")),
+        Rule("GET", "", cloud.said(403, "AuthorizationFailure")),
+    ]
+    read = store.bucket_rules()
+    assert read is not None and (read.versioned, read.retention, [*read.unknown]) == (True, "legal hold", ["lifecycle"])
+    read = store.bucket_rules()
+    assert read is not None and "this takes Microsoft.Storage" in read.unknown["versioning"]
+    assert "this takes Microsoft.Storage" in read.unknown["object-lock"]
+
+
+@pytest.mark.parametrize("broken", ["absent", "no JSON", "no key"])
+def test_credentials_that_cannot_be_used_are_named_and_shown_nowhere(tmp_path: Path, broken: str) -> None:
+    file = tmp_path / "key.json"
+    if broken != "absent":
+        file.write_text(json.dumps({"private_key": CANARY}) if broken == "no key" else f"{{{CANARY}")
+    store = open_store("gs://lake/x", gcs=GcsOptions("https://127.0.0.1:9", key_path=str(file)))
+    with pytest.raises(ForbiddenError) as raised:
+        store.get("a")
+    assert raised.value.code == "no_credentials"
+    assert str(file) in str(raised.value) and CANARY not in str(raised.value)
+
+
+@on_google
+def test_a_connection_that_is_mended_meanwhile_is_taken(cloud: Cloud) -> None:
+    right = GcsOptions(cloud.endpoint_url)
+    open_store(f"{cloud.root}/lake", gcs=right).create("a", b"1")
+    wrong, now = GcsOptions("https://127.0.0.1:9", key_path="/absent/key.json"), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    waiting = Waiting("the connection google", lambda: right)
+    store = open_store(f"{cloud.root}/lake", gcs=wrong, sleep=sleep, clock=lambda: now[0], waiting=waiting)
+    assert store.get("a").data == b"1"
+    assert now[0] == 1.0
+
+
+@pytest.mark.parametrize("kind", [GcsOptions, AzureOptions])
+def test_options_that_cannot_work(kind: type[StoreOptions]) -> None:
+    for endpoint in (f"http://user:{CANARY}@host", f"https://host?sig={CANARY}", "host:1"):
+        with pytest.raises(StorageError, match="no URL") as raised:
+            kind(endpoint)
+        assert CANARY not in str(raised.value)
+    with pytest.raises(StorageError, match="above 0"):
+        kind(max_attempts=0)
+
+
+def test_options_of_azure_that_cannot_work() -> None:
+    with pytest.raises(UnsupportedStorageError, match="leave the endpoint out"):
+        open_store(AZURE, azure=AzureOptions("https://private.example.com"))
+    with pytest.raises(StorageError, match="a tenant and a client"):
+        AzureOptions(tenant_id="t")
+    with pytest.raises(UnsupportedStorageError, match="another account than the storage's"):
+        open_store(AZURE, azure=AzureOptions(account="account1"))
+    assert open_store(f"{AZURE}/x").spark_url("a") == f"{AZURE}/x/a", "by TLS, but to an emulator"
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "uri"), [("google.auth", "gcs", "gs://lake"), ("azure.identity", "azure", AZURE)]
+)
+def test_without_the_packages_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, package: str, extra: str, uri: str
+) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == package else name)
+    opening.check_packages("s3://lake/x")
+    for attempt in (opening.check_packages, open_store):
+        with pytest.raises(UnsupportedStorageError, match=rf"airflow-cairn\[{extra}\]"):
+            attempt(uri)
+
+
+@pytest.fixture
+def workers(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
+    name = {"gcs": "STORAGE_EMULATOR_HOST", "azure": "CAIRN_AZURE_EMULATOR"}[cloud.name]
+    monkeypatch.setenv(name, cloud.endpoint_url)
+    running = Workers(f"{cloud.root}/race")
+    yield running
+    running.end()
+
+
+@on_both
+def test_of_sixteen_processes_one_wins_each_round_and_no_swap_is_lost(cloud: Cloud, workers: Workers) -> None:
+    """semantics W2, W6"""
+    racers = [workers.start("race", "job/x", "20") for _ in range(16)]
+    every: Callable[[], list[str]] = lambda: [hear(racer) for racer in racers]  # noqa: E731
+    assert set(every()) == {"ready"}
+    for number, racer in enumerate(racers):
+        tell(racer, str(number))
+    assert set(every()) == {"ready"}
+    for racer in racers:
+        tell(racer)
+    won = [one for racer in racers for one in json.loads(hear(racer))]
+    assert sorted(won) == sorted(f"{verb} {n}" for verb in ("create", "swap") for n in range(20))
+    store = open_store(workers.where, options=cloud.options(cloud.endpoint_url))
+    store.create("n", b"0")
+    racers[:] = [workers.start("count", "n", "4") for _ in range(16)]
+    assert set(every()) == {"ready"}
+    for racer in racers:
+        tell(racer)
+    assert set(every()) == {"done"}
+    assert store.get("n").data == b"64"
