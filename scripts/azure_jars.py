@@ -39,7 +39,7 @@ _AZURE = JarSet(
 
 
 def azure_jars() -> list[Path]:
-    """Give the local jars for `spark.jars`, fetching them first if they are not there (3 MB).
+    """Give the local jars for `spark.jars`, fetching them first if they are not there (2.4 MB).
 
     Raises:
         SetupError: Maven Central cannot be reached, or there is no Java.

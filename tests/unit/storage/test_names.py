@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.storage import InvalidKeyError, S3Options, UnsupportedStorageError, open_store
+from airflow_cairn.storage.facts import facts_of, filled
 from airflow_cairn.storage.names import (
     NAME_GRAMMAR,
     check_key,
@@ -137,6 +138,15 @@ def test_hdfs_is_refused_with_the_reason(uri: str):
 
 
 AZURE = "abfss://lake@account1.dfs.core.windows.net"
+
+
+def test_the_commands_of_a_message_name_container_and_account():
+    facts, path = facts_of(f"{AZURE}/x"), f"{AZURE}/x".partition("://")[2]
+    for text in (facts.make, facts.unlock):
+        assert "--account-name account1 " in filled(text, path)
+        assert "name lake" in filled(text, path)
+    assert filled(facts_of("gs://lake/x").on_objects, "lake/x") == "gs://lake/x/"
+    assert filled(facts_of("s3a://lake/x").make, "lake/x") == "aws s3 mb s3://lake"
 
 
 @pytest.mark.parametrize("uri", ["az://lake/x", "wasb://lake@account1.blob.core.windows.net/x"])
