@@ -14,6 +14,9 @@ LAUNCHERS = {
     "airflow.providers.amazon.aws.operators.emr.EmrContainerOperator": "emr_job_runs.EmrContainerLauncher",
     "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator": "emr_job_runs.EmrServerlessLauncher",
     "airflow.providers.amazon.aws.operators.glue.GlueJobOperator": "glue.GlueLauncher",
+    "airflow.providers.cncf.kubernetes.operators.spark_kubernetes.SparkKubernetesOperator": (
+        "spark_kubernetes.SparkKubernetesLauncher"
+    ),
     "airflow.providers.databricks.operators.databricks.DatabricksSubmitRunOperator": "databricks.DatabricksLauncher",
     "airflow.providers.apache.livy.operators.livy.LivyOperator": "livy.LivyLauncher",
 }

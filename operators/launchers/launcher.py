@@ -138,6 +138,9 @@ class Launcher(Tracker):
         """See `Tracker`."""
         return self.find(replaced).values()
 
+    def leave(self, driver: str) -> None:
+        """Remove what the operator removes after a driver's end."""
+
     @abstractmethod
     def logs(self, driver: str) -> Iterable[str]:
         """Return the last lines of a driver's output that the service has; empty if its log is elsewhere."""

@@ -166,6 +166,10 @@ class LaunchedStage(EpochStage):
         except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
             log.warning("The log of %s %s could not be read: %s", launcher.service, driver, one_line(error))
             return ""
+        try:
+            launcher.leave(driver)
+        except Exception as error:  # noqa: BLE001 - it has ended
+            log.warning("The %s %s has ended and could not be removed: %s", launcher.service, driver, one_line(error))
         with driver_output() as output:
             for line in lines:
                 output.line(line)

@@ -22,6 +22,8 @@ SOURCES = {
     "emr_container": "https://docs.aws.amazon.com/emr-on-eks/latest/APIReference/API_StartJobRun.html",
     "emr_steps": "https://docs.aws.amazon.com/emr/latest/APIReference/API_AddJobFlowSteps.html, API_ListSteps.html, "
     "API_CancelSteps.html",
+    "spark_kubernetes": "https://kubernetes.io/docs/reference/using-api/api-concepts, and "
+    "https://github.com/kubeflow/spark-operator/blob/master/docs/api-docs.md",
     "databricks": "https://docs.databricks.com/api/workspace/jobs/submit, listruns, getrun, cancelrun, getrunoutput",
     "glue": "https://docs.aws.amazon.com/glue/latest/dg/aws-glue-api-jobs-runs.html; several settings in one --conf "
     "as the OpenLineage provider writes them",
@@ -477,6 +479,94 @@ class DatabricksStandIn(ServiceStandIn):
         return {**one, "tasks": [{"run_id": int(driver)}]}
 
 
+class SparkKubernetesStandIn(ServiceStandIn):
+    """Kubernetes with the Spark operator's resource: one of a name, lists by label, its status by the controller."""
+
+    operator = "airflow.providers.cncf.kubernetes.operators.spark_kubernetes.SparkKubernetesOperator"
+    WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "COMPLETED", FAILED: "FAILED"}
+
+    def connection(self) -> tuple[str, str]:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": self.url}}],
+            "users": [{"name": "it", "user": {"token": "example"}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        }
+        extra = {"kube_config": json.dumps(config)}
+        return "kubernetes_default", json.dumps({"conn_type": "kubernetes", "extra": extra})
+
+    def arguments(self) -> dict[str, Any]:
+        spec = {
+            "type": "Python",
+            "mainApplicationFile": "s3a://lake/routes.py",
+            "arguments": ["--day", "{{ ds }}"],
+            "deps": {"pyFiles": ["s3a://lake/own.zip"], "jars": ["s3a://lake/own.jar"]},
+            "sparkConf": {"spark.author": "{{ var }}"},
+            "driver": {"cores": 1, "labels": {"team": "lake"}},
+            "executor": {"instances": 1},
+        }
+        about = {"name": "routes", "labels": {"team": "lake"}}
+        body = {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": about,
+            "spec": spec,
+        }
+        return {"namespace": "spark", "template_spec": body, "image": "spark:4", "delete_on_termination": False}
+
+    def conf_of(self, driver: str) -> dict[str, str]:
+        spec = self.drivers[driver].body["spec"]
+        assert (spec["image"], spec["driver"]["labels"]) == ("spark:4", {"team": "lake"})
+        conf: dict[str, str] = spec["sparkConf"]
+        return conf
+
+    def zip_of(self, driver: str) -> str:
+        dependencies = self.drivers[driver].body["spec"]["deps"]
+        own, added = dependencies["pyFiles"]
+        assert (own, dependencies["jars"]) == ("s3a://lake/own.zip", ["s3a://lake/own.jar"])
+        return str(added)
+
+    def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
+        if path.endswith("/log"):
+            return 200, 'Traceback (most recent call last):\n  File "routes.py", line 1\nValueError: the day is broken'
+        begin, _, name = path.partition("/namespaces/spark/sparkapplications")
+        assert begin == "/apis/sparkoperator.k8s.io/v1beta2", path
+        name = name.strip("/")
+        found = [
+            driver for driver, it in self.drivers.items() if it.body["metadata"]["name"] == (name or self._name(asked))
+        ]
+        if asked.method == "POST":
+            if found:
+                return 409, {"kind": "Status", "reason": "AlreadyExists", "code": 409}
+            driver = self.accept(asked.body)
+            return None if self.cuts else (201, self._resource(driver))
+        if not name:
+            wanted = re.fullmatch(r"airflow-cairn-token in \((.*)\)", query["labelSelector"][0])
+            assert wanted is not None
+            of = {driver: it.body["metadata"]["labels"]["airflow-cairn-token"] for driver, it in self.drivers.items()}
+            return 200, {"items": [self._resource(each) for each in of if of[each] in wanted[1].split(",")]}
+        if not found:
+            return 404, {"kind": "Status", "reason": "NotFound", "code": 404}
+        if asked.method == "DELETE":
+            self.kill(found[0])
+            del self.drivers[found[0]]
+            return 200, {"kind": "Status", "status": "Success"}
+        self.look(found[0])
+        return 200, self._resource(found[0])
+
+    @staticmethod
+    def _name(asked: Asked) -> str:
+        return str(asked.body["metadata"]["name"]) if asked.body else ""
+
+    def _resource(self, driver: str) -> dict[str, Any]:
+        it = self.drivers[driver]
+        state = {"state": self.WORDS[it.state], "errorMessage": ""}
+        status = {"applicationState": state, "driverInfo": {"podName": f"{it.body['metadata']['name']}-driver"}}
+        return {**it.body, "status": status}
+
+
 STAND_INS: dict[str, type[ServiceStandIn]] = {
     "livy": LivyStandIn,
     "emr_serverless": EmrServerlessStandIn,
@@ -484,4 +574,5 @@ STAND_INS: dict[str, type[ServiceStandIn]] = {
     "emr_steps": EmrStepsStandIn,
     "glue": GlueStandIn,
     "databricks": DatabricksStandIn,
+    "spark_kubernetes": SparkKubernetesStandIn,
 }

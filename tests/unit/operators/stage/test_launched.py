@@ -237,6 +237,14 @@ def test_a_kill_ends_the_driver(job: Job, service: ServiceStandIn, knows: bool) 
     assert len(service.killed) == 1
 
 
+@pytest.mark.parametrize("service", ["spark_kubernetes"], indirect=True)
+def test_a_resource_is_deleted_after_its_end_as_the_operator_does(job: Job, service: ServiceStandIn) -> None:
+    job.trigger(RUN)
+    made: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
+    made(task_id="routes", retries=3, **service.arguments() | {"delete_on_termination": True}).execute(context(a_try()))
+    assert (service.submitted, service.drivers) == (1, {})
+
+
 def test_a_kill_leaves_a_driver_that_another_try_waits_for(job: Job, service: ServiceStandIn, said: Said) -> None:
     job.trigger(RUN)
     zombie, later = stage(job, service), stage(job, service)
@@ -324,6 +332,17 @@ def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
         ("databricks", {"new_cluster": {"spark_conf": {"spark.cairn.job": "x"}}}, "is set by Cairn"),
         ("databricks", {"json": {"existing_cluster_id": "c"}}, "no new_cluster"),
         ("databricks", {"spark_python_task": {"parameters": ["--password", "hunter2"]}}, "password holds a secret"),
+        ("spark_kubernetes", {"template_spec": {"spec": {"type": "Scala"}}}, "no spec of type Python"),
+        (
+            "spark_kubernetes",
+            {"template_spec": {"spec": {"type": "Python", "restartPolicy": {"type": "OnFailure"}}}},
+            "restartPolicy is OnFailure",
+        ),
+        (
+            "spark_kubernetes",
+            {"template_spec": {"spec": {"type": "Python", "sparkConf": {"spark.cairn.job": "x"}}}},
+            "is set by Cairn",
+        ),
         ("glue", {"retry_limit": 1}, "tries a failed run again by itself"),
         ("glue", {"create_job_kwargs": {"NonOverridableArguments": {"--conf": "x"}}}, "the job fixes --conf"),
         ("glue", {"create_job_kwargs": {"Command": {"Name": "pythonshell"}}}, "the job's command is pythonshell"),

@@ -1,0 +1,180 @@
+"""SparkApplications on Kubernetes, over `SparkKubernetesOperator` and its hook.
+
+The token is the end of the resource's name, of which Kubernetes keeps one, and a label, by which it lists. The
+operator's own search (`reattach_on_restart`) finds a driver by its run and task and knows no try, and the operator
+waits for a driver's start before it returns: so the resource is created here, from the body that the provider builds.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException
+
+from ...checkpoint.errors import InvalidConfigError
+from .launcher import DriverState, HandedOver, Launcher
+
+if TYPE_CHECKING:
+    from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
+    from airflow.sdk import Context
+
+ENDED = frozenset({"COMPLETED", "FAILED"})
+"""The states of an application that has ended; the controller may still submit after a SUBMISSION_FAILED."""
+
+GROUP, VERSION, PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
+LABEL = "airflow-cairn-token"
+MAX_NAME = 56
+"""Characters of a name from which the controller makes labels and names with an end of their own."""
+LINES = 100
+NOT_FOUND = 404
+
+
+class SparkKubernetesLauncher(Launcher):
+    """Creates SparkApplications."""
+
+    service = "SparkApplication"
+    missing = "Kubernetes has no SparkApplication of it: it was not created, or was deleted since it ended"
+
+    _operator: SparkKubernetesOperator
+
+    @property
+    def conf(self) -> object:
+        """The author's `sparkConf`."""
+        return self._spec().get("sparkConf")
+
+    @property
+    def arguments(self) -> object:
+        """The application's arguments."""
+        return self._spec().get("arguments")
+
+    def check(self) -> None:
+        """Check the author's options.
+
+        Raises:
+            InvalidConfigError: see `Launcher`.
+        """
+        if self._body() is not None:
+            self._check_spec()
+
+    def hand_over(self, handed: HandedOver) -> None:
+        """Put the handover into the SparkApplication.
+
+        Raises:
+            InvalidConfigError: the rendered application cannot be a stage.
+        """
+        self._check_spec()
+        operator, body = self._operator, copy.deepcopy(self._body() or {})
+        spark = body["spark"]
+        spec, labels = spark["spec"], (spark.setdefault("metadata", {}).get("labels") or {})
+        spec["sparkConf"] = {**handed.defaults, **(spec.get("sparkConf") or {}), **handed.conf}
+        dependencies = spec.get("deps") or {}
+        files = [*(dependencies.get("pyFiles") or ()), handed.code_uri]
+        spec["deps"] = {**dependencies, "pyFiles": files}
+        spark["metadata"]["labels"] = {**labels, LABEL: handed.token}
+        name = str(operator.name or spark["metadata"].get("name") or operator.task_id)
+        operator.application_file, operator.template_spec = None, body
+        operator.name = operator._set_name(f"{name[: MAX_NAME - len(handed.token) - 1]}-{handed.token}")
+
+    def start(self, context: Context) -> str:  # noqa: ARG002 - see `Launcher`
+        """Create the resource, without waiting for its driver."""
+        from airflow.providers.cncf.kubernetes.operators.custom_object_launcher import CustomObjectLauncher
+
+        operator = self._operator
+        body = CustomObjectLauncher(
+            operator.name, operator.namespace, operator.client, self._resources, operator.template_body
+        ).body
+        for field, value in (("image", operator.image), ("mainApplicationFile", operator.code_path)):
+            if value:
+                body["spec"][field] = value
+        self._resources.create_namespaced_custom_object(GROUP, VERSION, operator.namespace, PLURAL, body)
+        return str(operator.name)
+
+    def find(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return the applications that Kubernetes has, ended ones too."""
+        if not tokens:
+            return {}
+        listed = self._resources.list_namespaced_custom_object(
+            GROUP, VERSION, self._operator.namespace, PLURAL, label_selector=f"{LABEL} in ({','.join(tokens)})"
+        )
+        return {each["metadata"]["labels"][LABEL]: str(each["metadata"]["name"]) for each in listed["items"]}
+
+    def state(self, driver: str) -> DriverState:
+        """See `Launcher`."""
+        status = self._status(driver)
+        if status is None:
+            return DriverState("unknown to Kubernetes", lives=False)
+        state = status.get("applicationState") or {}
+        word, why = str(state.get("state") or "NEW"), str(state.get("errorMessage") or "")
+        ended = word in ENDED
+        return DriverState(f"{word}: {why}" if ended and why else word, not ended, word == "COMPLETED")
+
+    def cancel(self, driver: str) -> None:
+        """Delete the application; its controller ends the pods."""
+        from kubernetes.client import ApiException
+
+        try:
+            self._resources.delete_namespaced_custom_object(GROUP, VERSION, self._operator.namespace, PLURAL, driver)
+        except ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    def logs(self, driver: str) -> Iterable[str]:
+        """Return the last lines of the driver's pod."""
+        pod = ((self._status(driver) or {}).get("driverInfo") or {}).get("podName")
+        if not pod:
+            return ()
+        text = self._operator.client.read_namespaced_pod_log(pod, self._operator.namespace, tail_lines=LINES)
+        return str(text).splitlines()
+
+    def leave(self, driver: str) -> None:
+        """Delete an application that has ended, as the operator does."""
+        if self._operator.delete_on_termination:
+            self.cancel(driver)
+
+    def _status(self, driver: str) -> Mapping[str, Any] | None:
+        """Return what the controller says of an application; None if there is no such."""
+        from kubernetes.client import ApiException
+
+        try:
+            found: Mapping[str, Any] = self._resources.get_namespaced_custom_object(
+                GROUP, VERSION, self._operator.namespace, PLURAL, driver
+            )
+        except ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+            return None
+        return found.get("status") or {}
+
+    def _check_spec(self) -> None:
+        spec = self._spec()
+        restart = (spec.get("restartPolicy") or {}).get("type", "Never")
+        why = (
+            "the application has no spec of type Python: a stage is a PySpark application, and the application_file or "
+            "template_spec a SparkApplication"
+            if spec.get("type") != "Python"
+            else f"restartPolicy is {restart}: the controller would start a failed driver again by itself, and a "
+            "failure has to reach the task, which restores first. Set it to Never, and give the task retries"
+            if restart != "Never"
+            else None
+        )
+        if why is not None:
+            raise InvalidConfigError(why, task=self._operator.task_id)
+
+    def _body(self) -> dict[str, Any] | None:
+        """Return the template's body; None while it is known only as a template or the name of a file."""
+        try:
+            body: dict[str, Any] = self._operator.template_body
+        except (TypeError, AirflowException):
+            return None
+        return body if isinstance(body, dict) else None
+
+    def _spec(self) -> Mapping[str, Any]:
+        spark = (self._body() or {}).get("spark")
+        spec = spark.get("spec") if isinstance(spark, Mapping) else None
+        return spec if isinstance(spec, Mapping) else {}
+
+    @property
+    def _resources(self) -> Any:
+        return self._operator.hook.custom_object_client
