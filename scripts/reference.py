@@ -99,6 +99,13 @@ def arguments(name: str) -> str:
     return _table(("argument", "default", "meaning"), _arguments_of(_public(name))) + "\n"
 
 
+def attributes(name: str) -> str:
+    """Write the table of the attributes of a public dataclass: name, meaning."""
+    return _table(
+        ("attribute", "meaning"), ((f"`{each}`", said) for each, said in attribute_docs(_public(name)).items())
+    )
+
+
 def _public(name: str) -> Any:
     name, _, method = name.partition(".")
     found = (getattr(importlib.import_module(faces.package(face)), name, None) for face in faces.FACES)
@@ -109,10 +116,14 @@ def _public(name: str) -> Any:
 def _arguments_of(made: Any) -> Iterator[tuple[str, str, str]]:
     said = documented(inspect.getdoc(made) or "") or attribute_docs(made)
     taken = inspect.signature(made).parameters
+    own = dataclasses.fields(made) if isinstance(made, type) and dataclasses.is_dataclass(made) else ()
+    made_anew = {each.name: each.default_factory for each in own if callable(each.default_factory)}
     for name, text in said.items():
         plain = name.lstrip("*")
         if plain in taken or plain not in {"args", "kwargs"}:
             default = taken[plain].default if plain in taken else inspect.Parameter.empty
+            if plain in made_anew and plain in taken:
+                default = made_anew[plain]()
             yield (f"`{plain}`" if plain == name else "others", _default(default), f"{text[:1].upper()}{text[1:]}")
 
 
@@ -138,9 +149,8 @@ def _default(value: Any) -> str:
         return ""
     if isinstance(value, timedelta):
         return f"`timedelta({_largest_unit(value)})`"
-    if isinstance(value, bool | int | float | str | tuple | None):
-        return f"`{value!r}`"
-    return "" if isinstance(value, type(dataclasses.MISSING)) else f"`{type(value).__name__}()`"
+    plain = isinstance(value, bool | int | float | str | tuple | dict | None)
+    return f"`{value!r}`" if plain else f"`{type(value).__name__}()`"
 
 
 def _largest_unit(span: timedelta) -> str:
@@ -176,6 +186,7 @@ _PARTS: dict[str, Callable[..., str]] = {
     "findings": findings,
     "reasons": reasons,
     "arguments": arguments,
+    "attributes": attributes,
     "metrics": metrics,
     "matrix": matrix,
     "names": faces.names,
