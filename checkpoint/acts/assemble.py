@@ -14,7 +14,7 @@ from itertools import chain
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, Output, StateHandle
-from ..documents.attempt import BacklogEpoch, Execution, PendingDocument
+from ..documents.attempt import BacklogEpoch, DocumentRef, Execution, PendingDocument
 from ..documents.entries import Slowest
 from ..documents.metadata import HandedOn, HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
 from ..errors import CheckpointError, CheckpointNotReadyError
@@ -65,6 +65,8 @@ class Assembler:
         """`Output.id` of each growing table; unique, as no two stages publish the same table."""
         self.referred = References()
         """References of the metadata, once it is written."""
+        self.restored: tuple[DocumentRef, References] | None = None
+        """The restored checkpoint's metadata and its references, where it was read."""
 
     def write(self) -> Assembled:
         """Read every acknowledgement and write the metadata.
@@ -328,14 +330,16 @@ class Assembler:
         found: set[str] = set()
         if self._document.restore is None:
             return found
+        metadata, referred = self._document.restore.metadata, References()
         try:
-            for line in metadata_file.read(self._files, self._document.restore.metadata):
+            for line in referred.through(metadata_file.read(self._files, metadata)):
                 if isinstance(line, StageLine):
                     found.update(f"{output.folder.rstrip('/')}/" for output in line.outputs)
                 elif isinstance(line, HandleLine):
                     found.add(line.handle.path)
         except (GoneError, DocumentError) as error:
             raise _unreadable(error) from error
+        self.restored = metadata, referred
         return found
 
 

@@ -24,7 +24,7 @@ from ..rules.partial_completion import StageReports, Without
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
 from ..store.job_files import JobFiles
-from ..store.metadata_file import LastWritten
+from ..store.metadata_file import LastSeen
 from .assemble import Assembler, FinalizeError
 
 
@@ -34,7 +34,7 @@ def complete(
     entry: PendingEntry,
     now_ms: int,
     document: PendingDocument | None = None,
-    known: LastWritten | None = None,
+    known: LastSeen | None = None,
 ) -> Head:
     """Give the head in which the checkpoint has completed or, where it cannot, has been aborted.
 
@@ -44,7 +44,7 @@ def complete(
         entry: the checkpoint.
         now_ms: the time, milliseconds since 1970 UTC.
         document: the checkpoint's document, if the caller has read it.
-        known: records what was written, for a caller that cleans next.
+        known: records what was read and written, for a caller that cleans next.
     """
     late = transitions.why_overtaken(head, entry)
     if late is not None:
@@ -62,6 +62,8 @@ def complete(
             ending = Ending(Reason.IO_EXCEPTION, error.message, acks=done, rejected=(str(error.fields["token"]),))
         return transitions.abort(head, entry, ending, now_ms)
     if known is not None:
+        if assembler.restored is not None:
+            known.note(*assembler.restored)
         known.note(made.metadata, assembler.referred)
     return transitions.complete(head, entry, made, without, now_ms)
 
@@ -140,6 +142,8 @@ def _completed_or_expired(files: JobFiles, head: Head, entry: PendingEntry, now_
 
 BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 _NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
+FEW = 3
+"""Upstreams that are looked up by name: stores take for a listing twelve times what they take for a look."""
 
 
 def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
@@ -147,13 +151,16 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
 
     A stage that runs at least once waits for no upstream, so no decline is passed on to it (B2).
 
-    Costs one listing for each checkpoint that is the home of an upstream's execution; nothing for a stage without
-    upstream.
+    Costs a look at each of a few upstreams, or one listing for each checkpoint that is the home of one's execution;
+    nothing for a stage without upstream.
     """
     if document.limits.at_least_once:
         return None
     above = {uid: document.executions[uid] for uid in producers(document.stages, stage)}
-    declined = acks.marked(files, above, "declines")
+    if len(above) <= FEW:
+        declined = frozenset(uid for uid in sorted(above) if acks.has_declined(files, uid, above[uid]))
+    else:
+        declined = acks.marked(files, above, "declines")
     if declined:
         # A decline after the acknowledgement does not count (D1); looked up only here, so the healthy path stays cheap.
         declined -= acks.marked(files, above, "acks")

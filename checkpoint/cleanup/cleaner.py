@@ -35,7 +35,7 @@ from ..store import completed_epochs, metadata_file
 from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import UseCase
 from ..store.job_files import JobFiles
-from ..store.metadata_file import LastWritten, References, keys_of
+from ..store.metadata_file import LastSeen, References, keys_of
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Live:
         return execution[2] not in ended.rejected or not key.startswith(layout.ack_folder(*execution[:2]))
 
 
-def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: LastWritten) -> Live:
+def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: LastSeen) -> Live:
     """Find the live files: read the documents of attempts and the metadata of every retained checkpoint.
 
     Args:
@@ -129,7 +129,7 @@ def _claims(document: PendingDocument | None) -> set[str]:
 
 
 def _keep_attempt(
-    files: JobFiles, known: LastWritten, live: Live, document: PendingDocument, rejected: Collection[str]
+    files: JobFiles, known: LastSeen, live: Live, document: PendingDocument, rejected: Collection[str]
 ) -> None:
     live.tokens.update(
         (execution.home, uid, execution.token)
@@ -144,7 +144,7 @@ def _keep_attempt(
         _keep_completed(files, known, live, document.restore.metadata)
 
 
-def _keep_completed(files: JobFiles, known: LastWritten, live: Live, ref: DocumentRef) -> None:
+def _keep_completed(files: JobFiles, known: LastSeen, live: Live, ref: DocumentRef) -> None:
     if ref.key in live.keys:
         return
     live.keys.add(ref.key)

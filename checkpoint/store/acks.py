@@ -197,6 +197,11 @@ def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
     return files.has(layout.ack(execution.home, stage, execution.token))
 
 
+def has_declined(files: JobFiles, stage: str, execution: Execution) -> bool:
+    """Tell whether the execution's decline exists."""
+    return files.has(layout.decline(execution.home, stage, execution.token))
+
+
 def read_decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDocument | None:
     """Read an execution's decline, None if there is none."""
     try:

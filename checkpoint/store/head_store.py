@@ -31,7 +31,7 @@ from ..rules.history import bounded
 from . import acks, attempt_documents, completed_epochs
 from .attempt_documents import AttemptDocuments
 from .job_files import JobFiles, encode
-from .metadata_file import LastWritten
+from .metadata_file import LastSeen
 
 R = TypeVar("R")
 
@@ -338,9 +338,9 @@ class OpenJob:
         self.runtime = runtime
 
     @cached_property
-    def known(self) -> LastWritten:
-        """References of the metadata that this process has written last: the cleaner need not read it again."""
-        return LastWritten()
+    def known(self) -> LastSeen:
+        """References of the metadata that this process has seen last: the cleaner need not read it again."""
+        return LastSeen()
 
 
 class UseCase:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
+from os.path import commonpath
 from typing import IO, TypeVar
 
 from ...storage.checksums import Hasher, algorithm_of, is_checksum
@@ -352,8 +354,8 @@ def _standing_bucket() -> Iterator[None]:
 THREADS = 8
 """Files that are looked up, or read, at once."""
 
-FOLDERS = 8
-"""Folders that are listed one by one; for files in more folders one listing covers all keys from first to last."""
+HOMES = 8
+"""Checkpoints whose folders are listed one by one; for files of more, one listing goes over all of them."""
 
 PAGE = 1_000
 """Objects that one request lists."""
@@ -382,8 +384,8 @@ class FileCheck:
     def damaged(self, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
         """Yield the files that are gone or altered, each with its problem.
 
-        Their folders are listed, or all folders of the job in one go if the files are in many: one request for a
-        thousand objects. A file that the listing lacks is looked up by name (R1: a 404 that a listing confirms).
+        Each checkpoint's folder is listed once, or the job's if they are in many: a request for a thousand objects. A
+        file that the listing lacks is looked up by name (R1: a 404 that a listing confirms).
         """
         by_folder: dict[str, list[StateHandle]] = {}
         for handle in handles:
@@ -392,9 +394,8 @@ class FileCheck:
             for _, expected in sorted(by_folder.items()):
                 yield from self._each(self._read_through, expected)
             return
-        spread = len(by_folder) > FOLDERS
-        listings = [sorted(by_folder)] if spread else [[folder] for folder in sorted(by_folder)]
-        for folders in listings:
+        listings = [list(each) for _, each in groupby(sorted(by_folder), lambda folder: folder.partition("/")[0])]
+        for folders in listings if len(listings) <= HOMES else [sorted(by_folder)]:
             expected = [handle for folder in folders for handle in by_folder[folder]]
             named = {handle.path for handle in expected}
             present = {found.key: found for found in self._listed(folders) if found.key in named}
@@ -417,15 +418,16 @@ class FileCheck:
             yield from self._each(lambda handle: altered(self._files, handle), doubtful)
 
     def _listed(self, folders: list[str]) -> Iterator[ObjectStat]:
-        """List one folder, or all keys from the first of several folders to the last.
+        """List all keys from the first of some folders to the last.
 
         After as many pages as there are folders, the rest is listed folder by folder.
         """
         if len(folders) == 1:
             yield from self._files.listing(folders[0])
             return
+        shared = commonpath(folders)
         reached, left = "", PAGE * len(folders)
-        for found in self._files.listing("", start_after=folders[0]):
+        for found in self._files.listing(f"{shared}/" if shared else "", start_after=folders[0]):
             if found.key > folders[-1] and not found.key.startswith(folders[-1]):
                 return
             yield found

@@ -178,19 +178,19 @@ class References:
             yield line
 
 
-class LastWritten:
-    """References of the metadata that this process has written last."""
+class LastSeen:
+    """References of the last two metadata that this process has written or read whole: a completion sees two."""
 
     def __init__(self) -> None:
-        self._last: tuple[DocumentRef, References] | None = None
+        self._last: tuple[tuple[DocumentRef, References], ...] = ()
 
     def note(self, ref: DocumentRef, referred: References) -> None:
-        """Remember the references of written metadata."""
-        self._last = ref, referred
+        """Remember the references of metadata."""
+        self._last = (*self._last, (ref, referred))[-2:]
 
     def of(self, ref: DocumentRef) -> References | None:
-        """Give the references of metadata, if it was written last."""
-        return self._last[1] if self._last is not None and self._last[0] == ref else None
+        """Give the references of metadata, if it was among the last."""
+        return dict(self._last).get(ref)
 
 
 def keys_of(slice_: Slice) -> Iterator[str]:

@@ -23,7 +23,7 @@ from ..documents.metadata import CAIRNS_OWN, HandleLine, HookLine, InFlightLine,
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..rules.restored_state import RestoredStage
 from . import metadata_file
-from .job_files import FileCheck, JobFiles
+from .job_files import PAGE, FileCheck, JobFiles
 
 _CAIRNS_OWN = frozenset(f"value.{name}" for name in CAIRNS_OWN)
 
@@ -98,7 +98,7 @@ def verify_pointer(
     count = size_bytes = 0
     check = FileCheck(files, deep=deep, on_checked=on_checked)
 
-    def check_stage() -> None:
+    def check_files() -> None:
         nonlocal count, size_bytes
         for listed in [handle for handle in handles if metadata_file.is_list(handle)]:
             try:
@@ -114,18 +114,19 @@ def verify_pointer(
         handles.clear()
 
     try:
-        # Stage by stage, so that only one stage's files are in memory; each folder is still listed only once.
         for line in metadata_file.read(files, pointer.metadata):
+            # Few files of many stages are one listing; many are checked stage by stage, so that few are in memory.
+            if isinstance(line, StageLine | InFlightLine) and (
+                len(handles) >= PAGE or any(map(metadata_file.is_list, handles))
+            ):
+                check_files()
             if isinstance(line, HandleLine):
                 handles.append(line.handle)
                 count, size_bytes = count + 1, size_bytes + line.handle.size_bytes
             elif isinstance(line, StageLine):
-                check_stage()
                 stages.append(restored_stage(line))
                 if line.owes:
                     backlogs[line.stage] = line.owes
-            elif isinstance(line, InFlightLine):
-                check_stage()
             elif isinstance(line, HookLine):
                 hooks.append(line.answer.name)
             elif isinstance(line, MetadataHeader):
@@ -138,7 +139,7 @@ def verify_pointer(
         return Verification(
             pointer.checkpoint, 0, 0, (Damage(pointer.checkpoint, pointer.metadata.key, _problem(error)),)
         )
-    check_stage()
+    check_files()
     return Verification(
         pointer.checkpoint,
         count,

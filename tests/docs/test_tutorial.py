@@ -18,7 +18,7 @@ import pytest
 from scripts.constraints import constraints
 from scripts.doc_blocks import Kind, doc_blocks
 from scripts.harness.processes import RealProcess
-from scripts.harness.spark.start import OPTION, fast_conf
+from scripts.harness.spark.start import INTERPRETED, OPTION, fast_conf
 from scripts.setup.base import ROOT
 from scripts.setup.java import ensure_java
 from scripts.setup.tutorial import EXTRAS
@@ -88,6 +88,9 @@ def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
     uv = [ensure_uv(), "pip", "install", "--no-config", "--quiet", "--offline", "--cache-dir", cache]
     install = [*uv, "--constraint", tmp_path / "constraints.txt", built_wheel(tmp_path)]
     script, wanted = script_and_outputs(tmp_path, shlex.join(map(str, install)))
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir()
+    defaults.write_text("".join(f"{name} {value}\n" for name, value in INTERPRETED.items()))
     java = ensure_java()
     foreign = [each for each in os.environ["PATH"].split(os.pathsep) if not Path(each).is_relative_to(ROOT)]
     env = {  # and nothing else, as on a new machine: no setting of this one, no home with a cache or a pip.conf
@@ -97,6 +100,7 @@ def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
         "PATH": os.pathsep.join([str(Path(sys.base_prefix) / "bin"), str(java / "bin"), *foreign]),
         "JAVA_HOME": str(java),
         "JDK_JAVA_OPTIONS": fast_conf()[OPTION],
+        "SPARK_CONF_DIR": str(defaults.parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     log = tmp_path / "terminal.log"

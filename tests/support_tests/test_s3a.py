@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.harness.s3_server import S3Server
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.s3a_jars import s3a_conf
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
@@ -29,7 +29,7 @@ spark.stop()
 
 
 def test_spark_writes_and_reads_by_the_magic_committer(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> None:
-    conf = {**s3a_conf(s3_server.endpoint_url), **fast_conf()}
+    conf = {**s3a_conf(s3_server.endpoint_url), **small_conf()}
     assert s3_server.secret_key not in json.dumps(conf)
     done = subprocess.run(
         [sys.executable, "-c", _APPLICATION, json.dumps(conf), f"s3a://{s3_bucket}/table"],

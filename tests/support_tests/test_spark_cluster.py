@@ -15,7 +15,7 @@ import pytest
 
 from scripts.harness.ports import is_listening
 from scripts.harness.spark.cluster import SparkCluster
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 
 _APPLICATION = """
 import json, sys
@@ -57,7 +57,7 @@ def test_the_workers_do_the_work_and_everything_ends(tmp_path: Path) -> None:
         pids = [process.pid for process in cluster.family()]
         assert len(pids) >= 3
         done = subprocess.run(
-            [sys.executable, "-c", _APPLICATION, cluster.master_url, json.dumps(fast_conf())],
+            [sys.executable, "-c", _APPLICATION, cluster.master_url, json.dumps(small_conf())],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             cwd=tmp_path,
             capture_output=True,

@@ -12,7 +12,7 @@ from ...setup.venv import VENV
 from ..ports import LOOPBACK
 from ..processes import RealProcess
 from ..service import Service
-from .start import INTERPRETED, fast_conf
+from .start import small_conf
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STARTED = re.compile(r"Spark Connect server started at: \S+:([0-9]+)")
@@ -64,8 +64,7 @@ class ConnectServer(Service):
             "spark.sql.shuffle.partitions": "3",
             "spark.sql.session.timeZone": "UTC",
             "spark.local.dir": str(self.root / "scratch"),
-            **fast_conf(),
-            **INTERPRETED,
+            **small_conf(),
             **self._conf,
         }
         words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]

@@ -48,6 +48,11 @@ def fast_conf() -> dict[str, str]:
     return {OPTION: options, EXECUTOR_OPTION: options}
 
 
+def small_conf() -> dict[str, str]:
+    """Give the Spark conf of an application over a few rows."""
+    return fast_conf() | INTERPRETED
+
+
 def ensure_archive() -> None:
     """Make the archive, unless it is there, as `airflow_cairn.hooks.class_archive` makes that of a site."""
     if archive().exists():

@@ -127,8 +127,13 @@ class Auditor:
         if answer is AckAnswer.SUCCESS:
             listed = self._listed_until.get(ack.token, -1) >= asked_at
             known = listed or ack.token in self._completed_with or ack.epoch in self.ever_folded
-            self.check(known, "told SUCCESS to an execution that nobody lists (A2, W4)", ack.token)
-            if not listed:
+            # Where the head could only be read, the next attempt finds the marker and takes the execution over.
+            self.check(
+                known or self._may_be_taken_over(ack),
+                "told SUCCESS to an execution that nobody lists (A2, W4)",
+                ack.token,
+            )
+            if known and not listed:
                 self.states.counted(ack)
         elif answer in (AckAnswer.DISCARDED, AckAnswer.UNKNOWN):
             self.discarded.add(ack.token)
@@ -208,6 +213,14 @@ class Auditor:
             ended = head.carryable(epoch)
             if ended is not None and ended.paused:
                 yield self.files.read(PendingDocument, layout.pending(ended.id, ended.token))[0]
+
+    def _may_be_taken_over(self, ack: AckDocument) -> bool:
+        """Tell whether an attempt that has ended lends the execution to the next one, which has not been opened."""
+        ended = self.head.carryable(ack.epoch)
+        if ended is None or ack.token in ended.rejected:
+            return False
+        lent = self.files.read(PendingDocument, layout.pending(ended.id, ended.token))[0].executions
+        return ack.token in {each.token for each in lent.values()}
 
     def _document(self, entry: PendingEntry) -> PendingDocument:
         try:

@@ -20,7 +20,7 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.connect_server import ConnectServer
-from scripts.harness.spark.start import INTERPRETED, fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.base import ROOT
@@ -83,7 +83,7 @@ unless the conf asks for a driver without a JVM."""
 
 def spark_conf() -> dict[str, str]:
     """Give the conf of every driver; the archive in it may have been written since this file was imported."""
-    return {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf(), **INTERPRETED}
+    return {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **small_conf()}
 
 
 class Gates:

@@ -14,7 +14,7 @@ import pytest
 from airflow_cairn.hooks import CheckpointStorageHook
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.cluster import SparkCluster
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.venv import VENV
 
@@ -39,7 +39,7 @@ def test_executors_elsewhere(
     hook = CheckpointStorageHook(f"s3://{s3_bucket}/cairn", "lake")
     application = tmp_path / "application.py"
     application.write_text(_APPLICATION)
-    conf = {**hook.driver_conf(), **fast_conf(), "spark.ui.enabled": "false", "spark.task.maxFailures": "1"}
+    conf = {**hook.driver_conf(), **small_conf(), "spark.ui.enabled": "false", "spark.task.maxFailures": "1"}
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     jars = ",".join(str(jar) for jar in s3a_jars())
     environ = {**os.environ, **hook.driver_environment(), "PYSPARK_PYTHON": sys.executable}

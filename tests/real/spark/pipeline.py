@@ -21,7 +21,7 @@ from airflow_cairn.spark.stored import deltas
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.storage.open import StoreOptions
-from scripts.harness.spark.start import INTERPRETED, fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.postgres_jar import postgres_jar
 from tests.support.wrapped_stores import Crashed, DyingStore, Write
 
@@ -56,7 +56,7 @@ def session_builder() -> Any:
         # A process has one JVM, which takes no jar after its start: the documentation's application for a database may
         # run in the JVM of an earlier module.
         .config("spark.jars", str(postgres_jar()))
-        .config(map={**fast_conf(), **INTERPRETED})
+        .config(map={**small_conf()})
     )
 
 

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import SparkEpochOperator
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from tests.support.airflow_stage import Job, Ti, context
 from tests.unit.hooks.test_driver_output import folded
 
@@ -66,7 +66,7 @@ def test_one_name_for_two_states(
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "1",
-            **fast_conf(),
+            **small_conf(),
         },
     )
     with pytest.raises(AirflowFailException) as caught:

@@ -21,7 +21,7 @@ from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
 from airflow_cairn.tasks.health.facts import ask_cluster as ask
 from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.spark.connect_server import ConnectServer
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
 from scripts.setup.java import ensure_java
 from tests.support.once_said import OnceSaid
@@ -65,7 +65,7 @@ def drivers() -> list[list[str]]:
     return [line for line in lines if cluster_probe.__file__ in line]
 
 
-CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **fast_conf()}
+CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **small_conf()}
 
 
 def test_driver_and_executors_of_a_standalone_cluster(

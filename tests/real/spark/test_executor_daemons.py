@@ -18,7 +18,7 @@ from pyspark.sql.functions import udf
 from airflow_cairn.spark.remote.driver import executor_daemons
 from airflow_cairn.spark.remote.driver.executor_daemons import ExecutorDaemons
 from scripts.harness.spark.cluster import SparkCluster
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 
@@ -45,7 +45,7 @@ def cluster(python: str) -> Iterator[SparkSession]:
         "spark.executor.memory": "512m",
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
-        **fast_conf(),
+        **small_conf(),
     }
     with pytest.MonkeyPatch.context() as patch, SparkCluster() as it:
         patch.setenv("PYSPARK_PYTHON", python)
@@ -77,6 +77,7 @@ def _below(executors: set[int]) -> list[int]:
     return [len(psutil.Process(pid).children()) for pid in executors]
 
 
+@pytest.mark.soak  # those of a server's sessions end in test_session.py
 def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluster: SparkSession, said: Said) -> None:
     sessions = [Session(cluster) for _ in range(4)]
     used = [each.daemons() for each in sessions]

@@ -20,7 +20,7 @@ from airflow.sdk import DAG
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.operators import NewState, Output, Publish, Read, SliceStart, SparkEpochOperator, State
 from airflow_cairn.operators.stage.function import spark_epoch_task
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 
@@ -44,7 +44,7 @@ def conf(connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatc
     connections("spark_here", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    return {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **fast_conf()}
+    return {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **small_conf()}
 
 
 def test_a_function_is_a_stage(job: Job, conf: dict[str, str], said: Said) -> None:

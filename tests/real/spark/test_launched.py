@@ -14,7 +14,7 @@ import pytest
 
 from airflow_cairn.operators import epoch_stage
 from airflow_cairn.operators.stage import launched
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.setup.java import ensure_java
 from tests.matrix import keyed_pipeline
 from tests.real.spark.pipeline import Pipeline
@@ -36,7 +36,7 @@ class Batches(LivyStandIn):
 
     def accept(self, body: dict[str, Any]) -> str:
         driver = super().accept(body)
-        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **fast_conf(), **body["conf"]}
+        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **small_conf(), **body["conf"]}
         words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         program = Path(sys.executable).parent / "spark-submit"
         environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

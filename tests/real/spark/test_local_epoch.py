@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import shlex
 import subprocess
@@ -17,6 +18,7 @@ from airflow_cairn.checkpoint import InvalidConfigError, InvalidStateError
 from airflow_cairn.spark import DataCheckError, Epoch, Keyed
 from airflow_cairn.testing import FakeClock, by_hand, local_epoch, run_application, run_by_hand
 from airflow_cairn.testing.local_job import LocalJob
+from scripts.harness.spark.start import small_conf
 from scripts.markdown import parse
 from scripts.setup.base import ROOT
 from tests.real.spark.pipeline import rows
@@ -280,5 +282,7 @@ def test_the_page_about_tests_runs_as_it_is_written(tmp_path: Path) -> None:
         str(tmp_path),
         str(tmp_path),
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    words = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in small_conf().items())
+    env = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{words} pyspark-shell"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert "4 passed" in done.stdout, done.stdout + done.stderr

@@ -17,7 +17,7 @@ from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, Spark
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.s3_server import S3Server
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from tests.support.airflow_fixtures import Said
@@ -135,7 +135,7 @@ def lake(
 def run(lake: Lake, application: Path, run_id: str, try_number: int = 1) -> None:
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
     conf["spark.jars"] = ",".join(map(str, s3a_jars()))
-    session = ConnectSession(conf={**conf, **fast_conf()}, local_state_mb=16)  # more than that is free on any disk
+    session = ConnectSession(conf={**conf, **small_conf()}, local_state_mb=16)  # more than that is free on any disk
     with DAG("flights"):
         group = CheckpointedTaskGroup(
             "epoch",

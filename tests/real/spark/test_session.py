@@ -37,7 +37,7 @@ from airflow_cairn.spark.remote.server_identity import certificate_authority
 from airflow_cairn.spark.remote.session_driver import forget_shared
 from airflow_cairn.spark.remote.submission import NOT_RUN, VARIABLE, Submission, session_id
 from airflow_cairn.storage.names import parse_storage_uri
-from scripts.harness.spark.start import INTERPRETED, fast_conf
+from scripts.harness.spark.start import INTERPRETED, small_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
@@ -84,7 +84,7 @@ CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sq
 
 def by_tls(idle: timedelta) -> ConnectSession:
     """A session whose server listens by TLS; at an address that an author may not ask for: each machine has it."""
-    session = ConnectSession(conf={**CONF, **fast_conf()}, idle=idle, bind_address="0.0.0.0")
+    session = ConnectSession(conf={**CONF, **small_conf()}, idle=idle, bind_address="0.0.0.0")
     object.__setattr__(session, "bind_address", "127.0.0.1")
     return session
 
@@ -100,7 +100,7 @@ def stage(job: Job, application: str, session: ConnectSession | None) -> SparkEp
                 task_id="routes",
                 application=application,
                 py_files=str(Path(application).with_name("doubled.py")),
-                conf=None if session is not None else {**CONF, **fast_conf()},
+                conf=None if session is not None else {**CONF, **small_conf()},
             )
 
 
@@ -176,7 +176,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     application.write_text(APPLICATION)
     (tmp_path / "doubled.py").write_text("def of(number):\n    return 2 * number\n")
     of_three = ConnectSession(
-        conf={**CONF, **fast_conf(), **shown_in(tmp_path)}, idle=timedelta(hours=1), max_sessions=3
+        conf={**CONF, **small_conf(), **shown_in(tmp_path)}, idle=timedelta(hours=1), max_sessions=3
     )
 
     def run(run_id: str, session: ConnectSession = of_three) -> str:
@@ -254,7 +254,7 @@ def test_a_server_whose_heap_is_full_ends_and_another_one_takes_its_place(
     application = tmp_path / "routes.py"
     application.write_text(FULL)
     (tmp_path / "doubled.py").touch()
-    session = ConnectSession(conf={**CONF, **fast_conf(), "spark.driver.memory": "1g"}, idle=timedelta(hours=1))
+    session = ConnectSession(conf={**CONF, **small_conf(), "spark.driver.memory": "1g"}, idle=timedelta(hours=1))
     job.trigger("e1")
     with pytest.raises(StageFailedError):
         stage(job, str(application), session).execute(context(Ti(run_id="e1")))
@@ -272,7 +272,7 @@ def test_work_of_a_dead_client_stops_when_the_next_try_runs_elsewhere(
     application = tmp_path / "routes.py"
     application.write_text(APPLICATION)
     (tmp_path / "doubled.py").write_text("def of(number):\n    return 2 * number\n")
-    session = ConnectSession(conf={**CONF, **fast_conf()}, idle=timedelta(hours=1))
+    session = ConnectSession(conf={**CONF, **small_conf()}, idle=timedelta(hours=1))
 
     def run(run_id: str) -> ServerEntry:
         land(tmp_path, run_id)

@@ -31,7 +31,7 @@ from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.shared_server import SharedServer
 from scripts.harness.spark.cluster import SparkCluster
-from scripts.harness.spark.start import fast_conf
+from scripts.harness.spark.start import small_conf
 from scripts.harness.spark.yarn import YarnCluster
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
@@ -154,6 +154,7 @@ def executors(said: Said) -> list[list[int]]:
     return [[int(pid) for pid in found.split()] for found in re.findall(r"EXECUTORS ([\d ]+)", said.text)]
 
 
+@pytest.mark.soak  # test_session.py has a server, test_cluster_doctor.py a standalone cluster
 def test_on_a_standalone_cluster_executors_compute_and_none_is_left(
     job: Job, application: str, connections: Callable[[str, str], None], said: Said
 ) -> None:  # semantics V1, V4
@@ -165,7 +166,7 @@ def test_on_a_standalone_cluster_executors_compute_and_none_is_left(
             return [str(each["state"]) for each in state["activeapps"]]
 
         connections("spark_there", json.dumps({"conn_type": "spark", "host": cluster.master_url}))
-        how = session({**CONF, **fast_conf()})
+        how = session({**CONF, **small_conf()})
         first = run(job, "e1", application, how)
         assert run(job, "e2", application, how, "kill an executor").nonce == first.nonce
         assert run(job, "e3", application, how).nonce == first.nonce

@@ -52,6 +52,7 @@ def sizes(pipeline: Pipeline, kind: str) -> list[int]:
     return [each.size_bytes for each in found if f"/{kind}" in each.key and each.key.endswith(".parquet")]
 
 
+@pytest.mark.soak  # test_histories.py draws sizes, test_updates.py merges
 def test_half_of_the_rows_in_one_key_group_and_64_columns(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4

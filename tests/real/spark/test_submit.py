@@ -22,16 +22,8 @@ pytestmark = pytest.mark.spark
 PROGRAMS = Path(sys.executable).parent
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        # The PySpark of this environment runs in each other test.
-        pytest.param(cell, marks=[pytest.mark.soak] if cell.pyspark == MAIN else [])
-        for cell in DRIVERS
-        if cell.with_tests
-    ],
-    ids=lambda cell: cell.name,
-)
+@pytest.mark.soak  # `make matrix` runs it too, in each environment
+@pytest.mark.parametrize("cell", [cell for cell in DRIVERS if cell.with_tests], ids=lambda cell: cell.name)
 def test_a_cell_of_the_matrix(cell: DriverCell, tmp_path: Path) -> None:
     """By the Python that runs the tests, whichever that is."""
     here = DriverCell(cell.pyspark, ".".join(map(str, sys.version_info[:2])))

@@ -160,7 +160,7 @@ def test_a_store_that_does_not_answer_makes_nothing_missing(world: World) -> Non
     def fails() -> None:
         raise UnavailableError("SlowDown")
 
-    store = InterleavingStore(world.store, "list", 0, fails, suffix="/state/clean/")
+    store = InterleavingStore(world.store, "list", 0, fails, suffix="/state/")
     with pytest.raises(UnavailableError):
         world.coordinator(store).fail("a", "report", "report-1", "boom")
     assert world.coordinator().head() == head
