@@ -146,7 +146,7 @@ ELSEWHERE = (
     r"Clear its run, and it runs again",
     r"do not clear them",
     r"cairn (?:resume|clean) … --storage",
-    r"cairn regions lists them|cairn help COMMAND",
+    r"cairn regions lists them|cairn help (?:COMMAND|errors|reasons|findings)",
     r"see cairn show",
     r"\(cairn rewind --abort-pending\)",
     r"cairn adopt … --(?:abort-pending|dag)",

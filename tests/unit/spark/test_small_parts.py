@@ -69,7 +69,7 @@ def test_conf_goes_to_the_application_and_back() -> None:
         "spark.cairn.storage": "s3://lake/cairn",
         "spark.cairn.job": "flights",
         "spark.cairn.handover": KEY,
-        "spark.cairn.sources": '{"files": "s3://lake/cairn"}',
+        "spark.cairn.sources": "%7B%22files%22%3A%20%22s3%3A//lake/cairn%22%7D",
         "spark.cairn.s3.endpoint": "http://127.0.0.1:7070",
         "spark.cairn.s3.region": "eu-west-1",
         "spark.cairn.s3.requestPayer": "requester",
