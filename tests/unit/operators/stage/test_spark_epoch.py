@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -90,7 +91,7 @@ def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, s
     assert conf["spark.cairn.job"] == "flights"
     assert conf["spark.cairn.handover"].startswith("chk-0000000002/handover/routes/")
     assert conf["spark.cairn.restore"] == "1"
-    assert conf["spark.cairn.sources"] == '{"files": "s3://lake/in"}', "what is stored names no place"
+    assert unquote(conf["spark.cairn.sources"]) == '{"files": "s3://lake/in"}', "what is stored names no place"
     title = f"Checkpoint 2 · epoch {RUN} · attempt 1 · stage routes"
     assert f"{title}: submitting" in said.text
     assert f"{title}: acknowledged" in said.text
