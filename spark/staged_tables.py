@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -20,9 +21,12 @@ from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.attempt import Handover
 from ..checkpoint.documents.staged_tables import (
     DATA,
+    DELETES,
     MANIFEST,
+    NO_KEY,
     PREFIX,
     Manifest,
+    Mode,
     StagedFile,
     StagedRows,
     TableDescription,
@@ -37,7 +41,7 @@ from .execution.transport import is_remote
 from .input import inputs
 from .output import committer
 from .output.before_snapshot import BeforeSnapshot
-from .output.columns import columns_of
+from .output.columns import columns_of, names_of
 from .output.writer import Writer
 from .stored.key_groups import quoted
 
@@ -51,6 +55,10 @@ log = logging.getLogger("airflow_cairn")
 
 _LONGEST = 1024
 """Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
+_UPSERT_BYTES = 128 << 20
+"""Most bytes of Parquet of one upsert: the task that commits it may hold the rows in memory."""
+_KEYS = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint", "decimal")
+"""Types by which each format finds the same rows."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition value is null."""
 
@@ -90,35 +98,51 @@ class StagedTables:
         assert not isinstance(answer, bytes)
         return EpochTable(self, name, staged_tables.description_of(answer, where=sink))
 
-    def stage(self, name: str, table: TableDescription, df: DataFrame) -> None:
+    def stage(
+        self,
+        name: str,
+        table: TableDescription,
+        mode: Mode,
+        df: DataFrame | None,
+        key: tuple[str, ...] = (),
+        deletes: DataFrame | None = None,
+    ) -> None:
         """Write rows below this driver's folder, and name them in a committable.
 
         Raises:
-            InvalidStateError: the rows do not fit the table, or rows were appended to it before.
+            InvalidStateError: the table does not take this mode, the rows do not fit it, or it was written before.
         """
-        checked = _checked(name, table, df)
+        if mode.value in table.refused:
+            raise InvalidStateError(f"{table.name} does not take {mode.value}: it {table.refused[mode.value]}")
+        rows = None if df is None else _checked(name, table, df, key)
+        keys = None if deletes is None else _checked_keys(name, table, deletes, key)
+        one = keys if rows is None else rows
+        assert one is not None, "the caller has one of the two"
         self.fence.check()
         with self._lock:
             if name in self._written:
                 raise InvalidStateError(
-                    f"rows were appended to the table {name!r} before in this epoch. Unite the two DataFrames",
+                    f"the table {name!r} was written before in this epoch. Unite the two DataFrames",
                     stage=self.handover.stage,
                 )
             self._written[name] = None
         self.before_snapshot.run()
         at = self.handover
         folder = f"{table.staging}/{at.stage}-{at.token}-{self.run}"
-        spark = df.sparkSession
+        spark = one.sparkSession
         self._written[name] = spark, folder
         with self.writer.waiting(), stopping(self.fence, spark, f"{folder} watched"):
-            files = _write(spark, table, checked, folder)
-            manifest = Manifest(table.table_id, table.columns, table.partition_by, tuple(files))
+            files = () if rows is None else _write(spark, table, mode, rows, f"{folder}/{DATA}")
+            deleted = () if keys is None else _write(spark, table, mode, keys, f"{folder}/{DELETES}")
+            if mode is Mode.UPSERT:
+                _check_upsert(spark, table, folder, key, files, deleted)
+            manifest = Manifest(table.table_id, table.columns, table.partition_by, files, deleted, table.version)
             text = staged_tables.manifest_text(manifest)
-            one = spark.sql("SELECT :manifest AS manifest", args={"manifest": text}).coalesce(1)
-            _write_parquet(one, f"{folder}/{MANIFEST}")
+            of_manifest = spark.sql("SELECT :manifest AS manifest", args={"manifest": text}).coalesce(1)
+            _write_parquet(of_manifest, f"{folder}/{MANIFEST}")
         owner = f"{at.job}.{staged_tables.digest(self.files.store.uri)[:8]}"
-        rows = sum(file.rows for file in files)
-        staged = StagedRows(owner, folder, table.staging, staged_tables.digest(text), rows)
+        count = sum(file.rows for file in (*files, *deleted))
+        staged = StagedRows(owner, folder, table.staging, staged_tables.digest(text), count, mode, key)
         self.committables.add(f"{PREFIX}{name}", staged_tables.encode(staged))
 
     def delete_all(self) -> None:
@@ -151,19 +175,67 @@ class EpochTable:
             df: the rows, with the table's columns in any order; once for a table and stage in an epoch.
 
         Raises:
-            InvalidStateError: rows were appended before in this epoch, `df` is no DataFrame, or its columns differ from
-                those that the table had when the epoch's first attempt was triggered.
+            InvalidStateError: the stage wrote the table before in this epoch, `df` is no DataFrame, or its columns
+                differ from those that the table had when the epoch's first attempt was triggered.
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
-        self._tables.stage(self.name, self.description, df)
+        self._tables.stage(self.name, self.description, Mode.APPEND, df)
+
+    def overwrite_partitions(self, df: DataFrame) -> None:
+        """Have rows take the place of those in their partitions when the checkpoint completes. Runs the DataFrame now.
+
+        Args:
+            df: as for `append`. A partition of which it has no row stays as it is.
+
+        Raises:
+            InvalidStateError: as for `append`; or the table has no partitions, or may only grow.
+            InvalidConfigError: Spark's output committer cannot be trusted.
+        """
+        self._tables.stage(self.name, self.description, Mode.OVERWRITE, df)
+
+    def replace(self, df: DataFrame) -> None:
+        """Have rows take the place of all rows when the checkpoint completes. Runs the DataFrame now.
+
+        Args:
+            df: as for `append`; without rows it empties the table.
+
+        Raises:
+            InvalidStateError: as for `append`; or the table may only grow.
+            InvalidConfigError: Spark's output committer cannot be trusted.
+        """
+        self._tables.stage(self.name, self.description, Mode.REPLACE, df)
+
+    def upsert(self, df: DataFrame | None, key: str | Sequence[str], *, deletes: DataFrame | None = None) -> None:
+        """Have rows take the place of those of the same key when the checkpoint completes. Runs the DataFrames now.
+
+        Args:
+            df: as for `append`, each key once; a row whose key the table lacks is added. None: only `deletes`.
+            key: the columns by which a row is found again: texts, whole numbers, decimals, dates or booleans.
+            deletes: keys whose rows go; only the key columns are read. A key that the table lacks is no error.
+
+        Raises:
+            InvalidStateError: as for `append`; or a key is null or there twice, `deletes` lacks a key column, there are
+                more rows than the commit can merge, or the table may only grow.
+            InvalidConfigError: Spark's output committer cannot be trusted.
+        """
+        columns = names_of(key)
+        if not columns or len(set(columns)) < len(columns):
+            raise InvalidStateError(
+                f"an upsert of the table {self.name!r} needs the columns by which a row is found again, each once: "
+                "upsert(df, key=[…])",
+                key=", ".join(columns),
+            )
+        if df is None and deletes is None:
+            raise InvalidStateError(f"the upsert of the table {self.name!r} holds nothing: give rows, or deletes=…")
+        self._tables.stage(self.name, self.description, Mode.UPSERT, df, columns, deletes)
 
 
-def _checked(name: str, table: TableDescription, df: DataFrame) -> DataFrame:
+def _checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str]) -> DataFrame:
     """Give the rows with the table's columns in the table's order, nulls refused where the table has none."""
     from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
-    columns_of(f"table {name}", df, ())
+    columns_of(f"table {name}", df, key)
     wanted, found = StructType.fromJson(table.columns), df.schema
     there, here = (staged_tables.types_of(each.jsonValue()) for each in (wanted, found))
     problems = [f"the column {each!r} is missing" for each in there if each not in here]
@@ -177,17 +249,93 @@ def _checked(name: str, table: TableDescription, df: DataFrame) -> DataFrame:
         problems.append("a column is there twice")
     if problems:
         raise InvalidStateError(
-            f"this cannot be appended to {table.name}: {'; '.join(problems)}. Select and cast the table's columns, or "
+            f"this cannot be written to {table.name}: {'; '.join(problems)}. Select and cast the table's columns, or "
             "change the table before the next epoch",
             table=wanted.simpleString(),
-            appended=found.simpleString(),
+            written=found.simpleString(),
         )
+    _check_key(table, [wanted[each] for each in key])
     return df.select(
         *(
-            functions.col(quoted(each.name)) if each.nullable else _required(table.name, each).alias(each.name)
+            functions.col(quoted(each.name))
+            if each.nullable and each.name not in key
+            else _required(table.name, each).alias(each.name)
             for each in wanted.fields
         )
     )
+
+
+def _checked_keys(name: str, table: TableDescription, deletes: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Give the key columns of deleted rows, nulls refused."""
+    from pyspark.sql.types import StructType
+
+    columns_of(f"deletes of table {name}", deletes, key)
+    wanted = StructType.fromJson(table.columns)
+    for each in key:
+        found = deletes.schema[each].dataType.simpleString()
+        there = wanted[each].dataType.simpleString() if each in wanted.names else "not in the table"
+        if found != there:
+            raise InvalidStateError(
+                f"the key column {each!r} of the deletes is {found}, and in {table.name} {there}. Cast it"
+            )
+    _check_key(table, [wanted[each] for each in key])
+    return deletes.select(*(_required(table.name, wanted[each]).alias(each) for each in key))
+
+
+def _check_key(table: TableDescription, key: Sequence[StructField]) -> None:
+    for each in key:
+        kind = each.metadata.get(NO_KEY, each.dataType.simpleString())
+        if kind.partition("(")[0] not in _KEYS:
+            raise InvalidStateError(
+                f"{table.name} cannot be upserted by {each.name!r}, whose type is {kind}. A key is a text, a whole "
+                "number, a decimal, a date or a boolean"
+            )
+
+
+def _check_upsert(
+    spark: SparkSession,
+    table: TableDescription,
+    folder: str,
+    key: Sequence[str],
+    files: Sequence[StagedFile],
+    deletes: Sequence[StagedFile],
+) -> None:
+    """Refuse a key that was staged twice, and more than a commit can merge."""
+    from pyspark.sql import DataFrame, functions
+    from pyspark.sql.types import StructType
+
+    rows, size = (sum(getattr(each, what) for each in (*files, *deletes)) for what in ("rows", "size_bytes"))
+    most = table.upsert_rows
+    if rows > most or size > _UPSERT_BYTES:
+        raise InvalidStateError(
+            f"{rows} rows with {size} bytes are too much for an upsert of {table.name}, which takes {most} rows and "
+            f"{_UPSERT_BYTES} bytes of a stage. Publish the rows, and merge them in a task after the group",
+            table=table.name,
+        )
+    wanted = StructType.fromJson(table.columns)
+    schema = StructType([wanted[each] for each in key])
+    folders = [_spark_url(f"{folder}/{each}") for each, found in ((DATA, files), (DELETES, deletes)) if found]
+    if not folders:
+        return
+    read = [spark.read.schema(schema).parquet(each).select(*map(quoted, key)) for each in folders]
+    keys = reduce(DataFrame.union, read)
+    twice = keys.groupBy(*map(quoted, key)).count().where("count > 1").drop("count").limit(3).collect()
+    if table.upsert_terms and len(key) > 1:
+        others = [[quoted(each) for each in key if each != but] for but in key]
+        terms = min(keys.agg(*(functions.count_distinct(*each) for each in others)).collect()[0])
+        if terms > table.upsert_terms:
+            raise InvalidStateError(
+                f"the keys of the upsert of {table.name} have {terms} combinations of all columns but one, and the "
+                f"commit takes {table.upsert_terms}. Publish the rows, and merge them in a task after the group",
+                key=", ".join(key),
+            )
+    if twice:
+        shown = ", ".join(str(tuple(row)) for row in twice)
+        raise InvalidStateError(
+            f"the upsert of {table.name} has a key more than once: {shown}. Keep one row of each key",
+            table=table.name,
+            key=", ".join(key),
+        )
 
 
 def _required(table: str, column: StructField) -> Column:
@@ -211,23 +359,26 @@ _PLACEHOLDERS: Mapping[str, Any] = {
 """By type, a value that is never written: it only makes the column one without nulls."""
 
 
-def _write(spark: SparkSession, table: TableDescription, df: DataFrame, folder: str) -> Sequence[StagedFile]:
+def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFrame, url: str) -> tuple[StagedFile, ...]:
     by: tuple[str, ...] = table.partition_by
+    if mode is Mode.UPSERT and (not table.partitions_in_files or url.endswith(f"/{DELETES}")):
+        by = ()  # these files do not become the table's
     if by:
         df = df.repartition(*(quoted(each) for each in by))
         if table.partitions_in_files:
             df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
             df, by = partitions.told_apart(df, by), (partitions.COLUMN,)
-    _write_parquet(df, f"{folder}/{DATA}", by, compression=table.compression)
+    _write_parquet(df, url, by, compression=table.compression)
     # Of the files only the footers are read. A file without rows does not appear, and is no part of the table.
-    found = spark.read.schema("cairn_none INT").parquet(_spark_url(f"{folder}/{DATA}"))
+    found = spark.read.schema("cairn_none INT").parquet(_spark_url(url))
     listed = found.groupBy("_metadata.file_path", "_metadata.file_size").count().collect()
     files = []
+    own = "/".join(url.rsplit("/", 2)[1:])
     for row in sorted(listed, key=lambda each: str(each["file_path"])):
-        path = unquote(row["file_path"]).partition(f"{folder.rpartition('/')[2]}/{DATA}/")[2]
-        values = {} if table.partitions_in_files else _values_in(path)
+        path = unquote(row["file_path"]).partition(f"{own}/")[2]
+        values = _values_in(path) if by and not table.partitions_in_files else {}
         files.append(StagedFile(path, row["file_size"], row["count"], values))
-    return files
+    return tuple(files)
 
 
 def _short(column: StructField) -> Column:

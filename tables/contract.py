@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..checkpoint.documents.staged_tables import Manifest, StagedRows, TableDescription
+from ..checkpoint.documents.staged_tables import Manifest, Mode, StagedRows, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .staged_files import StagedFiles
 
@@ -39,6 +39,24 @@ class Staged:
     manifest: Manifest
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the stages of an epoch do to a table, all in one way."""
+
+    mode: Mode
+    key: tuple[str, ...]
+    staged: tuple[Staged, ...]
+
+    @property
+    def version(self) -> str:
+        """The table's version when the epoch's first attempt was triggered."""
+        return self.staged[0].manifest.version
+
+
+class OvertakenError(Exception):
+    """Others have changed what the rows replace since the epoch was triggered; the text names how."""
+
+
 def refused(table: str, why: str) -> InvalidStateError:
     """Make the error for a table that a format's library cannot append to."""
     return InvalidStateError(
@@ -50,8 +68,8 @@ class OpenTable(Protocol):
     """A table of one format, loaded when the object is made."""
 
     files: StagedFiles
-    names_files: bool
-    """Whether the table is made of the staged files, which therefore stay."""
+    names_files: frozenset[Mode]
+    """Modes after which the table is made of the staged files, which therefore stay."""
 
     def describe(self, staging: str) -> TableDescription:
         """Describe the newest loaded version.
@@ -66,9 +84,14 @@ class OpenTable(Protocol):
     def refresh(self) -> None:
         """Load the newest version."""
 
-    def append(self, mark: Mark, staged: Sequence[Staged]) -> bool:
-        """Add files and the mark in one transaction, if the loaded version is still the newest, or no mark came since.
+    def commit(self, mark: Mark, change: Change) -> bool:
+        """Make the change and the mark in one transaction, if the loaded version is still the newest.
+
+        An append may also go on top of versions that hold no newer mark.
 
         Returns:
             False: another writer was faster.
+
+        Raises:
+            OvertakenError: the change replaces rows, and others have changed them since the epoch was triggered.
         """

@@ -1,19 +1,22 @@
 """Delta: the files are added in one commit with an application's transaction that is the mark (decision 0056).
 
 Delta keeps one number for each application. So a sink has as many applications as commits that it remembers, and a
-commit's number is made of its token. The library refuses a stale commit of the same application.
+commit's number is made of its token. The library refuses a stale commit of the same application. What removes rows is
+committed as the version after the loaded one, or not at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
-from ..checkpoint.documents.staged_tables import DATA, StagedFile, TableDescription
+from ..checkpoint.documents.staged_tables import DATA, Mode, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidConfigError
-from .contract import REMEMBERED, Mark, Staged, refused
-from .staged_files import StagedFiles
+from ..storage.clock import system_runtime
+from .contract import REMEMBERED, Change, Mark, OvertakenError, Staged, refused
+from .staged_files import StagedFiles, data_urls, delete_urls
 
 _APPENDED = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
 _FEATURES = _APPENDED | {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
@@ -23,10 +26,20 @@ _USES = {
     "delta.generationExpression": "a generated column",
     "delta.identity.start": "an identity column",
 }
+_JOB = "cairn.job"
+"""Names in a commit the job that made it, and its sink."""
 _PARTITION_TYPES = ("string", "boolean", "date", "byte", "short", "integer", "long")
 _WITH_BOUNDS = ("boolean", "byte", "short", "integer", "long", "date")
 """Types whose bounds in a footer hold for each value. Floats are left out: a NaN lies outside of their bounds."""
 _COMPRESSION = "snappy"
+_REMOVING = [each.value for each in Mode if each is not Mode.APPEND]
+_PLAIN = "!$&'()+,/:;=@"
+"""What the library leaves as it is in a path; it encodes a removed one anew, and compares the texts."""
+_DELETED = "cairn_deleted"
+"""A column of what is merged: whether the row only names a key to delete."""
+
+Partition = tuple[str | None, ...]
+"""The texts of the values of a table's partition columns."""
 
 
 class OpenDelta:
@@ -40,7 +53,7 @@ class OpenDelta:
         InvalidConfigError: there is no Delta table.
     """
 
-    names_files = True
+    names_files = frozenset(Mode) - {Mode.UPSERT}
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         from deltalake import DeltaTable
@@ -80,7 +93,21 @@ class OpenDelta:
             if field["name"] in metadata.partition_columns and field["type"] not in _PARTITION_TYPES:
                 raise refused(self._uri, f"is partitioned by {field['name']}, a {field['type']}")
         by = tuple(metadata.partition_columns)
-        return TableDescription(self._uri, str(metadata.id), staging, schema, by, bool(not by), _COMPRESSION)
+        why = {} if by else {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
+        if odd := next((path for path in self._paths() if quote(unquote(path), safe=_PLAIN) != path), None):
+            why = dict.fromkeys(_REMOVING, f"has the file {odd}, which the library would not find to remove it")
+        if (metadata.configuration or {}).get("delta.appendOnly") == "true":
+            why = dict.fromkeys(_REMOVING, "may only grow (delta.appendOnly)")
+        version = str(self._table.version())
+        return TableDescription(
+            self._uri, str(metadata.id), staging, schema, by, bool(not by), _COMPRESSION, version, why
+        )
+
+    def _paths(self) -> list[str]:
+        import pyarrow
+
+        found: list[str] = pyarrow.table(self._table.get_add_actions())["path"].to_pylist()
+        return found
 
     def has(self, mark: Mark) -> bool:
         return bool(self._table.transaction_version(_application(mark)) == _number(mark))
@@ -90,25 +117,105 @@ class OpenDelta:
 
         self._table = DeltaTable(self._uri, storage_options=self._options)
 
-    def append(self, mark: Mark, staged: Sequence[Staged]) -> bool:
+    def commit(self, mark: Mark, change: Change) -> bool:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         about = CommitProperties(
-            custom_metadata={"cairn.checkpoint": str(mark.checkpoint), "cairn.job": mark.owner},
+            custom_metadata={"cairn.checkpoint": str(mark.checkpoint), _JOB: mark.owner},
+            max_commit_retries=None if change.mode is Mode.APPEND else 0,
             app_transactions=[Transaction(_application(mark), _number(mark))],
         )
         try:
-            self._table.create_write_transaction(
-                list(self._actions(staged)),
-                "append",
-                self._table.schema(),
-                partition_by=list(self._table.metadata().partition_columns),
-                commit_properties=about,
-            )
+            if change.mode is Mode.UPSERT:
+                self._merge(change, about)
+            else:
+                removed = () if change.mode is Mode.APPEND else self._removed(mark, change)
+                self._table.create_write_transaction(
+                    [*removed, *self._actions(change.staged)],
+                    "append",
+                    self._table.schema(),
+                    partition_by=list(self._table.metadata().partition_columns),
+                    commit_properties=about,
+                )
         except CommitFailedError:
             return False
         return True
+
+    def _removed(self, mark: Mark, change: Change) -> Iterator[Any]:
+        """Give the removal of the files that the rows replace.
+
+        Raises:
+            OvertakenError: others have changed these partitions since the epoch was triggered.
+        """
+        import pyarrow
+        from deltalake.transaction import RemoveAction
+
+        by = self._table.metadata().partition_columns
+        gone: Collection[Partition] | None = None
+        if change.mode is Mode.OVERWRITE:
+            gone = {_partition(file.partition, by) for each in change.staged for file in each.manifest.files}
+        for version in range(int(change.version) + 1, self._table.version() + 1):
+            self._check_foreign(mark, version, by, gone)
+        now_ms = system_runtime().now_ms()
+        for file in pyarrow.table(self._table.get_add_actions()).to_pylist():
+            values = {name: _text(value) for name, value in (file.get("partition") or {}).items()}
+            if gone is None or _partition(values, by) in gone:
+                yield RemoveAction(unquote(file["path"]), True, now_ms, file["size_bytes"], values)
+
+    def _check_foreign(self, mark: Mark, version: int, by: Sequence[str], gone: Collection[Partition] | None) -> None:
+        """Refuse a version of others that has changed rows of these partitions; a compaction changes none."""
+        try:
+            with self.files.filesystem.open_input_file(f"_delta_log/{version:020d}.json") as source:
+                actions = [json.loads(line) for line in source.read().decode().splitlines() if line.strip()]
+        except FileNotFoundError as error:
+            raise OvertakenError(f"the log of version {version} has been cleaned away") from error
+        about: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        if about.get(_JOB) == mark.owner:
+            return
+        for action in actions:
+            file = action.get("add") or action.get("remove")
+            if file and file["dataChange"]:
+                values = file.get("partitionValues")
+                if gone is None or values is None or _partition(values, by) in gone:
+                    raise OvertakenError(f"version {version}, {about.get('operation', 'of an unknown kind')}")
+
+    def _merge(self, change: Change, about: Any) -> None:
+        def column(table: str, name: str) -> str:
+            quoted = name.replace('"', '""')
+            return f'{table}."{quoted}"'
+
+        names = [each["name"] for each in change.staged[0].manifest.columns["fields"]]
+        values = {column("t", name).removeprefix("t."): column("s", name) for name in names}
+        matched = " AND ".join(f"{column('t', name)} = {column('s', name)}" for name in change.key)
+        self._table.merge(
+            self._source(change, names), matched, source_alias="s", target_alias="t", commit_properties=about
+        ).when_matched_delete(f"s.{_DELETED}").when_matched_update(values).when_not_matched_insert(
+            values, f"NOT s.{_DELETED}"
+        ).execute()
+
+    def _source(self, change: Change, names: Sequence[str]) -> Any:
+        """Give the rows, and for each deleted key a row that has no other values."""
+        import pyarrow
+
+        types = {each.name: each.type for each in pyarrow.schema(self._table.schema().to_arrow())}
+        schema = pyarrow.schema([*((name, types[name]) for name in names), (_DELETED, pyarrow.bool_())])
+
+        found = []
+        for each in change.staged:
+            for there, deleted, urls in (
+                (names, False, data_urls(each.rows, each.manifest)),
+                (change.key, True, delete_urls(each.rows, each.manifest)),
+            ):
+                for batch in (batch for url in urls for batch in self.files.batches(url, there)):
+                    count = batch.num_rows
+                    values = [
+                        batch[name].cast(types[name]) if name in there else pyarrow.nulls(count, types[name])
+                        for name in names
+                    ]
+                    found.append(pyarrow.record_batch([*values, pyarrow.repeat(deleted, count)], schema=schema))
+        # All of them now: the library, when it merges, cannot read files through its own file system.
+        return pyarrow.Table.from_batches(found, schema)
 
     def _actions(self, staged: Sequence[Staged]) -> Iterator[Any]:
         from deltalake.transaction import AddAction
@@ -121,6 +228,14 @@ class OpenDelta:
                 path = f"{folder}/{DATA}/{file.path}"
                 stats = json.dumps(_statistics(file, self.files.footer(f"{self._uri}/{path}"), types))
                 yield AddAction(path, file.size_bytes, file.partition, 0, True, stats)
+
+
+def _partition(values: Mapping[str, str | None], by: Sequence[str]) -> Partition:
+    return tuple(values.get(name) or None for name in by)  # an empty text is null in Delta
+
+
+def _text(value: Any) -> str | None:
+    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
 
 
 def _application(mark: Mark) -> str:

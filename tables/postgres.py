@@ -1,6 +1,7 @@
 """PostgreSQL: the rows are copied from the staged files in one transaction with a row that is the mark (decision 0056).
 
 The mark is unique: of two transactions that insert the same one, the second waits for the first, and finds it there.
+What removes or changes rows keeps other writers out until it is committed; readers see the rows before.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import TableDescription
+from ..checkpoint.documents.staged_tables import NO_KEY, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError
-from .contract import STAGING, Mark, Staged
-from .staged_files import StagedFiles, data_urls
+from .contract import STAGING, Change, Mark
+from .staged_files import StagedFiles, data_urls, delete_urls
 
 MARKS = "cairn_commits"
 """The table of marks, in the schema of the table that is written."""
@@ -57,7 +58,7 @@ class OpenPostgres:
         InvalidConfigError: the database has no such table.
     """
 
-    names_files = False
+    names_files = frozenset[Mode]()
 
     def __init__(self, parts: tuple[str, str], staging: str, settings: Mapping[str, str]) -> None:
         self._parts = parts
@@ -84,9 +85,12 @@ class OpenPostgres:
                     f"{self._title} cannot be appended to: it has the column {name} of the type {kind}",
                     table=self._title,
                 )
-            columns.append({"name": name, "type": spark, "nullable": not required, "metadata": {}})
+            # Values of json are not compared, so they find no row again.
+            about = {NO_KEY: kind} if kind == "json" else {}
+            columns.append({"name": name, "type": spark, "nullable": not required, "metadata": about})
         schema = {"type": "struct", "fields": columns}
-        return TableDescription(self._title, str(self._oid), staging, schema, compression="snappy")
+        why = {Mode.OVERWRITE.value: "has no partitions that could be overwritten. Replace its rows, or upsert"}
+        return TableDescription(self._title, str(self._oid), staging, schema, compression="snappy", refused=why)
 
     def has(self, mark: Mark) -> bool:
         from psycopg.sql import SQL
@@ -100,7 +104,7 @@ class OpenPostgres:
     def refresh(self) -> None:
         self._load()
 
-    def append(self, mark: Mark, staged: Sequence[Staged]) -> bool:
+    def commit(self, mark: Mark, change: Change) -> bool:
         from psycopg.sql import SQL, Identifier
 
         with self._connect() as connection:  # one transaction
@@ -113,20 +117,65 @@ class OpenPostgres:
             query = SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1").format(self._marks())
             if connection.execute(query, [mark.owner, mark.token, mark.checkpoint]).fetchone() is None:
                 return False
-            for each in staged:
-                columns = [column["name"] for column in each.manifest.columns["fields"]]
-                names = SQL(", ").join(map(Identifier, columns))
-                copy = SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(Identifier(*self._parts), names)
-                with connection.cursor().copy(copy) as into:
-                    for text in self._texts(each, columns):
-                        into.write(text)
+            table = Identifier(*self._parts)
+            if change.mode is not Mode.APPEND:
+                connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table))
+            if change.mode is Mode.REPLACE:
+                connection.execute(SQL("DELETE FROM {}").format(table))
+            if change.mode is Mode.UPSERT:
+                self._upsert(connection, change)
+            else:
+                for each in change.staged:
+                    names = [column["name"] for column in each.manifest.columns["fields"]]
+                    self._copy(connection, table, names, data_urls(each.rows, each.manifest))
         return True
 
-    def _texts(self, staged: Staged, columns: Sequence[str]) -> Iterator[bytes]:
+    def _upsert(self, connection: Any, change: Change) -> None:
+        from psycopg.sql import SQL, Identifier
+
+        names = [column["name"] for column in change.staged[0].manifest.columns["fields"]]
+        words = {
+            "table": Identifier(*self._parts),
+            "rows": Identifier("pg_temp", "cairn_rows"),
+            "deletes": Identifier("pg_temp", "cairn_deletes"),
+            "names": SQL(", ").join(map(Identifier, names)),
+            "key": SQL(", ").join(map(Identifier, change.key)),
+            "same": SQL(" AND ").join(SQL("t.{0} = s.{0}").format(Identifier(name)) for name in change.key),
+            "set": SQL(", ").join(
+                SQL("{0} = s.{0}").format(Identifier(each)) for each in names if each not in change.key
+            ),
+        }
+
+        def run(text: str) -> None:
+            connection.execute(SQL(text).format(**words))
+
+        run("CREATE TEMP TABLE cairn_rows ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA")
+        run("CREATE TEMP TABLE cairn_deletes ON COMMIT DROP AS SELECT {key} FROM {table} WITH NO DATA")
+        for each in change.staged:
+            self._copy(connection, words["rows"], names, data_urls(each.rows, each.manifest))
+            self._copy(connection, words["deletes"], change.key, delete_urls(each.rows, each.manifest))
+        run("DELETE FROM {table} t USING {deletes} s WHERE {same}")
+        if len(names) > len(change.key):
+            run("UPDATE {table} t SET {set} FROM {rows} s WHERE {same}")
+        run(
+            "INSERT INTO {table} ({names}) SELECT {names} FROM {rows} s "
+            "WHERE NOT EXISTS (SELECT FROM {table} t WHERE {same})"
+        )
+
+    def _copy(self, connection: Any, table: Any, columns: Sequence[str], urls: Sequence[str]) -> None:
+        from psycopg.sql import SQL, Identifier
+
+        names = SQL(", ").join(map(Identifier, columns))
+        if urls:
+            with connection.cursor().copy(SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, names)) as into:
+                for text in self._texts(urls, columns):
+                    into.write(text)
+
+    def _texts(self, urls: Sequence[str], columns: Sequence[str]) -> Iterator[bytes]:
         from pyarrow import csv
 
         plain = csv.WriteOptions(include_header=False)
-        for url in data_urls(staged.rows, staged.manifest):
+        for url in urls:
             for batch in self.files.batches(url, columns):
                 text = io.BytesIO()
                 csv.write_csv(batch, text, plain)

@@ -17,6 +17,7 @@ from ..checkpoint.documents.staged_tables import (
     HIDDEN,
     PREFIX,
     Manifest,
+    Mode,
     StagedRows,
     TableDescription,
     staged_of,
@@ -25,8 +26,8 @@ from ..checkpoint.documents.staged_tables import (
 from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
 from ..checkpoint.extensions.contracts import MasterHook
 from ..storage.clock import system_runtime
-from .contract import Access, Mark, OpenTable, Staged
-from .staged_files import data_urls
+from .contract import Access, Change, Mark, OpenTable, OvertakenError, Staged
+from .staged_files import data_urls, delete_urls
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
@@ -83,7 +84,8 @@ class TableSink(MasterHook):
         """Commit the checkpoint's rows, unless that has been done; then delete what else was staged for its epoch.
 
         Raises:
-            InvalidStateError: the table has changed since the epoch began, so that the rows no longer fit.
+            InvalidStateError: the table has changed since the epoch began, so that the rows no longer fit; or stages
+                change it in ways that do not go together.
             DamagedError: staged rows are gone or altered.
         """
         found = self._staged(notice)
@@ -94,14 +96,16 @@ class TableSink(MasterHook):
         table = self._open()
         manifests = [(each, table.files.manifest(each)) for each in found]
         staged = [Staged(rows, manifest) for rows, manifest in manifests if manifest is not None]
-        if any(each.rows for each in found) and not table.has(mark):
+        changing = [each for each in found if each.changes]
+        if changing and not table.has(mark):
             if len(staged) == len(found):
-                self._commit(table, mark, staged)
+                self._commit(table, mark, self._change(table, mark, changing, staged))
             else:
                 self._check_committed(table, mark)
         keep = [url for each in staged for url in data_urls(each.rows, each.manifest)]
         keep += [f"{rows.folder}/{DATA}" for rows, manifest in manifests if manifest is None]
-        table.files.delete(found[0].staging, but=keep if table.names_files else ())
+        stay = changing and changing[0].mode in table.names_files
+        table.files.delete(found[0].staging, but=keep if stay else ())
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Delete the rows of executions that no checkpoint will hold."""
@@ -117,20 +121,64 @@ class TableSink(MasterHook):
     def _staged(self, notice: CheckpointNotice) -> list[StagedRows]:
         return [staged_of(each.value, where=each.name) for each in notice.committables if each.name == self.name]
 
-    def _commit(self, table: OpenTable, mark: Mark, staged: Sequence[Staged]) -> None:
+    def _change(self, table: OpenTable, mark: Mark, changing: Sequence[StagedRows], staged: Sequence[Staged]) -> Change:
+        ways = sorted({(each.mode.value, each.key) for each in changing})
+        if len(ways) > 1:
+            named = ", ".join(f"{mode}(key={list(key)})" if key else mode for mode, key in ways)
+            raise InvalidStateError(
+                f"the stages of one epoch change {self._table.title} in ways that do not go together: {named}. Have "
+                f"them write in one way, {self._give_up(mark)}, and read the epoch again by `cairn rewind`",
+                code="table_changed",
+                table=self._table.title,
+            )
+        change = Change(Mode(ways[0][0]), ways[0][1], tuple(each for each in staged if each.rows.changes))
+        if change.mode is Mode.UPSERT and len(change.staged) > 1:
+            self._check_keys(table, mark, change)
+        return change
+
+    def _check_keys(self, table: OpenTable, mark: Mark, change: Change) -> None:
+        """Refuse a key that two stages have staged; one driver has looked at its own."""
+        import pyarrow
+
+        urls = [
+            url for each in change.staged for get in (data_urls, delete_urls) for url in get(each.rows, each.manifest)
+        ]
+        key = list(change.key)
+        batches = (batch for url in urls for batch in table.files.batches(url, key))
+        found = pyarrow.concat_tables(map(pyarrow.Table.from_batches, ([each] for each in batches)))
+        if len(found.group_by(key).aggregate([])) < len(found):
+            raise InvalidStateError(
+                f"two stages of one epoch upsert a row of {self._table.title} with the same key, so it is open which "
+                f"counts. Have one stage write each key, {self._give_up(mark)}, and read the epoch again by "
+                "`cairn rewind`",
+                code="table_changed",
+                table=self._table.title,
+            )
+
+    def _commit(self, table: OpenTable, mark: Mark, change: Change) -> None:
         for _ in range(TRIES):
-            self._check_fits(table, mark, staged)
+            self._check_fits(table, mark, change)
             try:
-                added = table.append(mark, staged)
+                committed = table.commit(mark, change)
+            except OvertakenError as why:
+                raise InvalidStateError(
+                    f"since the epoch was triggered, others have changed rows of {self._table.title} that "
+                    f"{change.mode.value} would remove: {why}. Roll the table back to what it was, or "
+                    f"{self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear the "
+                    "task that waits for the checkpoint",
+                    code="table_changed",
+                    table=self._table.title,
+                ) from why
             except Exception:
                 # The answer may be lost, and the commit not: then the newest version has the mark.
                 table.refresh()
                 if table.has(mark):
                     return
                 raise
-            if added:
-                rows = sum(each.rows.rows for each in staged)
-                log.info("Checkpoint %d: committed %d rows to %s.", mark.checkpoint, rows, self._table.title)
+            if committed:
+                rows = sum(each.rows.rows for each in change.staged)
+                text = "Checkpoint %d: committed %d rows to %s (%s)."
+                log.info(text, mark.checkpoint, rows, self._table.title, change.mode.value)
                 return
             table.refresh()
             if table.has(mark):
@@ -152,10 +200,12 @@ class TableSink(MasterHook):
                 table=self._table.title,
             )
 
-    def _check_fits(self, table: OpenTable, mark: Mark, staged: Sequence[Staged]) -> None:
+    def _check_fits(self, table: OpenTable, mark: Mark, change: Change) -> None:
         now = table.describe("")
-        for each in staged:
+        for each in change.staged:
             problem = misfit(each.manifest, now)
+            if not problem and change.mode.value in now.refused:
+                problem = f"it {now.refused[change.mode.value]}"
             if problem:
                 raise InvalidStateError(
                     f"{self._table.title} has changed since the epoch began: {problem}. Change it back, or "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import DATA, MANIFEST, Manifest, StagedRows
+from ..checkpoint.documents.staged_tables import DATA, DELETES, MANIFEST, Manifest, StagedRows
 from ..checkpoint.errors import DamagedError
 
 
@@ -97,3 +97,8 @@ class StagedFiles:
 def data_urls(staged: StagedRows, manifest: Manifest) -> list[str]:
     """Give the URLs of a driver's data files."""
     return [f"{staged.folder}/{DATA}/{file.path}" for file in manifest.files]
+
+
+def delete_urls(staged: StagedRows, manifest: Manifest) -> list[str]:
+    """Give the URLs of a driver's files of deleted keys."""
+    return [f"{staged.folder}/{DELETES}/{file.path}" for file in manifest.deletes]

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .strict_json import Json, from_json, to_json
+from ...storage.older_pythons import StrEnum
+from .strict_json import SPARSE, Json, from_json, to_json
 
 PREFIX = "table."
 """Begins the names by which a table's sink is asked as a hook, told as a listener, and given committables."""
@@ -20,8 +21,21 @@ PREFIX = "table."
 HIDDEN = "_cairn"
 """The folder of staged files in a table's own location: the formats' readers, vacuum and orphan cleaning skip it."""
 
-DATA, MANIFEST = "data", "manifest"
-"""The folders of a driver's staged rows: its data files, and the one Parquet file whose only value is the manifest."""
+DATA, DELETES, MANIFEST = "data", "deletes", "manifest"
+"""The folders of what a driver stages: rows, keys to delete, and the Parquet file whose only value is the manifest."""
+
+
+NO_KEY = "cairn.no_key"
+"""In a column's metadata, its type in the table, where the table cannot find rows by it."""
+
+
+class Mode(StrEnum):
+    """What rows do to a table, by the name of the method that stages them."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite_partitions"
+    REPLACE = "replace"
+    UPSERT = "upsert"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,14 @@ class TableDescription:
     partitions_in_files: bool = True
     """Whether the data files hold the partition columns; if not, the names of their folders do."""
     compression: str = "zstd"
+    version: str = field(default="", metadata=SPARSE)
+    """The table's version or snapshot; empty if it has none."""
+    refused: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
+    """By mode, why the table does not take it."""
+    upsert_rows: int = 1_000_000
+    """Most rows and deletes of one upsert."""
+    upsert_terms: int = 0
+    """Most combinations of the values of all key columns but one; 0: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +74,7 @@ class StagedFile:
     size_bytes: int
     rows: int
     partition: dict[str, str | None] = field(default_factory=dict)
-    """The values of partition columns that the file does not hold."""
+    """The values of the partition columns that the file does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +85,10 @@ class Manifest:
     columns: Any
     partition_by: tuple[str, ...]
     files: tuple[StagedFile, ...]
+    deletes: tuple[StagedFile, ...] = field(default=(), metadata=SPARSE)
+    """Files of the keys that an upsert deletes."""
+    version: str = field(default="", metadata=SPARSE)
+    """That of the table when the epoch's first attempt was triggered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +103,15 @@ class StagedRows:
     sha256: str
     """Of the manifest's text."""
     rows: int
+    """Rows and deletes."""
+    mode: Mode = Mode.APPEND
+    key: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Of an upsert."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the table is another one afterwards."""
+        return bool(self.rows) or self.mode is Mode.REPLACE
 
 
 def encode(document: TableDescription | StagedRows) -> Json:

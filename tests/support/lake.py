@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem, S3FileSystem
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
 
 from airflow_cairn.checkpoint.documents import staged_tables
-from airflow_cairn.checkpoint.documents.staged_tables import Manifest, StagedFile, StagedRows, description_of
+from airflow_cairn.checkpoint.documents.staged_tables import Manifest, Mode, StagedFile, StagedRows, description_of
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice, Committable
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
@@ -22,6 +26,9 @@ from airflow_cairn.tables.sink import TableSink
 from scripts.harness.s3_server import S3Server
 
 SCHEMA = pa.schema([("id", pa.int64()), ("route", pa.string())])
+
+
+_ICEBERG = Schema(NestedField(1, "id", LongType()), NestedField(2, "route", StringType()))
 
 
 def notice(*committables: Committable, checkpoint: int = 3) -> CheckpointNotice:
@@ -49,6 +56,16 @@ def way_to(server: S3Server) -> dict[str, str]:
     return {**server.env, "AWS_ENDPOINT_URL": server.endpoint_url, "AWS_ALLOW_HTTP": "true"}
 
 
+def route_of(number: int) -> dict[str, list[Any]]:
+    """Give the columns of one row."""
+    return {"id": [number], "route": ["ü/1 =%'\"" if number % 10 == 1 else f"r{number % 10}"]}
+
+
+def rows_of(ids: Sequence[int]) -> pa.Table:
+    """Give the rows of these ids."""
+    return pa.table({"id": ids, "route": [route_of(each)["route"][0] for each in ids]}, SCHEMA)
+
+
 class Place:
     """One table of a format, and its sink.
 
@@ -56,10 +73,11 @@ class Place:
         folder: on the local disk, for a catalog.
         url: where the table's files go.
         s3: the way to them on S3, by the names of an environment; empty for the local disk.
+        partitioned: by the route, one of ten.
     """
 
-    def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3) -> None:
-        self.folder, self.url, self.s3 = folder, url, dict(s3)
+    def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3, *, partitioned: bool = False) -> None:
+        self.folder, self.url, self.s3, self.partitioned = folder, url, dict(s3), partitioned
         self.filesystem: Any = LocalFileSystem()
         if s3:
             self.filesystem = S3FileSystem(**{name: s3[key] for name, key in _OF_PYARROW.items()})
@@ -96,19 +114,39 @@ class Place:
         return url.partition("://")[2]
 
     def trigger(self, checkpoint: int) -> str:
-        return description_of(self.sink.trigger(checkpoint, 0), where="answer").staging
+        self.described = description_of(self.sink.trigger(checkpoint, 0), where="answer")
+        return self.described.staging
 
-    def stage(self, staging: str, token: str, *ids: int, stage: str = "routes") -> Committable:
+    def stage(
+        self,
+        staging: str,
+        token: str,
+        *ids: int,
+        stage: str = "routes",
+        mode: Mode = Mode.APPEND,
+        key: tuple[str, ...] = (),
+        deletes: Sequence[int] = (),
+    ) -> Committable:
         """Do what a driver does."""
-        now = description_of(self.sink.trigger(1, 0), where="answer")
+        then = self.described
         folder = f"{staging}/{stage}-{token}-run"
         files = []
         for number in ids:
-            size = self._put(f"{folder}/data/part-{number}.parquet", {"id": [number], "route": [f"r{number}"]})
-            files.append(StagedFile(f"part-{number}.parquet", size, 1))
-        text = staged_tables.manifest_text(Manifest(now.table_id, now.columns, now.partition_by, tuple(files)))
+            columns, values = route_of(number), dict[str, str | None]()
+            if mode is not Mode.UPSERT and not then.partitions_in_files:
+                values = {"route": columns.pop("route")[0]}
+            size = self._put(f"{folder}/data/part-{number}.parquet", columns)
+            files.append(StagedFile(f"part-{number}.parquet", size, 1, values))
+        gone = []
+        for number in deletes:
+            columns = {name: values for name, values in route_of(number).items() if name in key}
+            gone.append(StagedFile(f"{number}.parquet", self._put(f"{folder}/deletes/{number}.parquet", columns), 1))
+        text = staged_tables.manifest_text(
+            Manifest(then.table_id, then.columns, then.partition_by, tuple(files), tuple(gone), then.version)
+        )
         self._put(f"{folder}/manifest/part.parquet", {"manifest": [text]})
-        rows = StagedRows("flights.0a", folder, staging, staged_tables.digest(text), len(ids))
+        count = len(ids) + len(deletes)
+        rows = StagedRows("flights.0a", folder, staging, staged_tables.digest(text), count, mode, key)
         return Committable(stage, "table.orders", staged_tables.encode(rows))
 
     def _put(self, url: str, columns: Mapping[str, list[Any]]) -> int:
@@ -123,19 +161,20 @@ class Place:
 class Iceberg(Place):
     """An Iceberg table in a catalog on SQLite."""
 
-    def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3) -> None:
+    def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3, *, partitioned: bool = False) -> None:
         self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": url}
         self.properties |= {name: s3[key] for name, key in _OF_ICEBERG.items() if s3}
         self.catalog = SqlCatalog("lake", **self.properties)
         self.catalog.create_namespace("sales")
-        super().__init__(folder, url, s3)
+        super().__init__(folder, url, s3, partitioned=partitioned)
 
     @property
     def table(self) -> Any:
         return self.catalog.load_table("sales.orders")
 
     def create(self) -> None:
-        self.catalog.create_table("sales.orders", SCHEMA)
+        by = [PartitionField(2, 1000, IdentityTransform(), "route")] if self.partitioned else []
+        self.catalog.create_table("sales.orders", _ICEBERG, partition_spec=PartitionSpec(*by))
 
     def new_sink(self) -> TableSink:
         settings = {"type": "sql", **self.properties}
@@ -145,7 +184,7 @@ class Iceberg(Place):
         return sorted(self.table.scan().to_arrow()["id"].to_pylist())
 
     def foreign(self, *ids: int) -> None:
-        self.table.append(pa.table({"id": ids, "route": ["x"] * len(ids)}, SCHEMA))
+        self.table.append(rows_of(ids))
 
     def tidy(self) -> None:
         table = self.table
@@ -165,7 +204,12 @@ class Delta(Place):
         return deltalake.DeltaTable(self.url, storage_options=self.s3)
 
     def create(self) -> None:
-        deltalake.DeltaTable.create(self.url, deltalake.Schema.from_arrow(SCHEMA), storage_options=self.s3)
+        deltalake.DeltaTable.create(
+            self.url,
+            deltalake.Schema.from_arrow(SCHEMA),
+            storage_options=self.s3,
+            partition_by=["route"] if self.partitioned else None,
+        )
 
     def new_sink(self) -> TableSink:
         return TableSink("orders", DeltaTable(self.url, conn_id="lake"), lambda _: self.s3)
@@ -174,7 +218,7 @@ class Delta(Place):
         return sorted(self.table.to_pyarrow_table()["id"].to_pylist())
 
     def foreign(self, *ids: int) -> None:
-        deltalake.write_deltalake(self.table, pa.table({"id": ids, "route": ["x"] * len(ids)}, SCHEMA), mode="append")
+        deltalake.write_deltalake(self.table, rows_of(ids), mode="append")
 
     def tidy(self) -> None:
         table = self.table

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_cairn.checkpoint.documents.staged_tables import description_of
+from airflow_cairn.checkpoint.documents.staged_tables import Mode, description_of
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.tables.contract import STAGING
 from airflow_cairn.tables.declared import PostgresTable
@@ -19,7 +19,7 @@ from airflow_cairn.tables.sink import TableSink
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from tests.support.errors import raises_code
-from tests.support.lake import Place, notice, way_to
+from tests.support.lake import Place, notice, route_of, way_to
 
 pytestmark = pytest.mark.s3
 
@@ -75,14 +75,14 @@ def test_each_row_once(place: Postgres, monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(ConnectionError):
             place.sink.notify_checkpoint_complete(told)
     assert place.rows() == [], "one transaction, or nothing"
-    append = OpenPostgres.append
+    commit = OpenPostgres.commit
 
     def lost(*given: Any) -> bool:
-        append(*given)
+        commit(*given)
         raise ConnectionError("reset")
 
     with monkeypatch.context() as patch:
-        patch.setattr(OpenPostgres, "append", lost)
+        patch.setattr(OpenPostgres, "commit", lost)
         place.sink.notify_checkpoint_complete(told)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda sink: sink.notify_checkpoint_complete(told), [place.new_sink() for _ in range(4)]))
@@ -94,6 +94,39 @@ def test_each_row_once(place: Postgres, monkeypatch: pytest.MonkeyPatch) -> None
     assert place.rows() == [1, 2, 3, 4, 5]
 
 
+def test_rows_take_the_place_of_others(place: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C4
+    place.run("INSERT INTO \"the.shop\".orders VALUES (1, 'old'), (5, 'old'), (6, NULL)")
+    way: dict[str, Any] = {"mode": Mode.UPSERT, "key": ("id",)}
+    staging = place.trigger(3)
+    told = notice(
+        place.stage(staging, "a", 1, 2, **way, deletes=[5, 99]), place.stage(staging, "b", 3, stage="c", **way)
+    )
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sink: sink.notify_checkpoint_complete(told), [place.new_sink() for _ in range(4)]))
+    expected = [*((each, route_of(each)["route"][0]) for each in (1, 2, 3)), (6, None)]
+    assert place.run('SELECT * FROM "the.shop".orders ORDER BY id') == expected
+    both: dict[str, Any] = {"mode": Mode.UPSERT, "key": ("id", "route"), "deletes": [3]}
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(4), "d", 1, **both), checkpoint=4))
+    assert place.rows() == [1, 2, 6]
+    copy, seen = OpenPostgres._copy, []
+
+    def looking(*given: Any) -> None:
+        copy(*given)
+        seen.append(place.rows())
+        waits = pytest.raises(psycopg.errors.LockNotAvailable)
+        with waits, psycopg.connect(place.dsn, options="-c lock_timeout=200") as other:
+            other.execute('INSERT INTO "the.shop".orders VALUES (7)')
+
+    later = notice(place.stage(place.trigger(5), "e", 8, mode=Mode.REPLACE), checkpoint=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenPostgres, "_copy", looking)
+        place.sink.notify_checkpoint_complete(later)
+    place.sink.notify_checkpoint_complete(later)
+    assert (seen, place.rows()) == ([[1, 2, 6]], [8]), "readers see the rows before, and other writers wait"
+    described = description_of(place.sink.trigger(6, 0), where="answer")
+    assert [*described.refused] == [Mode.OVERWRITE]
+
+
 def test_what_does_not_fit(place: Postgres) -> None:
     committable = place.stage(place.trigger(3), "good", 1)
     place.run('ALTER TABLE "the.shop".orders DROP COLUMN route')
@@ -102,7 +135,7 @@ def test_what_does_not_fit(place: Postgres) -> None:
     for column in ("route text", "price numeric(10,2)", "at timestamp(3)"):
         place.run(f'ALTER TABLE "the.shop".orders ADD COLUMN {column}')
     place.sink.notify_checkpoint_complete(notice(committable))
-    assert place.run('SELECT * FROM "the.shop".orders') == [(1, "r1", None, None)]
+    assert place.run('SELECT * FROM "the.shop".orders') == [(1, *route_of(1)["route"], None, None)]
     found = description_of(place.sink.trigger(4, 0), where="answer")
     types = [(each["name"], each["type"], each["nullable"]) for each in found.columns["fields"]]
     assert types == [

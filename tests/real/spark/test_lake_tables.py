@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -27,7 +29,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.sink import TableSink
 from tests.real.spark.pipeline import Pipeline
@@ -75,10 +79,11 @@ class Lake:
         self.properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
         self.catalog = SqlCatalog("lake", **{k: v for k, v in self.properties.items() if k != "type"})
         self.catalog.create_namespace("sales")
-        by = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+        fields = ((2, 1000, "region"), (8, 1001, "open"))
+        by = PartitionSpec(*(PartitionField(column, at, IdentityTransform(), name) for column, at, name in fields))
         self.catalog.create_table("sales.orders", ICEBERG, partition_spec=by)
         self.uri = f"file://{folder}/the events"
-        deltalake.DeltaTable.create(self.uri, deltalake.Schema.from_arrow(ARROW), partition_by=["region"])
+        deltalake.DeltaTable.create(self.uri, deltalake.Schema.from_arrow(ARROW), partition_by=["region", "open"])
         self.sinks = (
             TableSink("orders", IcebergTable("lake.sales.orders", conn_id="c"), lambda _: self.properties),
             TableSink("events", DeltaTable(self.uri), lambda _: {}),
@@ -86,6 +91,15 @@ class Lake:
 
     def trigger(self, run_id: str) -> None:
         self.pipeline.trigger(run_id, hooks=self.sinks, listeners=tuple(each.name for each in self.sinks))
+
+    def advance(self, run_id: str, write: Callable[[EpochTable], None]) -> None:
+        """Complete an epoch that writes both tables in one way."""
+        self.trigger(run_id)
+        with self.pipeline.epoch(run_id) as epoch:
+            for name in ("orders", "events"):
+                write(epoch.table(name))
+        self.pipeline.complete(run_id)
+        self.pipeline.coordinator.deliver(self.sinks)
 
     def ids(self) -> tuple[list[int], list[int]]:
         iceberg = self.catalog.load_table("sales.orders").scan().to_arrow()
@@ -148,7 +162,7 @@ def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake)
             with pytest.raises(InvalidStateError, match=why):
                 epoch.table("orders").append(df)
         body(epoch)
-        with pytest.raises(InvalidStateError, match="appended to the table 'orders' before"):
+        with pytest.raises(InvalidStateError, match="the table 'orders' was written before"):
             epoch.table("orders").append(orders(spark, 0))
     assert lake.ids() == ([], []), "nothing is visible before the checkpoint completes"
     assert deltalake.DeltaTable(lake.uri).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True) == []
@@ -160,7 +174,7 @@ def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake)
     delta = deltalake.DeltaTable(lake.uri)
     named = {each["file_path"].removeprefix("file://") for each in iceberg.inspect.files().to_pylist()}
     named |= {unquote(each["path"]) for each in pa.table(delta.get_add_actions()).to_pylist()}
-    assert len(named) == 5 + 4, "Delta takes an empty text for null"
+    assert len(named) == 5 + 5
     assert {str(each) for each in lake.staged()} == {
         each if each.startswith("/") else f"{lake.folder}/the events/{each}" for each in named
     }
@@ -171,3 +185,59 @@ def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake)
         }
     assert iceberg.scan(row_filter="region = 'a/b c=d%'").to_arrow()["id"].to_pylist() == [1]
     assert iceberg.scan().to_arrow().sort_by("id").to_pylist()[2]["price"] == 2
+
+
+def test_rows_take_the_place_of_others(spark: SparkSession, lake: Lake) -> None:  # semantics C4
+    """Partitions, keys, all of them; and what is refused where it is written."""
+    from pyspark.sql.functions import expr
+
+    keys = spark.range(4, 6).selectExpr("id", "'x' AS more")
+    lake.advance("a", lambda table: table.append(orders(spark, 0, 10)))
+    # Regions eu, with characters that a folder cannot have, and null, which Delta takes an empty text for.
+    some = orders(spark, 10, 2).union(orders(spark, 13, 1))
+    lake.advance("b", lambda table: table.overwrite_partitions(some))
+    assert lake.ids() == ([2, 4, 5, 6, 7, 8, 9, 10, 11, 13], [2, 4, 5, 6, 8, 9, 10, 11, 13])
+    changed = orders(spark, 11, 2).withColumn("share", expr("-1D"))
+    lake.advance("c", lambda table: table.upsert(changed, "id", deletes=keys))
+    assert lake.ids() == ([2, 6, 7, 8, 9, 10, 11, 12, 13], [2, 6, 8, 9, 10, 11, 12, 13])
+    for found in (lake.catalog.load_table("sales.orders").scan().to_arrow(), deltalake.DeltaTable(lake.uri)):
+        rows = (found if isinstance(found, pa.Table) else found.to_pyarrow_table()).sort_by("id").to_pylist()
+        assert [row["id"] for row in rows if row["share"] == -1] == [11, 12]
+        assert next(row for row in rows if row["id"] == 11)["region"] == REGIONS[1]
+    lake.advance("d", lambda table: table.replace(orders(spark, 0, 2)))
+    assert lake.ids() == ([0, 1], [0, 1])
+
+    twice = orders(spark, 0).union(orders(spark, 4, 1))
+    at_write: list[tuple[str, Callable[[EpochTable], None], str]] = [
+        ("orders", lambda table: table.upsert(twice, "id"), r"key more than once: \(4,\)"),
+        ("events", lambda table: table.upsert(orders(spark, 0), ["id"], deletes=keys), "key more than once"),
+        ("events", lambda table: few(table).upsert(orders(spark, 0), "id"), "5 rows with .* too much for an upsert"),
+        ("orders", lambda table: few(table).upsert(None, ["id", "day"], deletes=orders(spark, 0, 2)), "2 combinations"),
+        ("orders", lambda table: table.upsert(orders(spark, 3, 1), ["id", "region"]), "no null in the column 'region'"),
+    ]
+    for number, (name, write, why) in enumerate(at_write):
+        lake.trigger(f"bad {number}")
+        with pytest.raises(Exception, match=why), lake.pipeline.epoch(f"bad {number}") as epoch:
+            write(epoch.table(name))
+        lake.pipeline.coordinator.progress(epoch_name(f"bad {number}"))  # which fails what no retry cures
+    assert lake.ids() == ([0, 1], [0, 1])
+    with lake.pipeline.epoch(f"bad {number}") as epoch:  # only Spark's own failure is tried again
+        table = epoch.table("orders")
+        for key, deletes, why in (
+            ("nix", None, "the key column 'nix' is not in the DataFrame"),
+            ((), None, r"upsert\(df, key="),
+            ("share", None, "cannot be upserted by 'share', whose type is double"),
+            ("id", keys.selectExpr("string(id) AS id"), "'id' of the deletes is string, and in .* bigint"),
+        ):
+            with pytest.raises(InvalidStateError, match=why):
+                table.upsert(orders(spark, 0), key, deletes=deletes)
+        with pytest.raises(InvalidStateError, match="holds nothing"):
+            table.upsert(None, "id")
+        bare = replace(table, description=replace(table.description, refused={"replace": "may only grow"}))
+        with pytest.raises(InvalidStateError, match="does not take replace: it may only grow"):
+            bare.replace(orders(spark, 0))
+
+
+def few(table: EpochTable) -> EpochTable:
+    """Give a table whose commit takes fewer rows."""
+    return replace(table, description=replace(table.description, upsert_rows=4, upsert_terms=1))

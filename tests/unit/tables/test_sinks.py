@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, UUIDType
 
-from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN
+from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.tables import delta, iceberg
@@ -41,7 +41,8 @@ class Killed(BaseException):
 
 @pytest.fixture(params=[Iceberg, Delta])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    made: Place = request.param(tmp_path, f"file://{tmp_path}/the lake")
+    by_mode = "mode" in request.fixturenames
+    made: Place = request.param(tmp_path, f"file://{tmp_path}/the lake", partitioned=by_mode)
     return made
 
 
@@ -75,32 +76,51 @@ def nothing(number: int) -> None:
 
 POINTS = ("commit, before", "commit, after", "answer lost", "delete, before", "delete, after", "another party")
 TIDIED = ("between", "before", "never")
+REPLACING = (Mode.OVERWRITE, Mode.REPLACE)
+REFUSED = {(Mode.REPLACE, "another party")}
 CHOSEN = {(point, "between") for point in POINTS} | {("another party", "before"), ("commit, after", "never")}
 
 
 @pytest.mark.parametrize(
-    ("point", "tidied"),
+    ("mode", "point", "tidied"),
     [
-        pytest.param(point, tidied, marks=() if (point, tidied) in CHOSEN else pytest.mark.soak)
+        pytest.param(mode, point, tidied, marks=() if (point, tidied) in CHOSEN else pytest.mark.soak)
+        for mode in Mode
         for point in POINTS
         for tidied in TIDIED
+        if (mode, point) not in REFUSED and not (mode in REPLACING and tidied == "before")
     ],
 )
 def test_each_row_once_whoever_dies(
-    place: Place, monkeypatch: pytest.MonkeyPatch, point: str, tidied: str
+    place: Place, monkeypatch: pytest.MonkeyPatch, mode: Mode, point: str, tidied: str
 ) -> None:  # semantics C4
+    """What others add in between lies in another partition; at the next test they change what is replaced."""
+    place.foreign(1, 5)
     staging = place.trigger(3)
-    place.stage(staging, "dead", 7, 8)
-    told = notice(place.stage(staging, "good", 1, 2), place.stage(staging, "also", 3, stage="late"))
-    expected = [1, 2, 3]
-    place.foreign(100)
+    way: dict[str, Any] = {"mode": mode}
+    if mode is Mode.UPSERT:
+        way |= {"key": ("id",), "deletes": [5]}
+    place.stage(staging, "dead", 7, 8, **way)
+    told = notice(
+        place.stage(staging, "good", 1, 2, **way),
+        place.stage(staging, "also", 3, stage="late", **{**way, "deletes": ()}),
+    )
+    expected = {
+        Mode.APPEND: [1, 1, 2, 3, 5],
+        Mode.OVERWRITE: [1, 2, 3, 5],
+        Mode.REPLACE: [1, 2, 3],
+        Mode.UPSERT: [1, 2, 3],
+    }[mode]
+    if mode is not Mode.REPLACE:
+        place.foreign(100)
+        expected = [*expected, 100]
     if tidied == "before":
         place.tidy()
     with monkeypatch.context() as patch:
-        method = "delete" if point.startswith("delete") else "append"
+        method = "delete" if point.startswith("delete") else "commit"
         if point == "another party":
-            wrapped(patch, place, method, lambda number: place.foreign(101) if number == 1 else None, nothing)
-            expected = [*expected, 101]
+            wrapped(patch, place, method, lambda number: place.foreign(106) if number == 1 else None, nothing)
+            expected = [*expected, 106]
             place.sink.notify_checkpoint_complete(told)
         elif point == "answer lost":
             wrapped(patch, place, method, nothing, raising(ConnectionError("reset")))
@@ -111,14 +131,16 @@ def test_each_row_once_whoever_dies(
             with pytest.raises(Killed):
                 place.sink.notify_checkpoint_complete(told)
     if tidied == "between":
-        place.foreign(102)
-        expected = [*expected, 102]
-        place.tidy()
+        if mode is not Mode.REPLACE or "before" not in point:
+            place.foreign(104)
+            expected = [*expected, 104]
+        if mode not in REPLACING or "before" not in point:
+            place.tidy()
     for _ in range(2):
         place.new_sink().notify_checkpoint_complete(told)
-        assert place.rows() == sorted([*expected, 100])
+        assert place.rows() == sorted(expected)
     assert place.staged() == {each for each in place.named() if "_cairn" in each}, "every other file is gone"
-    assert len(place.staged()) == 3
+    assert len(place.staged()) == (0 if mode is Mode.UPSERT and isinstance(place, Delta) else 3)
 
 
 @pytest.mark.parametrize("gone_on", [0, 1, 2])
@@ -134,10 +156,103 @@ def test_two_at_once_commit_once(place: Place, monkeypatch: pytest.MonkeyPatch, 
                 later = place.stage(place.trigger(4 + more), "later", 10 + more)
                 place.sink.notify_checkpoint_complete(notice(later, checkpoint=4 + more))
 
-    wrapped(monkeypatch, place, "append", other, nothing)
+    wrapped(monkeypatch, place, "commit", other, nothing)
     slow.notify_checkpoint_complete(told)
     assert place.rows() == [1, 2, *range(10, 10 + gone_on)]
     assert place.staged() == place.named()
+
+
+@pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.REPLACE, Mode.UPSERT])
+def test_two_at_once_change_rows_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:  # semantics C4
+    """The second sleeps while the first commits, and somebody appends a row that the change would have removed."""
+    place.foreign(1, 5)
+    way: dict[str, Any] = {"mode": mode, "key": ("id",), "deletes": [5]} if mode is Mode.UPSERT else {"mode": mode}
+    told = notice(place.stage(place.trigger(3), "good", 1, 15, **way))
+
+    def other(number: int) -> None:
+        if number == 1:
+            place.new_sink().notify_checkpoint_complete(told)
+            place.foreign(5)
+
+    wrapped(monkeypatch, place, "commit", other, nothing)
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [1, 5, 15]
+
+
+@pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.REPLACE])
+def test_what_others_wrote_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch, mode: Mode) -> None:
+    """Own commits, a compaction, and other partitions are no conflict; rows of others are, and the notice stays."""
+    place.foreign(1, 2)
+    place.foreign(11)
+    first, second = (place.stage(place.trigger(at), f"t{at}", 1, mode=mode) for at in (3, 4))
+    if isinstance(place, Delta):
+        place.table.optimize.compact()
+    for at, each in ((3, first), (4, second)):  # both epochs were triggered before either was committed
+        place.sink.notify_checkpoint_complete(notice(each, checkpoint=at))
+    kept = [2] if mode is Mode.OVERWRITE else []
+    assert place.rows() == [1, *kept]
+    late = place.stage(place.trigger(5), "late", 1, mode=mode)
+    why = rf"{mode.value} would remove: (snapshot \d+, append|version \d+, WRITE)\..*cairn forget-listener flights"
+    with monkeypatch.context() as patch, raises_code("table_changed", match=why):
+        wrapped(patch, place, "commit", lambda number: place.foreign(21) if number == 1 else None, nothing)
+        place.sink.notify_checkpoint_complete(notice(late, checkpoint=5))
+    assert place.rows() == [1, *kept, 21], "they came while the commit was on its way"
+    if isinstance(place, Delta):
+        place.table.create_checkpoint()
+        Path(f"{place.url}/_delta_log/{place.table.version():020d}.json".removeprefix("file://")).unlink()
+    elif mode is Mode.OVERWRITE:
+        place.foreign(2)
+        place.tidy()
+    else:
+        return
+    with raises_code("table_changed", match="has expired, or was rolled back|has been cleaned away"):
+        place.sink.notify_checkpoint_complete(notice(late, checkpoint=5))
+
+
+def test_a_file_that_the_library_would_not_remove_is_refused(tmp_path: Path) -> None:
+    """Of a path that another writer has encoded in another way the library removes a file that is not there."""
+    place = Delta(tmp_path, f"file://{tmp_path}/the lake", partitioned=True)
+    committable = place.stage(place.trigger(3), "a", 1, mode=Mode.REPLACE)
+    add = {"path": "route=ü/x.parquet", "partitionValues": {"route": "ü"}, "size": 1, "modificationTime": 0}
+    log = tmp_path / "the lake" / "_delta_log" / f"{1:020d}.json"
+    log.write_text(json.dumps({"add": {**add, "dataChange": False}}))
+    place.trigger(4)
+    assert set(place.described.refused) == {Mode.OVERWRITE, Mode.REPLACE, Mode.UPSERT}
+    with raises_code("table_changed", match="has the file route=ü/x.parquet, which the library would not find"):
+        place.sink.notify_checkpoint_complete(notice(committable))
+
+
+def test_ways_that_do_not_go_together(place: Place) -> None:
+    staging = place.trigger(3)
+    upsert: dict[str, Any] = {"mode": Mode.UPSERT, "key": ("id",)}
+    one, same = place.stage(staging, "a", 1, **upsert), place.stage(staging, "b", 1, stage="late", **upsert)
+    with raises_code("table_changed", match="two stages of one epoch upsert a row .*cairn forget-listener"):
+        place.sink.notify_checkpoint_complete(notice(one, same))
+    other = place.stage(staging, "c", 2, stage="late", mode=Mode.REPLACE)
+    with raises_code("table_changed", match=r"do not go together: replace, upsert\(key=\['id'\]\)"):
+        place.sink.notify_checkpoint_complete(notice(one, other))
+    assert place.rows() == []
+    nothing_to_do = place.stage(staging, "d", stage="late", mode=Mode.OVERWRITE)
+    place.sink.notify_checkpoint_complete(notice(one, nothing_to_do))
+    assert place.rows() == [1]
+    for _ in range(2):
+        place.sink.notify_checkpoint_complete(
+            notice(place.stage(place.trigger(4), "e", mode=Mode.REPLACE), checkpoint=4)
+        )
+    assert place.rows() == [], "a replacement without rows empties the table"
+
+
+def test_many_keys_of_one_column_and_of_two(place: Place) -> None:
+    place.foreign(*range(400))
+    way: dict[str, Any] = {"mode": Mode.UPSERT, "key": ("id", "route"), "deletes": [399, 1000]}
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "a", *range(100, 350), 400, **way)))
+    assert place.rows() == [*range(399), 400]
+    way["key"] = ("id",)
+    told = notice(place.stage(place.trigger(4), "b", *range(100, 350), **way), checkpoint=4)
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [*range(399), 400]
 
 
 def test_tokens_are_compared_and_not_ids(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C4
@@ -229,7 +344,7 @@ def test_staged_rows_that_are_gone_or_altered_are_not_committed(place: Place) ->
 
 def test_a_table_that_never_rests_is_left_to_the_next_task(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     told = notice(place.stage(place.trigger(3), "good", 1))
-    monkeypatch.setattr(OpenIceberg if isinstance(place, Iceberg) else OpenDelta, "append", lambda *_: False)
+    monkeypatch.setattr(OpenIceberg if isinstance(place, Iceberg) else OpenDelta, "commit", lambda *_: False)
     with pytest.raises(RetryLaterError, match="the next task tries again"):
         place.sink.notify_checkpoint_complete(told)
 
