@@ -11,12 +11,16 @@ from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import CompletedEntry, Notice
 from ..checkpoint.documents.head import Head, run_of_head
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.documents.staged_tables import PREFIX, staged_of
+from ..checkpoint.errors import DocumentError, InvalidConfigError
+from ..checkpoint.extensions.committables import staged_in
 from ..checkpoint.rules.admission import describe_owner
 from ..checkpoint.rules.rewinds import Rewound
 from ..checkpoint.savepoints.savepoint_request import ImportOptions, OpenFolder, Started, StartPlan
+from ..checkpoint.store.job_files import JobFiles
 from ..checkpoint.views import wording
 from ..storage import ensure_probed
+from ..storage.errors import GoneError
 from ..storage.port import ObjectStore
 from .output import text
 from .output.text import ProgressLine, ask
@@ -158,21 +162,43 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
         Lines and JSON document of the result.
     """
     head = coordinator.head()
+    changes = _changes_of_tables(coordinator.files, head, options.to)
     if options.yes:
         found = coordinator.rewind(options.to, abort_pending=options.abort_pending)
-        return [*_rewind_plan(head, found), *_rewound(found)], _rewind_document(coordinator.job, found)
+        lines = [*_rewind_plan(head, found, changes), *_rewound(found)]
+        return lines, _rewind_document(coordinator.job, found, changes)
     plan = coordinator.rewind_plan(options.to)
     if plan.undone and (options.abort_pending or not plan.aborted):
         undone = ", ".join(str(each) for each in plan.undone)
         facts: dict[str, Any] = {"job": head.job, "checkpoint": plan.checkpoint, "undone": undone}
-        ask(_rewind_plan(head, plan), "Rewind?", "rewind_refused", **facts)
+        ask(_rewind_plan(head, plan, changes), "Rewind?", "rewind_refused", **facts)
     found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
     # The question listed the undone checkpoints; without a question there is none.
-    lines = [*([] if found.undone else _rewind_plan(head, found)), *_rewound(found)]
-    return lines, _rewind_document(coordinator.job, found)
+    lines = [*([] if found.undone else _rewind_plan(head, found, changes)), *_rewound(found)]
+    return lines, _rewind_document(coordinator.job, found, changes)
 
 
-def _rewind_plan(head: Head, found: Rewound) -> Iterator[str]:
+def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
+    """Give what each later checkpoint has done to tables outside of the storage; a rewind takes none of it back."""
+    found = []
+    for entry in head.completed:
+        try:
+            committables = staged_in(files, entry.metadata) if entry.id > to else ()
+        except (GoneError, DocumentError):
+            found.append({"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": 0})
+            continue
+        staged = [
+            (each.name.removeprefix(PREFIX), staged_of(each.value, where=each.name))
+            for each in committables
+            if each.name.startswith(PREFIX)
+        ]
+        for name, mode in sorted({(name, rows.mode.value) for name, rows in staged if rows.changes}):
+            count = sum(rows.rows for of, rows in staged if (of, rows.mode.value) == (name, mode))
+            found.append({"checkpoint": entry.id, "table": name, "mode": mode, "rows": count})
+    return found
+
+
+def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> Iterator[str]:
     columns = text.width()
     where = f"checkpoint {found.checkpoint}, which holds everything up to {run_of_head(head, found.epoch)}"
     if not found.undone:
@@ -184,6 +210,14 @@ def _rewind_plan(head: Head, found: Rewound) -> Iterator[str]:
     if found.aborted:
         yield f"pending, and aborted: {_ids(found.aborted)}; after the others, these have to run again:"
         yield from (f"  {run_of_head(head, epoch)}" for epoch in found.aborted_epochs)
+    if changes:
+        said = "tables outside of the storage keep this. Roll back what the runs would append again, before they run:"
+        yield from text.paragraph(said, columns)
+    for each in changes:
+        what = (
+            f"{each['table']}: {each['mode']}, {each['rows']} rows" if each["table"] else "its metadata is unreadable"
+        )
+        yield f"  checkpoint {each['checkpoint']}: {what}"
     said = "what was committed outside for them stays there; listeners are notified once more when they complete"
     yield from text.paragraph(said, columns)
 
@@ -202,13 +236,14 @@ def _ids(checkpoints: tuple[int, ...]) -> str:
     return f"{word} {', '.join(str(each) for each in checkpoints)}"
 
 
-def _rewind_document(job: str, found: Rewound) -> dict[str, Any]:
+def _rewind_document(job: str, found: Rewound, changes: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "job": job,
         "checkpoint": found.checkpoint,
         "run_id": run_id_of(found.epoch),
         "undone": list(found.undone),
         "run_again": [run_id_of(epoch) for epoch in (*found.epochs, *found.aborted_epochs)],
+        "tables": changes,
         "aborted": list(found.aborted),
     }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...storage.errors import DocumentError, GoneError
 from ..answers import EpochCompleted
 from ..documents import layout
-from ..documents.attempt import Execution, PendingDocument
+from ..documents.attempt import DocumentRef, Execution, PendingDocument
 from ..documents.entries import Notice
 from ..documents.head import Head
 from ..documents.metadata import StageLine
@@ -80,9 +80,16 @@ def kept_for(files: JobFiles, notice: Notice) -> set[str]:
 
 
 def _completed(files: JobFiles, notice: Notice) -> tuple[Committable, ...]:
-    if notice.metadata is None:
-        return ()
-    lines = metadata_file.read(files, notice.metadata)
+    return staged_in(files, notice.metadata) if notice.metadata else ()
+
+
+def staged_in(files: JobFiles, metadata: DocumentRef) -> tuple[Committable, ...]:
+    """Give what the stages of a completed checkpoint have staged.
+
+    Raises:
+        GoneError, DocumentError: the metadata cannot be read.
+    """
+    lines = metadata_file.read(files, metadata)
     return tuple(
         Committable(line.stage, name, value)
         for line in lines

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.checkpoint.documents import staged_tables
+from airflow_cairn.checkpoint.documents.staged_tables import Mode, StagedRows
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import CONFIG, World
@@ -53,6 +56,32 @@ def test_it_says_what_it_undoes_and_asks(
         "rewound: the next epoch restores checkpoint 1. Clear those DAG runs one after the other"
     )
     assert [entry.id for entry in world.coordinator().head().completed] == [1]
+
+
+def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each undone checkpoint; one whose metadata cannot be read is no obstacle."""
+    counts = {"clean": 5, "routes": 7}
+    for epoch in ("e4", "e5", "e6"):
+        world.trigger(epoch)
+        for spec in world.stages:
+            answer = world.coordinator().begin(epoch, spec.uid, world.new_claimant())
+            assert isinstance(answer, Submit)
+            rows = StagedRows("flights.0a", "s3://x/y", "s3://x", "0" * 64, counts.get(spec.uid, 0))
+            staged = {"orders": rows, "totals": replace(rows, mode=Mode.UPSERT, key=("id",))}
+            tables = {f"table.{name}": staged_tables.encode(each) for name, each in staged.items()}
+            world.coordinator().acknowledge(replace(world.write(answer.handover), committables={**tables, "own": 1}))
+        world.coordinator().complete(world.pending_id(epoch))
+    newest = world.coordinator().head().completed[-1]
+    world.store.delete([f"flights/{newest.metadata.key}"])
+    assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3:8] == [
+        "  e6",
+        "tables outside of the storage keep this. Roll back what the runs would append again, before they run:",
+        "  checkpoint 5: orders: append, 12 rows",
+        "  checkpoint 5: totals: upsert, 12 rows",
+        "  checkpoint 6: its metadata is unreadable",
+    ]
 
 
 @pytest.mark.parametrize("line", ["", "n", "no", "yess"])
@@ -132,6 +161,7 @@ def test_as_json(world: World, capsys: pytest.CaptureFixture[str]) -> None:
         "run_id": "e1",
         "undone": [2, 3],
         "run_again": ["e2", "e3", "e4"],
+        "tables": [],
         "aborted": [4],
     }
 
