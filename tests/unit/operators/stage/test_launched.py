@@ -14,10 +14,10 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_cairn import CheckpointedTaskGroup
-from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.operators import Output, SparkEpochOperator, epoch_stage
+from airflow_cairn.operators import Output, Read, SparkEpochOperator, epoch_stage
 from airflow_cairn.operators.stage import launched, stored_runtime
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
@@ -28,6 +28,9 @@ from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
 from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn
 from tests.unit.operators.stage.test_durable_drivers import TaskState
+from tests.unit.operators.stage.test_spark_epoch import Submitted, submitted
+
+__all__ = ["submitted"]
 
 RUN = "manual__2001-01-01T00:00:00+00:00"
 
@@ -256,6 +259,46 @@ def test_a_kill_leaves_a_driver_that_another_try_waits_for(job: Job, service: Se
     assert "another try of this task waits for its driver" in said.text
     later.on_kill()
     assert service.live == []
+
+
+def test_one_job_on_several_launchers(
+    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A jar, a batch of Livy, a SparkApplication and a SQL file; a driver fails, and its stage alone runs again."""
+    monkeypatch.setattr(launched, "LOOK_S", 0)
+    upstream = {"raw": (), "clean": ("raw",), "routes": ("clean",), "totals": ("raw",)}
+    checkpoint = job.trigger(RUN, *(StageSpec(uid, reads) for uid, reads in upstream.items()))
+    where: dict[str, Any] = {"storage": job.storage, "job": job.name, "retries": 3, "conf": {"spark.test.do": "write"}}
+
+    def submit(uid: str, *words: Any) -> None:
+        SparkEpochOperator(
+            task_id=uid, application="x.jar", java_class="Main", application_args=[*words, Output()], **where
+        ).execute(context(Ti(run_id=RUN, task_id=uid)))
+
+    def launch(uid: str, service: ServiceStandIn, *outcomes: str) -> list[int]:
+        ends = iter(outcomes)
+        service.act = lambda conf, _looks: acknowledge(job, conf) if next(ends) == DONE else FAILED
+        connections(*service.connection())
+        attempts = []
+        for number in range(1, len(outcomes) + 1):
+            made: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
+            task = made(task_id=uid, retries=3, **service.arguments())
+            try:
+                done = task.execute(context(Ti(run_id=RUN, task_id=uid, try_number=number, max_tries=3)))
+            except StageFailedError:
+                continue
+            attempts.append(done["attempt"])
+        return attempts
+
+    with STAND_INS["livy"]() as livy, STAND_INS["spark_kubernetes"]() as kubernetes:
+        submit("raw")
+        raw = submitted["argv"]
+        assert launch("clean", livy, FAILED, DONE) == [2]
+        assert launch("routes", kubernetes, DONE) == [2]
+        assert submitted["argv"] == raw, "what was acknowledged is kept"
+        submit("totals", "-f", "totals.sql", "--in", Read("raw"))
+    assert (livy.submitted, kubernetes.submitted) == (2, 1)
+    assert [entry.id for entry in job.coordinator.head().completed] == [checkpoint + 1]
 
 
 def test_a_zip_that_is_used_is_renewed_and_one_that_is_not_is_deleted(
