@@ -270,7 +270,7 @@ class EmrContainerStandIn(JobRunStandIn):
 
     def arguments(self) -> dict[str, Any]:
         place = {"virtual_cluster_id": "eks", "release_label": "emr-7.9.0-latest"}
-        return super().arguments() | place | {"name": "routes of the day"}
+        return super().arguments() | place | {"name": "routes-of-the-day"}
 
     def ids(self, driver: str) -> dict[str, str]:
         return {"virtualClusterId": "eks", "id": driver}
