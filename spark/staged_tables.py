@@ -254,7 +254,7 @@ def _checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[st
             table=wanted.simpleString(),
             written=found.simpleString(),
         )
-    _check_key(table, [wanted[each] for each in key])
+    check_key(table, [wanted[each] for each in key])
     return df.select(
         *(
             functions.col(quoted(each.name))
@@ -278,11 +278,16 @@ def _checked_keys(name: str, table: TableDescription, deletes: DataFrame, key: S
             raise InvalidStateError(
                 f"the key column {each!r} of the deletes is {found}, and in {table.name} {there}. Cast it"
             )
-    _check_key(table, [wanted[each] for each in key])
+    check_key(table, [wanted[each] for each in key])
     return deletes.select(*(_required(table.name, wanted[each]).alias(each) for each in key))
 
 
-def _check_key(table: TableDescription, key: Sequence[StructField]) -> None:
+def check_key(table: TableDescription, key: Sequence[StructField]) -> None:
+    """Check the key columns of an upsert.
+
+    Raises:
+        InvalidStateError: the format does not find rows by a column of this type or name.
+    """
     for each in key:
         kind = each.metadata.get(NO_KEY, each.dataType.simpleString())
         if kind.partition("(")[0] not in _KEYS:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import Mode, TableDescription
+from ..checkpoint.documents.staged_tables import NO_KEY, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from .contract import REMEMBERED, Change, Mark, OvertakenError, refused
 from .staged_files import StagedFiles, data_urls, delete_urls
@@ -216,7 +216,9 @@ class OpenIceberg:
         if field.required and not top:
             raise refused(self._title, f"requires a value of the nested column {field.name}")
         kind = self._spark(field.field_type, str(field.name))
-        return {"name": field.name, "type": kind, "nullable": not field.required, "metadata": {}}
+        # The library filters by no column whose name has a dot.
+        about = {NO_KEY: f"{field.field_type} in a column whose name has a dot"} if "." in field.name else {}
+        return {"name": field.name, "type": kind, "nullable": not field.required, "metadata": about}
 
     def _spark(self, kind: Any, column: str) -> Any:
         from pyiceberg.types import DecimalType, ListType, MapType, StructType

@@ -21,9 +21,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, UUIDType
 
-from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode
+from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, description_of
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.spark.staged_tables import check_key
 from airflow_cairn.tables import delta, iceberg
 from airflow_cairn.tables.contract import Mark
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
@@ -242,6 +243,22 @@ def test_ways_that_do_not_go_together(place: Place) -> None:
             notice(place.stage(place.trigger(4), "e", mode=Mode.REPLACE), checkpoint=4)
         )
     assert place.rows() == [], "a replacement without rows empties the table"
+
+
+def test_a_column_by_which_no_row_is_found_is_no_key(tmp_path: Path) -> None:
+    from pyspark.sql.types import StructType
+
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    place.catalog.create_table(
+        "sales.dots", Schema(NestedField(1, "a.b", StringType()), NestedField(2, "c", LongType()))
+    )
+    table = IcebergTable("lake.sales.dots", conn_id="rest")
+    sink = TableSink("dots", table, lambda _: {"type": "sql", **place.properties})
+    described = description_of(sink.trigger(1, 0), where="answer")
+    columns = StructType.fromJson(described.columns)
+    check_key(described, [columns["c"]])
+    with pytest.raises(InvalidStateError, match=r"by 'a\.b', whose type is string in a column whose name has a dot"):
+        check_key(described, [columns["a.b"]])
 
 
 def test_many_keys_of_one_column_and_of_two(place: Place) -> None:
