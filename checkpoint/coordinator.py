@@ -21,7 +21,7 @@ from .acts.claims import ClaimRequest, Claims, Drivers
 from .acts.failover import Failover, FailureReport
 from .acts.interventions import Ownership, Rewinding
 from .acts.progress import CheckpointProgress
-from .acts.trigger import CheckpointTrigger, TriggerRight
+from .acts.trigger import EpochTriggering, TriggerRight
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
 from .cleanup.cleaner import Cleaner
 from .documents.acknowledgement import StateHandle
@@ -72,7 +72,7 @@ class Coordinator(UseCase):
         """Checks and changes the job's owner (semantics W8)."""
         self.pending_document = opened.documents.readable
 
-        self._trigger = CheckpointTrigger(opened)
+        self._trigger = EpochTriggering(opened)
         self.trigger = self._trigger.trigger
         self.trigger_right = TriggerRight(opened)
         """Lets one task at a time trigger an epoch (semantics T10)."""

@@ -46,7 +46,7 @@ class _Call:
     """Log lines from the sources."""
 
 
-class CheckpointTrigger(UseCase):
+class EpochTriggering(UseCase):
     """Triggers the checkpoints of one job."""
 
     @cached_property

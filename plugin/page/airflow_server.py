@@ -42,7 +42,7 @@ from ...hooks.airflow_api_access import ApiAccess
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.port import ObjectStore
 from ..drawings.stage_progress import TaskTry
-from .answers import PREFIX
+from .responses import PREFIX
 from .server import Schedule, Serialized
 
 KEPT = 10_000

@@ -21,11 +21,11 @@ from ...checkpoint.views.checkpoint_list import JobState, savepoint_json
 from ...storage.errors import CairnError
 from ..interventions.plan import InterventionRefusedError
 from . import html_routes, intervention_routes
-from .answers import API, document, failed, guarded
 from .declared_jobs import DeclaredJob
 from .job_reader import JobReader
 from .jobs import READ, JobFilter, Jobs
 from .problems import ForeignRequestError, JobNotKnownError, TemplatedJobError
+from .responses import API, document, failed, guarded
 from .server import Server
 from .shared_reads import SharedReads
 

@@ -25,10 +25,10 @@ from ...checkpoint.views.servers import ServerRow
 from ...storage.errors import CairnError, ErrorKind, printable
 from ..drawings.charts import StageGraph, axis, durations, graph_of, marks_of, new_bytes, sparkline, timeline
 from ..drawings.stage_progress import StageProgress, TaskTry, bars_of, progress_of
-from .answers import html, static
 from .declared_jobs import DeclaredJob
 from .jobs import LATE, READ, JobFilter, Jobs
 from .problems import JobNotKnownError
+from .responses import html, static
 from .server import Server
 
 # Selects the checkpoints of a job's history that a page shows; pure.

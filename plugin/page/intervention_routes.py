@@ -20,11 +20,11 @@ from ..interventions.acts import Wanted
 from ..interventions.plan import InterventionRefusedError, Kind, Means, Plan, RunKind, begins, changed
 from ..interventions.runs import run_of
 from ..interventions.savepoints import REQUEST
-from .answers import API, address, document, html
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
 from .operations import Copies, Operation, RunOperation, look
 from .problems import ForeignRequestError
+from .responses import API, address, document, html
 from .server import Server
 
 # Checks that a changing request comes from the page itself or from a program, with the sender's agreement.

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
 from airflow_cairn.cli.main import main
-from airflow_cairn.plugin.page.answers import API
+from airflow_cairn.plugin.page.responses import API
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import Runtime
