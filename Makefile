@@ -10,10 +10,10 @@ REAL := e2e or spark or s3
 BIN := .venv/bin
 TIMES := .cache/times.xml
 SETUP := $(PYTHON) -m scripts.setup
-# $(call flag,name,VALUE): --name 'VALUE' where VALUE is set; KEEP is a switch.
+# $(call flag,name,VALUE): --name 'VALUE' where VALUE is set; TABLES and KEEP are switches.
 flag = $(if $(2),--$(1) '$(2)')
 demo_flags = $(call flag,flights,$(FLIGHTS)) $(call flag,epochs,$(EPOCHS)) $(call flag,kill,$(KILL)) \
-	$(call flag,storage,$(STORAGE)) $(call flag,session,$(SESSION)) $(if $(filter-out 0,$(KEEP)),--keep)
+	$(call flag,storage,$(STORAGE)) $(call flag,session,$(SESSION)) $(if $(filter-out 0,$(TABLES)),--tables) $(if $(filter-out 0,$(KEEP)),--keep)
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ dist: ## Make what a release has, in .cache/dist: wheel, source archive, constra
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.dist
 
-demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|server@epoch|none] [SESSION=submit] [STORAGE=file|s3] [KEEP=1]
+demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|server@epoch|none] [SESSION=submit] [STORAGE=file|s3] [TABLES=1] [KEEP=1]
 	@$(SETUP) venv java classes $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 

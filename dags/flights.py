@@ -11,6 +11,8 @@ Set before Airflow starts:
     CAIRN_FLIGHTS_DAYS: how many days to run from 2001-01-01 on; 5 unless set.
     CAIRN_FLIGHTS_SESSION: `warm` has all stages share one Spark server, which the first stage starts; each is submitted
         by itself unless set.
+    CAIRN_FLIGHTS_TABLES: the URL of a folder; `clean` then also appends the day to an Iceberg, a Delta and a PostgreSQL
+        table. The connections are `flights_catalog` and `flights_database`.
     CAIRN_AWS_CONN_ID: the Airflow connection for an `s3://` storage; boto3's own chain unless set.
 """
 
@@ -25,7 +27,15 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from airflow_cairn import CheckpointConfig, CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn import (
+    CheckpointConfig,
+    CheckpointedTaskGroup,
+    ConnectSession,
+    DeltaTable,
+    IcebergTable,
+    PostgresTable,
+    SparkEpochOperator,
+)
 
 APPLICATIONS = Path(__file__).parent / "applications"
 FIRST_DAY = pendulum.datetime(2001, 1, 1, tz="UTC")
@@ -40,6 +50,17 @@ SMALL_JOB = {
 }
 
 SESSION = ConnectSession(conf=SMALL_JOB) if os.environ.get("CAIRN_FLIGHTS_SESSION") == "warm" else None
+
+LAKE = os.environ.get("CAIRN_FLIGHTS_TABLES")
+TABLES: dict[str, DeltaTable | IcebergTable | PostgresTable] = (
+    {
+        "iceberg": IcebergTable("lake.flights.days", conn_id="flights_catalog"),
+        "delta": DeltaTable(f"{LAKE}/delta"),
+        "postgres": PostgresTable("public.flights", conn_id="flights_database", staging=f"{LAKE}/staging"),
+    }
+    if LAKE
+    else {}
+)
 
 KEYED = {
     # Two subtasks share the keyed state. Another parallelism up to the maximum may be set before any run; the maximum
@@ -78,8 +99,9 @@ with DAG(
         aws_conn_id=os.environ.get("CAIRN_AWS_CONN_ID"),
         config=CheckpointConfig(retained=3, timeout=timedelta(hours=1)),
         session=SESSION,
+        tables=TABLES,
     ):
-        clean = stage("clean", os.environ.get("CAIRN_FLIGHTS", "flights.parquet"))
+        clean = stage("clean", os.environ.get("CAIRN_FLIGHTS", "flights.parquet"), *TABLES)
         routes = stage("routes", **KEYED)
         airports = stage("airports", **KEYED)
         report = stage("report")

@@ -1,4 +1,7 @@
-"""Reads the epoch's slice of the flights, drops what cannot be counted, and hands the rest to the stages after it."""
+"""Reads the epoch's slice of the flights, drops what cannot be counted, and hands the rest to the stages after it.
+
+The tables that its arguments name get the same rows when the checkpoint completes.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ with Epoch.current() as epoch:
     day = flights.where(
         (F.col("date") >= F.lit(first).cast("timestamp_ntz")) & (F.col("date") < F.lit(after).cast("timestamp_ntz"))
     )
-    epoch.write(
-        day.where(F.col("delay").isNotNull() & F.col("origin").isNotNull() & F.col("destination").isNotNull()).select(
-            "date", "delay", "origin", "destination"
-        )
-    )
+    known = F.col("delay").isNotNull() & F.col("origin").isNotNull() & F.col("destination").isNotNull()
+    counted = day.where(known).select("date", "delay", "origin", "destination")
+    for table in sys.argv[2:]:
+        epoch.table(table).append(counted)
+    epoch.write(counted)

@@ -26,6 +26,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.storage import S3Options, open_store
 
 from ..harness.airflow_home import AirflowHome
+from ..harness.postgres_server import PostgresServer
 from ..harness.s3_server import S3Server
 from ..harness.spark.start import fast_conf
 from ..s3a_jars import s3a_jars
@@ -33,6 +34,7 @@ from ..setup.base import ROOT
 from .board import Board
 from .compare import Comparison, compare, leftovers
 from .flights_input import FLIGHTS_A_DAY, SCHEMA, write_flights
+from .lake import ROWS, Lake
 from .plain import PlainPass
 from .report import print_table
 from .stored_state import written
@@ -86,6 +88,9 @@ def _arguments() -> argparse.Namespace:
         help="all stages share one Spark server (default), or each is a spark-submit",
     )
     parser.add_argument("--storage", choices=("file", "s3"), default="file", help="where checkpoints live")
+    parser.add_argument(
+        "--tables", action="store_true", help="append the days to an Iceberg, a Delta and a PostgreSQL table too"
+    )
     parser.add_argument("--keep", action="store_true", help="leave Airflow up until Ctrl-C")
     options = parser.parse_args()
     if options.epochs < 1:
@@ -94,9 +99,14 @@ def _arguments() -> argparse.Namespace:
         options.flights = options.flights.absolute()
         if not options.flights.is_file():
             parser.error(f"FLIGHTS: there is no file {options.flights}")
-        missing = set(SCHEMA.names) - set(pq.read_schema(options.flights).names)
+        found = pq.read_schema(options.flights)
+        missing = set(SCHEMA.names) - set(found.names)
         if missing:
             parser.error(f"FLIGHTS: {options.flights} lacks the columns {', '.join(sorted(missing))}")
+        for column in ROWS if options.tables else ():
+            kind = str(found.field(column.name).type)
+            if kind.removeprefix("large_") != str(column.type):
+                parser.error(f"TABLES: the column {column.name} of {options.flights} is {kind} and not {column.type}")
     options.kill = None if options.kill == "none" else _kill_order(parser, options)
     return options
 
@@ -130,6 +140,11 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
     with contextlib.ExitStack() as stack:
         uri, s3, env = _storage(options, folder, stack)
         say(f"storage: {uri}")
+        lake = None
+        if options.tables:
+            server = stack.enter_context(PostgresServer())
+            lake = stack.enter_context(contextlib.closing(Lake(folder / "lake", server.dsn, say)))
+            env |= lake.env
         plain = PlainPass(flights, options.epochs, folder, say)
         stack.callback(plain.stop)
         home = AirflowHome(folder / "airflow", env=_environment(options, folder, flights, uri) | env, settings=EAGER)
@@ -143,7 +158,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         board = Board(STAGES, _terminal.seconds)
         watcher = Watcher(coordinator, say, options.kill, board if _terminal.is_interactive else None)
         with _terminal.showing(board):
-            _run_epochs(home, watcher, plain, options.epochs)
+            _run_epochs(home, watcher, plain, lake, options.epochs)
         plain.wait()
         found = [
             compare(coordinator, "routes", "totals", ["origin", "destination"], plain.totals),
@@ -157,6 +172,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         for state in grown:
             say(str(state))
         equal = _tell(coordinator, found, options, watcher)
+        equal = (lake is None or lake.conclude(plain.totals, watcher.completed_days)) and equal
         stays = options.keep or (equal and _terminal.is_interactive and sys.stdin.isatty())
         _what_next(home, uri, s3, stays=stays)
         if options.keep:
@@ -213,14 +229,14 @@ def _environment(options: argparse.Namespace, folder: Path, flights: Path, uri: 
     }
 
 
-def _run_epochs(home: AirflowHome, watcher: Watcher, plain: PlainPass, epochs: int) -> None:
+def _run_epochs(home: AirflowHome, watcher: Watcher, plain: PlainPass, lake: Lake | None, epochs: int) -> None:
     home.api.wait_for_dag("flights")
     home.api.unpause("flights")
     say("the DAG `flights` is unpaused: one DAG run a day, each an epoch")
     last_change = last_asked = time.monotonic()
-    for completed in _looks(watcher):
+    for completed in _looks(watcher, lake):
         plain.look()
-        if completed >= epochs:
+        if completed >= epochs and (lake is None or lake.shows(watcher.completed_days)):
             break
         if time.monotonic() - last_asked > ASK_AIRFLOW_EVERY_S:
             last_asked = time.monotonic()
@@ -237,10 +253,13 @@ def _run_epochs(home: AirflowHome, watcher: Watcher, plain: PlainPass, epochs: i
     home.api.wait_for_run("flights", last["dag_run_id"])
 
 
-def _looks(watcher: Watcher) -> Iterator[int]:
+def _looks(watcher: Watcher, lake: Lake | None) -> Iterator[int]:
     pause = threading.Event()
     while True:
-        watcher.look()
+        found = lake.take() if lake else None
+        watcher.look()  # after the reader: what completed in between explains what was found, and nothing later does
+        if lake and found:
+            lake.check(found, watcher.completed_days)
         yield watcher.completed
         # While a kill is due, the window is short: look often.
         pause.wait(0.05 if watcher.kill_is_due else 0.5)

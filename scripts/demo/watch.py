@@ -56,6 +56,8 @@ class Watcher:
         self._failed: set[str] = set()
         self.completed = 0
         """How many epochs have completed."""
+        self.completed_days: set[str] = set()
+        """The days of these epochs."""
         self.changes = 0
         """How much was told since somebody last set this to 0."""
         self.kill_is_due = False
@@ -140,6 +142,7 @@ class Watcher:
         seconds = (ended.ended_at_ms - ended.triggered_at_ms) / 1000
         if ended.status is Status.COMPLETED:
             self.completed += 1
+            self.completed_days.add(self.day(ended.epoch))
             self._say(
                 f"  checkpoint {ended.id} COMPLETED: {ended.acks} acks, {ended.size_bytes} bytes, {seconds:.1f} s"
             )

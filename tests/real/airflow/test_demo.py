@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import psutil
+import psycopg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
+from pyiceberg.catalog import load_catalog
 
-from scripts.demo.flights_input import FIRST_DAY, write_flights
+from scripts.demo.flights_input import FIRST_DAY, SCHEMA, write_flights
+from scripts.demo.lake import ROWS, Lake
 from scripts.harness.airflow_api import AirflowApi
+from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.processes import RealProcess
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
@@ -175,6 +182,44 @@ def running(processes: Iterable[psutil.Process], program: str) -> list[psutil.Pr
     return found
 
 
+def short(folder: Path) -> Path:
+    """Write flights whose delay is no 64-bit number."""
+    schema = SCHEMA.set(SCHEMA.get_field_index("delay"), pa.field("delay", pa.int16()))
+    pq.write_table(schema.empty_table(), folder / "short.parquet")
+    return folder / "short.parquet"
+
+
+def test_the_reader_of_tables_tells_what_is_wrong(tmp_path: Path) -> None:
+    """Without a pipeline: rows that come early, in parts, and twice in one of the three tables."""
+    said: list[str] = []
+    day = FIRST_DAY.date().isoformat()
+    rows = pa.table({"date": [FIRST_DAY], "delay": [7], "origin": ["A"], "destination": ["B"]}, schema=ROWS)
+    totals = tmp_path / "totals.parquet"
+    pq.write_table(pa.table({"origin": ["A"], "destination": ["B"], "flights": [1], "delay_sum": [7]}), totals)
+    with PostgresServer() as server, closing(Lake(tmp_path / "lake", server.dsn, said.append)) as lake:
+
+        def insert() -> None:
+            with psycopg.connect(server.dsn) as connection:
+                connection.execute("INSERT INTO flights VALUES ('2001-01-01', 7, 'A', 'B')")
+
+        catalog = json.loads(lake.env["AIRFLOW_CONN_FLIGHTS_CATALOG"])["extra"]
+        load_catalog("lake", **catalog).load_table("flights.days").append(rows)
+        write_deltalake(f"{lake.env['CAIRN_FLIGHTS_TABLES']}/delta", rows, mode="append")
+        lake.check(wait_until(lake.take, 60, "a look"), {day})
+        assert not lake.shows({day}), "two of three tables"
+        insert()
+        assert lake.conclude(totals, {day}), said
+        assert lake.shows({day})
+        assert f"epoch 1 ({day}): iceberg 1 rows, delta 1 rows, postgres 1 rows" in said
+        insert()
+        assert not lake.conclude(totals, set())
+    assert said[-3:] == [
+        "FAILED: the rows of postgres differ from the plain pass",
+        f"FAILED: a reader saw rows of {day} before its checkpoint was complete",
+        f"FAILED: a reader saw 1, 2 rows of {day} in postgres",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -183,13 +228,16 @@ def running(processes: Iterable[psutil.Process], program: str) -> list[psutil.Pr
         (["--kill", "wait@1"], "with a stage of clean, routes, airports, report"),
         (["--kill", "clean@9", "--epochs", "2"], "KILL names epoch 9, and there are 2"),
         (["--epochs", "0"], "EPOCHS must be at least 1, not 0"),
+        (["--tables", "--flights", "SHORT"], "TABLES: the column delay of"),
         (["--flights", "nowhere.parquet"], "FLIGHTS: there is no file"),
         (["--storage", "ftp"], "invalid choice: 'ftp'"),
     ],
 )
-def test_bad_options_are_refused_at_once(demo: Callable[..., RealProcess], options: list[str], message: str) -> None:
+def test_bad_options_are_refused_at_once(
+    tmp_path: Path, demo: Callable[..., RealProcess], options: list[str], message: str
+) -> None:
     """Before anything is started."""
-    process = demo(*options)
+    process = demo(*(str(short(tmp_path)) if each == "SHORT" else each for each in options))
     printed = ended(process, 600)
     assert process.returncode == 2
     assert message in printed
