@@ -31,12 +31,12 @@ def ended_runs(home: AirflowHome) -> int:
 
 @pytest.mark.parametrize("days", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(days: int, tmp_path: Path) -> None:
-    """On two workers; the state equals a count in plain Python."""
+    """On as many workers as there are days; the state equals a count in plain Python."""
     flights = tmp_path / "flights.parquet"
     write_flights(flights, days)
     storage = tmp_path / "storage"
     storage.mkdir()
-    with SparkCluster(root=tmp_path / "spark") as cluster:
+    with SparkCluster(days, root=tmp_path / "spark") as cluster:
         env = {
             "CAIRN_STORAGE": f"file://{storage}",
             "CAIRN_FLIGHTS": str(flights),
