@@ -184,14 +184,14 @@ def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, A
     for entry in head.completed:
         try:
             committables = staged_in(files, entry.metadata) if entry.id > to else ()
+            staged = [
+                (each.name.removeprefix(PREFIX), staged_of(each.value, where=each.name))
+                for each in committables
+                if each.name.startswith(PREFIX)
+            ]
         except (GoneError, DocumentError):
-            found.append({"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": 0})
+            found.append({"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None})
             continue
-        staged = [
-            (each.name.removeprefix(PREFIX), staged_of(each.value, where=each.name))
-            for each in committables
-            if each.name.startswith(PREFIX)
-        ]
         for name, mode in sorted({(name, rows.mode.value) for name, rows in staged if rows.changes}):
             count = sum(rows.rows for of, rows in staged if (of, rows.mode.value) == (name, mode))
             found.append({"checkpoint": entry.id, "table": name, "mode": mode, "rows": count})

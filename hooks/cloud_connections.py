@@ -36,12 +36,12 @@ class _Kind:
     instead: str
     """How workers and cluster get one identity."""
 
-    def extras(self, connection: Connection, unread: tuple[str | None, ...]) -> Mapping[str, Any]:
+    def extras(self, connection: Connection, *unread: str) -> Mapping[str, Any]:
         """Check a connection, mask its secrets and return its extras.
 
         Args:
             connection: the connection.
-            unread: its fields that nothing reads.
+            *unread: names of its fields that nothing reads.
 
         Raises:
             InvalidConfigError: another type, or a setting that would change the identity.
@@ -73,9 +73,10 @@ class _Kind:
                 **where,
                 extra=name,
             )
-        if any(unread):
+        given = [name for name in unread if getattr(connection, name)]
+        if given:
             raise InvalidConfigError(
-                f"the connection has a host, login or password that Cairn does not use on {self.cloud}. Remove it, and "
+                f"Cairn does not use {' and '.join(given)} of a connection to {self.cloud}. Remove that, and "
                 f"let the workers and the cluster have {self.instead}",
                 **where,
             )
@@ -124,7 +125,7 @@ def gcs_options_of(connection: Connection) -> GcsOptions:
     Raises:
         InvalidConfigError: the connection has another type, or an extra that would change the identity.
     """
-    extra = _GOOGLE.extras(connection, (connection.host, connection.login, connection.password))
+    extra = _GOOGLE.extras(connection, "host", "login", "password")
     return GcsOptions(endpoint_url=extra.get("endpoint_url"), key_path=extra.get("key_path"))
 
 
@@ -156,7 +157,7 @@ def azure_options_of(connection: Connection) -> AzureOptions:
     Raises:
         InvalidConfigError: the connection has another type, or a setting that would change the identity.
     """
-    extra = _AZURE.extras(connection, (connection.password,))
+    extra = _AZURE.extras(connection, "password")
     host = (connection.host or "").rpartition("://")[2].partition("/")[0]
     return AzureOptions(
         endpoint_url=extra.get("endpoint_url"),

@@ -128,7 +128,8 @@ FACTS = {
         ),
         unlock=(
             "az storage container immutability-policy delete --account-name {account} --container-name {container} "
-            "--if-match ETAG"
+            "--if-match ETAG` or, for a legal hold, `az storage container legal-hold clear --account-name {account} "
+            "--container-name {container} --tags TAG"
         ),
     ),
 }

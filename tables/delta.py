@@ -151,6 +151,8 @@ class OpenDelta:
         import pyarrow
         from deltalake.transaction import RemoveAction
 
+        if not change.version:
+            raise OvertakenError("an older Cairn has triggered the epoch, and has not noted the table's version")
         by = self._table.metadata().partition_columns
         gone: Collection[Partition] | None = None
         if change.mode is Mode.OVERWRITE:

@@ -34,6 +34,7 @@ _SPARK = {
 """Spark's name of a type by PostgreSQL's, without what stands in brackets."""
 
 _SIZE = re.compile(r"\(\d+\)")
+_NO_KEYS = frozenset({"json", "jsonb", "uuid", "character"})
 _NUMERIC = re.compile(r"numeric\(\d+,\d+\)")
 
 _OID = """
@@ -85,8 +86,9 @@ class OpenPostgres:
                     f"{self._title} cannot be appended to: it has the column {name} of the type {kind}",
                     table=self._title,
                 )
-            # Values of json are not compared, so they find no row again.
-            about = {NO_KEY: kind} if kind == "json" else {}
+            # Of these, texts or moments that differ for Spark may be one value here, or none that is compared.
+            unlike = _SIZE.sub("", kind) in _NO_KEYS or kind.startswith("timestamp(")
+            about = {NO_KEY: kind} if unlike else {}
             columns.append({"name": name, "type": spark, "nullable": not required, "metadata": about})
         schema = {"type": "struct", "fields": columns}
         why = {Mode.OVERWRITE.value: "has no partitions that could be overwritten. Replace its rows, or upsert"}

@@ -38,6 +38,8 @@ class JobRunLauncher(Launcher):
     """The client's argument that names a job run."""
     ask: str
     """The client's method that describes a job run."""
+    mappings: tuple[str, ...] = ("configuration_overrides",)
+    """The operator's options that are dictionaries."""
     ended: frozenset[str]
     """The states of a job run that has ended; one that is being cancelled may still write."""
     succeeded: str
@@ -82,6 +84,14 @@ class JobRunLauncher(Launcher):
                 f"job_driver={{'{self.kind}': {{'entryPoint': 's3://…/routes.py'}}}}",
                 task=operator.task_id,
             )
+        for name in self.mappings:
+            given = getattr(operator, name)
+            if given is not None and not isinstance(given, Mapping) and not is_rendered_later(given):
+                raise InvalidConfigError(
+                    f"{name} is a {type(given).__name__} and has to be a dictionary: give the DAG "
+                    "render_template_as_native_obj=True, or the task a dictionary with templates in it",
+                    task=operator.task_id,
+                )
         self._check_own()
 
     @abstractmethod
@@ -106,8 +116,9 @@ class JobRunLauncher(Launcher):
         """Put the handover into the job run.
 
         Raises:
-            InvalidConfigError: a setting is longer than EMR takes.
+            InvalidConfigError: a setting is longer than EMR takes, or an option that has been rendered is none.
         """
+        self.check()
         operator, submit = self._operator, dict(self._operator.job_driver[self.kind])
         own = {**handed.conf}
         long = next((key for key, value in own.items() if len(value) > MAX_VALUE), None)
@@ -185,7 +196,7 @@ class EmrServerlessLauncher(JobRunLauncher):
 
     service = "EMR Serverless job run"
     missing = "EMR Serverless has no driver of it: it was not submitted, or has ended without acknowledging"
-    kind, place = "sparkSubmit", ("applicationId", "application_id")
+    kind, place, mappings = "sparkSubmit", ("applicationId", "application_id"), ("configuration_overrides", "config")
     run, ask = "jobRunId", "get_job_run"
     ended, succeeded = frozenset({"SUCCESS", "FAILED", "CANCELLED"}), "SUCCESS"
 

@@ -75,6 +75,12 @@ class GlueLauncher(Launcher):
         """
         operator, job = self._operator, self._job()
         self._check_job(job)
+        if not isinstance(operator.script_args, Mapping):
+            raise InvalidConfigError(
+                f"script_args is a {type(operator.script_args).__name__} and has to be a dictionary: give the DAG "
+                "render_template_as_native_obj=True, or the task a dictionary with templates in it",
+                task=operator.task_id,
+            )
         arguments = {**(job.get("DefaultArguments") or {}), **operator.script_args}
         own = {key: value for key, value in handed.conf.items() if key not in FOR_PEOPLE}
         before = {**handed.defaults}

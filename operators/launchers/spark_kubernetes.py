@@ -149,7 +149,8 @@ class SparkKubernetesLauncher(Launcher):
 
     def _check_spec(self) -> None:
         spec = self._spec()
-        restart = (spec.get("restartPolicy") or {}).get("type", "Never")
+        policy = spec.get("restartPolicy") or {}
+        restart = policy.get("type", "Never") if isinstance(policy, Mapping) else policy
         why = (
             "the application has no spec of type Python: a stage is a PySpark application, and the application_file or "
             "template_spec a SparkApplication"

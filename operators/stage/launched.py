@@ -165,7 +165,7 @@ class LaunchedStage(EpochStage):
             lines = list(launcher.logs(driver))
         except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
             log.warning("The log of %s %s could not be read: %s", launcher.service, driver, one_line(error))
-            return ""
+            lines = []
         try:
             launcher.leave(driver)
         except Exception as error:  # noqa: BLE001 - it has ended

@@ -12,8 +12,8 @@ from ..network.faults import Words
 
 LOST = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite"})
 """Codes of a create whose blob is there; the second if the caller may not overwrite."""
-KEPT = frozenset({"BlobImmutableDueToPolicy", "DirectoryIsNotEmpty", "SnapshotsPresent", "LeaseIdMissing"})
-"""Codes of a blob that may not be deleted."""
+KEPT = frozenset({"BlobImmutableDueToPolicy", "DirectoryIsNotEmpty", "LeaseIdMissing"})
+"""Codes of a blob that may not be written or deleted, with whichever status: each is a 409 here."""
 _NO_RIGHT = frozenset({"AuthorizationFailure", "AuthorizationPermissionMismatch", "InsufficientAccountPermissions"})
 _BAD_NAME = frozenset({"InvalidResourceName", "InvalidUri", "OutOfRangeInput"})
 _ACTION = "Microsoft.Storage/storageAccounts/blobServices/containers"

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import formatdate
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -24,7 +25,7 @@ from azure.identity import DefaultAzureCredential
 from ..clock import system_time
 from ..network.faults import NO_CREDENTIALS, NoAnswer
 from ..network.http import Answer, request, sending_once
-from .faults import LOST, Refused
+from .faults import KEPT, LOST, Refused
 from .options import EMULATED_KEY, AzureOptions
 
 _VERSION = "2021-12-02"
@@ -37,14 +38,16 @@ _SIGNED = (
 
 _Identity = tuple[str | None, str | None]
 _lock = threading.Lock()
-_sessions: dict[str, requests.Session] = {}
+_token_lock = threading.Lock()
+"""Held while a token is asked for, which may take long: requests with a token go on."""
 _credentials: dict[_Identity, DefaultAzureCredential] = {}
 _tokens: dict[_Identity, tuple[str, float]] = {}
 
 
 def _forget_all() -> None:
-    global _lock, _sessions, _credentials, _tokens
-    _lock, _sessions, _credentials, _tokens = threading.Lock(), {}, {}, {}
+    global _lock, _token_lock, _credentials, _tokens
+    _lock, _token_lock, _credentials, _tokens = threading.Lock(), threading.Lock(), {}, {}
+    _session.cache_clear()
 
 
 os.register_at_fork(after_in_child=_forget_all)
@@ -119,11 +122,9 @@ def forget(options: AzureOptions) -> None:
         _credentials.pop(_identity(options), None)
 
 
+@cache
 def _session() -> requests.Session:
-    with _lock:
-        if "" not in _sessions:
-            _sessions[""] = sending_once(requests.Session())
-        return _sessions[""]
+    return sending_once(requests.Session())
 
 
 def _authorization(
@@ -132,20 +133,39 @@ def _authorization(
     if options.endpoint_url is not None:
         account = host.partition(".")[0]
         return f"SharedKey {account}:{_signature(account, method, path, params, headers)}"
-    who = _identity(options)
+    return f"Bearer {_held_token(_identity(options)) or _new_token(options)}"
+
+
+def _held_token(who: _Identity) -> str:
     with _lock:
         token, until = _tokens.get(who, ("", 0.0))
-        if system_time() > until - _MARGIN_S:
+        return token if system_time() <= until - _MARGIN_S else ""
+
+
+def _new_token(options: AzureOptions) -> str:
+    who = _identity(options)
+    with _token_lock:
+        if token := _held_token(who):
+            return token  # another thread has asked meanwhile
+        with _lock:
             if who not in _credentials:
-                _credentials[who] = DefaultAzureCredential(
-                    exclude_interactive_browser_credential=True,
-                    **({"managed_identity_client_id": options.client_id} if options.client_id else {}),
-                    **({"workload_identity_tenant_id": options.tenant_id} if options.tenant_id else {}),
-                )
-            found = _credentials[who].get_token(_SCOPE)
-            token, until = found.token, float(found.expires_on)
-            _tokens[who] = (token, until)
-    return f"Bearer {token}"
+                _credentials[who] = _credential(options)
+            credential = _credentials[who]
+        found = credential.get_token(_SCOPE)
+        with _lock:
+            _tokens[who] = (found.token, float(found.expires_on))
+        return found.token
+
+
+def _credential(options: AzureOptions) -> DefaultAzureCredential:
+    try:
+        return DefaultAzureCredential(
+            exclude_interactive_browser_credential=True,
+            **({"managed_identity_client_id": options.client_id} if options.client_id else {}),
+            **({"workload_identity_tenant_id": options.tenant_id} if options.tenant_id else {}),
+        )
+    except (ValueError, OSError) as error:  # a variable such as AZURE_TOKEN_CREDENTIALS has another value than it may
+        raise Refused(401, NO_CREDENTIALS, str(error).partition("\n")[0]) from error
 
 
 def _identity(options: AzureOptions) -> _Identity:
@@ -176,5 +196,5 @@ def _faults() -> Iterator[None]:
 def _refused(answer: Answer) -> Refused:
     code = answer.headers.get("x-ms-error-code", str(answer.status))
     message = answer.body().decode("utf-8", "replace").partition("<Message>")[2].partition("</Message>")[0]
-    status = 412 if code in LOST and answer.status == 409 else answer.status
+    status = 412 if code in LOST else 409 if code in KEPT else answer.status
     return Refused(status, code, message.partition("\n")[0])

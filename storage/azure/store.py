@@ -17,10 +17,11 @@ from typing import IO, Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from ..clock import system_sleep
 from ..errors import ForbiddenError, StorageError, UnsupportedStorageError
 from ..names import check_prefix, order
 from ..network.conditional_write import StoredObject
-from ..network.faults import Fault
+from ..network.faults import Fault, NoAnswer
 from ..network.http import Answer
 from ..network.http_store import HttpStore
 from ..port import BucketRules, ObjectStat
@@ -31,6 +32,9 @@ from .session import endpoint_of, forget, send
 _WRITE_ID = "x-ms-meta-cairn_write_id"
 """The header of the write id: a name of metadata is an identifier of C#."""
 _FOLDER = "x-ms-meta-hdi_isfolder"
+_GONE = ("BlobNotFound", "ContainerNotFound", "ContainerBeingDeleted")
+_LOOK_S = 1.0
+"""How often a copy that the service has not ended is looked at."""
 _LIST = {"restype": "container", "comp": "list"}
 
 _Texts = Mapping[str, str] | None
@@ -131,23 +135,27 @@ class AzureStore(HttpStore[AzureOptions]):
             try:
                 answer = self._send("PUT", self._object(key), headers=headers)
             except Refused as fault:
-                if fault.status == 404 or fault.transient:
+                if fault.code in _GONE or fault.transient:
                     raise
                 return False  # another tag; or reading and writing tells why
             answer.body()
-            return answer.headers.get("x-ms-copy-status") == "success"
+            return answer.status == 202
 
         original = source._facts(source_key)
         if _tag_of(original) != etag or not self._patience.at_once.ask(ask):
             return False
-        copied = self._facts(key)
+        while (copied := self._facts(key)).get("x-ms-copy-status") == "pending":
+            system_sleep(_LOOK_S)
+        if copied.get("x-ms-copy-status") != "success":
+            self.delete([key])  # what has not become whole: the caller writes it
+            return False
         return copied["Content-Length"] == original["Content-Length"] and (
             "Content-MD5" not in original or copied.get("Content-MD5") == original["Content-MD5"]
         )
 
     def _listed(self, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:  # noqa: ARG002
         """Yield all objects: the API cannot begin after a key."""
-        return _in_place(self._found(prefix))
+        return _in_place(self._found(prefix), prefix)
 
     def _found(self, prefix: str) -> Iterator[ObjectStat]:
         for page in self._listing(prefix, {"include": "metadata"}):
@@ -175,7 +183,7 @@ class AzureStore(HttpStore[AzureOptions]):
 
         def read(token: str | None) -> tuple[ElementTree.Element, str | None]:
             answer = self._send("GET", f"/{self._container}", {**asked, **({"marker": token} if token else {})})
-            page = ElementTree.fromstring(answer.body())  # noqa: S314 - the service's own answer, by TLS
+            page = answer.xml()
             return page, page.findtext("NextMarker")
 
         return self._pages(prefix, read)
@@ -196,8 +204,8 @@ class AzureStore(HttpStore[AzureOptions]):
         versioned = False
         try:
             service = {"restype": "service", "comp": "properties"}
-            body = self._patiently("rules", "", lambda: self._send("GET", "/", service).body())
-            versioned = ElementTree.fromstring(body).findtext("DeleteRetentionPolicy/Enabled") == "true"  # noqa: S314
+            found = self._patiently("rules", "", lambda: self._send("GET", "/", service).xml())
+            versioned = found.findtext("DeleteRetentionPolicy/Enabled") == "true"
         except StorageError as error:
             unknown["versioning"] = error.message
         return BucketRules(self._bucket, versioned=versioned, retention=", ".join(kept), unknown=unknown)
@@ -227,6 +235,8 @@ def _quoted(etag: str) -> str:
 
 
 def _tag_of(headers: Mapping[str, str]) -> str:
+    if "ETag" not in headers:
+        raise NoAnswer("its answer has no ETag", sent=True)
     return headers["ETag"].strip('"')
 
 
@@ -236,15 +246,17 @@ def _refuse_folder(answer: Answer) -> None:
             raise Refused(404, "BlobNotFound", "this is a folder")
 
 
-def _in_place(found: Iterator[ObjectStat]) -> Iterator[ObjectStat]:
+def _in_place(found: Iterator[ObjectStat], prefix: str) -> Iterator[ObjectStat]:
     """Put a listing into the order of UTF-8 bytes, holding back what may have to wait.
 
-    A marker comes without its slash: `x` before `x-y` before `x/`. And Azurite sorts by UTF-16, where characters beyond
-    U+FFFF come before those from U+E000: within a prefix that such a character follows, all is held.
+    A marker comes without its slash: `x` before `x-y` before `x/`. A hierarchical namespace sorts the slash before any
+    other character, so `x/y` comes before `x-y`: each folder below the prefix is held whole. And Azurite sorts by
+    UTF-16, where characters beyond U+FFFF come before those from U+E000: what such a character follows is held too.
     """
     held: list[tuple[bytes, int, ObjectStat]] = []
     for number, each in enumerate(found):
-        fixed = order(_HIGH.split(each.key, maxsplit=1)[0].removesuffix("/"))
+        first = each.key.removeprefix(prefix).partition("/")[0]
+        fixed = order(prefix + _HIGH.split(first, maxsplit=1)[0])
         while held and held[0][0] < fixed:
             yield heapq.heappop(held)[2]
         heapq.heappush(held, (order(each.key), number, each))

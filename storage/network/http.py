@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from xml.etree import ElementTree
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -65,9 +66,25 @@ class Answer:
         except (ValueError, TypeError) as error:
             raise NoAnswer(f"its answer is no JSON: {body[:80]!r}", sent=True) from error
 
+    def xml(self) -> ElementTree.Element:
+        """Read the body as XML.
+
+        Raises:
+            NoAnswer: the body is no XML.
+        """
+        body = self.body()
+        try:
+            return ElementTree.fromstring(body)  # noqa: S314 - the service's own answer, by TLS
+        except ElementTree.ParseError as error:
+            raise NoAnswer(f"its answer is no XML: {body[:80]!r}", sent=True) from error
+
 
 def sending_once(session: _S) -> _S:
-    """Have a session send each request once, over as many connections as threads may use at once."""
+    """Have a session send each request once, over as many connections as threads may use at once.
+
+    Each request has its own credentials: without an `auth`, requests takes a password of `~/.netrc` in their place.
+    """
+    session.auth = lambda prepared: prepared
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0))
     return session

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from airflow_cairn.storage import (
     AzureOptions,
@@ -25,10 +27,13 @@ from airflow_cairn.storage import (
     open_store,
 )
 from airflow_cairn.storage import open as opening
+from airflow_cairn.storage.azure import store as azure_store
 from airflow_cairn.storage.azure.session import send
+from airflow_cairn.storage.names import order
+from airflow_cairn.storage.network.http import sending_once
 from airflow_cairn.storage.network.waiting import Waiting
 from airflow_cairn.storage.open import StoreOptions
-from airflow_cairn.storage.port import LifecycleRule
+from airflow_cairn.storage.port import LifecycleRule, ObjectStat
 from scripts.harness.azure_server import HOST, AzureServer
 from scripts.harness.gcs_server import GcsServer
 from tests.support.s3_proxy import Action, Answer, Forward, Request, Rule, S3Proxy, lose_the_answer, lose_the_request
@@ -204,7 +209,9 @@ def test_sparks_folders_are_markers_in_their_place(cloud: Cloud) -> None:
 
 
 @on_both
-def test_the_server_copies_what_the_tag_vouches_for(cloud: Cloud) -> None:  # semantics W9
+def test_the_server_copies_what_the_tag_vouches_for(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W9
     store, proxy = cloud.open(), cloud.proxy
     etag = tag(store.create("a", b"content"))
     target = store.below("kept")
@@ -218,8 +225,14 @@ def test_the_server_copies_what_the_tag_vouches_for(cloud: Cloud) -> None:  # se
         proxy.rules.append(Rule("POST", "kept/c", lambda request, forward: _other_crc(forward(request))))
         assert target.copy_from(store, "a", "c", etag=etag, content=SHA) is None, "the copy differs from its source"
     else:
-        proxy.rules.append(Rule("PUT", "kept/c", lambda *_: Answer(202, [("x-ms-copy-status", "pending")], b"")))
-        assert target.copy_from(store, "a", "c", etag=etag, content=SHA) is None, "not ended yet"
+        monkeypatch.setattr(azure_store, "system_sleep", lambda _: None)
+        for states, ended in ((["pending", "pending", "success"], (SHA,)), (["pending", "aborted"], None)):
+            proxy.rules.append(Rule("HEAD", "kept/c", partial(_in_the_state, states), len(states)))
+            assert target.copy_from(store, "a", "c", etag=etag, content=SHA) == ended
+            assert ("c" in {each.key for each in target.list("")}) is (ended is not None), (
+                "what is not whole is deleted"
+            )
+            assert states == []
     with pytest.raises(GoneError):
         target.copy_from(store, "absent", "c", etag=etag, content=SHA)
 
@@ -229,6 +242,33 @@ def test_the_server_copies_what_the_tag_vouches_for(cloud: Cloud) -> None:  # se
 
     proxy.rules.append(Rule(cloud.write[0], "kept/d", changed_meanwhile))
     assert target.copy_from(store, "a", "d", etag=etag, content=SHA) is None
+
+
+def _in_the_state(states: list[str], request: Request, forward: Forward) -> Answer:
+    """Answer about a copy as if it were in the next of these states."""
+    found = forward(request)
+    headers = [(name, value) for name, value in found.headers if name.lower() != "x-ms-copy-status"]
+    return Answer(found.status, [*headers, ("x-ms-copy-status", states.pop(0))], found.body)
+
+
+@pytest.mark.parametrize("sort", [order, lambda key: key.replace("/", "\0"), lambda key: key.encode("utf-16-be")])
+def test_keys_are_in_the_order_of_bytes_however_azure_sorts(sort: Callable[[str], Any]) -> None:
+    """By bytes, with the slash before all else (a hierarchical namespace), and by UTF-16 (Azurite)."""
+    keys = ["job/a/x", "job/a/y/z", "job/a-b/x", "job/a-b/y", "job/ab", "job/a!", "job/\uffee", "job/\U0001f600/x"]
+    keys += [f"{each}/" for each in ("job/a", "job/a/y", "job/a-b")]
+    listed = sorted(keys, key=lambda key: sort(key.removesuffix("/")))
+    found = azure_store._in_place((ObjectStat(key, 1, "1") for key in listed), "job/")
+    assert [each.key for each in found] == sorted(keys, key=order)
+
+
+def test_a_password_for_the_host_is_no_credential(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """requests takes one of `~/.netrc` where a session has no `auth`"""
+    (tmp_path / "netrc").write_text("default login ada password canary\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    session = sending_once(requests.Session())
+    request = requests.Request("GET", "http://127.0.0.1/", headers={"Authorization": "Bearer of-the-request"})
+    prepared = session.prepare_request(request)
+    assert prepared.headers["Authorization"] == "Bearer of-the-request"
 
 
 def _other_crc(answer: Answer) -> Answer:
