@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_cairn.checkpoint.documents.staged_tables import Mode, description_of
+from airflow_cairn.checkpoint.documents.staged_tables import NO_KEY, Mode, description_of
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.tables.contract import STAGING
 from airflow_cairn.tables.declared import PostgresTable
@@ -144,6 +144,10 @@ def test_what_does_not_fit(place: Postgres) -> None:
         ("price", "decimal(10,2)", True),
         ("at", "timestamp_ntz", True),
     ]
+    place.run('ALTER TABLE "the.shop".orders ADD COLUMN who uuid, ADD COLUMN about jsonb, ADD COLUMN code character(3)')
+    found = description_of(place.sink.trigger(5, 0), where="answer")
+    no_keys = {each["name"] for each in found.columns["fields"] if NO_KEY in each["metadata"]}
+    assert no_keys == {"at", "who", "about", "code"}, "other texts or moments for Spark may be the same one here"
     place.run('ALTER TABLE "the.shop".orders ADD COLUMN span interval')
     with pytest.raises(InvalidStateError, match="the column span of the type interval"):
         place.sink.trigger(5, 0)

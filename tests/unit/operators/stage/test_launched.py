@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_cairn import CheckpointedTaskGroup
@@ -361,6 +362,8 @@ def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
         ("emr_serverless", {"job_driver": {"hive": {"query": "SELECT 1"}}}, "no sparkSubmit"),
         ("emr_serverless", {"config": {"clientToken": "mine"}}, "clientToken is set by Cairn"),
         ("emr_serverless", {"config": {"retryPolicy": {"maxAttempts": 3}}}, "start a failed driver again by itself"),
+        ("emr_serverless", {"config": "{}"}, "config is a str"),
+        ("emr_container", {"configuration_overrides": "{}"}, "configuration_overrides is a str"),
         ("emr_container", {"job_driver": {"sparkSqlJobDriver": {}}}, "no sparkSubmitJobDriver"),
         ("emr_container", {"client_request_token": "mine"}, "client_request_token is set by Cairn"),
         ("emr_container", {"job_retry_max_attempts": 2}, "start a failed driver again by itself"),
@@ -401,6 +404,17 @@ def test_options_that_leave_no_stage_are_refused_at_parse(
         epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")(
             task_id="routes", **{**stand_in.arguments(), **arguments}
         )
+
+
+@pytest.mark.parametrize("given", [{"retryPolicy": {"maxAttempts": 5}}, {"name": "mine"}, "no dictionary"])
+def test_an_option_from_a_template_is_checked_once_it_is_rendered(job: Job, given: object) -> None:
+    stand_in = STAND_INS["emr_serverless"]()
+    made = epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")
+    task = made(task_id="routes", **{**stand_in.arguments(), "config": "{{ var.json.emr }}"})
+    task.config = given
+    job.trigger(RUN)
+    with pytest.raises(AirflowFailException, match="a retry does not help: change what the error names"):
+        task.execute(context(a_try()))
 
 
 def test_an_operator_without_a_launcher_is_refused() -> None:
