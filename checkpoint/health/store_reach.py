@@ -254,6 +254,14 @@ def endangered(rules: BucketRules, facts: StoreFacts) -> Iterator[Finding]:
             "each checkpoint that Cairn deletes stays as old versions and is paid for, for ever",
             filled(facts.end_old_versions, bucket),
         )
+    if rules.kept_for:
+        yield warning(
+            "versions-kept",
+            bucket,
+            f"the store keeps what is deleted or replaced ({rules.kept_for})",
+            "each checkpoint that Cairn deletes, and each version of head.json, is paid for until then",
+            filled(facts.end_old_versions, bucket),
+        )
     if rules.retention:
         yield warning(
             "object-lock",

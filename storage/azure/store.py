@@ -201,14 +201,15 @@ class AzureStore(HttpStore[AzureOptions]):
                 kept += [what] if answer.headers.get(f"x-ms-has-{name}") == "true" else []
         except StorageError as error:
             unknown["object-lock"] = error.message
-        versioned = False
+        kept_for = ""
         try:
             service = {"restype": "service", "comp": "properties"}
             found = self._patiently("rules", "", lambda: self._send("GET", "/", service).xml())
-            versioned = found.findtext("DeleteRetentionPolicy/Enabled") == "true"
+            if found.findtext("DeleteRetentionPolicy/Enabled") == "true":
+                kept_for = f"soft delete, {found.findtext('DeleteRetentionPolicy/Days', '?')} days"
         except StorageError as error:
             unknown["versioning"] = error.message
-        return BucketRules(self._bucket, versioned=versioned, retention=", ".join(kept), unknown=unknown)
+        return BucketRules(self._bucket, kept_for=kept_for, retention=", ".join(kept), unknown=unknown)
 
     def _object(self, key: str) -> str:
         return f"/{self._container}/{quote(self._full(key), safe='/')}"

@@ -303,7 +303,7 @@ def test_rules_of_a_bucket(cloud: Cloud) -> None:
 @on_azure
 def test_rules_of_a_container(cloud: Cloud) -> None:
     store = cloud.open()
-    kept = b"<P><DeleteRetentionPolicy><Enabled>true</Enabled></DeleteRetentionPolicy></P>"
+    kept = b"<P><DeleteRetentionPolicy><Enabled>true</Enabled><Days>7</Days></DeleteRetentionPolicy></P>"
     cloud.proxy.rules += [
         Rule("HEAD", "", lambda *_: Answer(200, [("x-ms-has-legal-hold", "true")], b"")),
         Rule("GET", "", lambda *_: Answer(200, [], kept)),
@@ -311,7 +311,8 @@ def test_rules_of_a_container(cloud: Cloud) -> None:
         Rule("GET", "", cloud.said(403, "AuthorizationFailure")),
     ]
     read = store.bucket_rules()
-    assert read is not None and (read.versioned, read.retention, [*read.unknown]) == (True, "legal hold", ["lifecycle"])
+    assert read is not None
+    assert (read.kept_for, read.retention, [*read.unknown]) == ("soft delete, 7 days", "legal hold", ["lifecycle"])
     read = store.bucket_rules()
     assert read is not None and "this takes Microsoft.Storage" in read.unknown["versioning"]
     assert "this takes Microsoft.Storage" in read.unknown["object-lock"]

@@ -263,6 +263,7 @@ ILLNESSES: dict[str, tuple[Callable[[World], ObjectStore], str, str]] = {
         "rule tidy of lake",
     ),
     "old versions stay": (ruled(replace(BUCKET, versioned=True)), "versions-kept", "lake"),
+    "soft delete": (ruled(replace(BUCKET, kept_for="soft delete, 7 days")), "versions-kept", "lake"),
     "Object Lock": (ruled(replace(BUCKET, retention="GOVERNANCE, 30 days")), "object-lock", "lake"),
     "the head is broken": (spoilt(lambda world: "head.json", b"{"), "head-damaged", JOB),
     "the head is of a newer Cairn": (newer_head, "head-newer", JOB),
