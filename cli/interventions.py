@@ -211,7 +211,7 @@ def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> I
         yield f"pending, and aborted: {_ids(found.aborted)}; after the others, these have to run again:"
         yield from (f"  {run_of_head(head, epoch)}" for epoch in found.aborted_epochs)
     if changes:
-        said = "tables outside of the storage keep this. Roll back what the runs would append again, before they run:"
+        said = "tables outside of the storage keep this; before the runs, roll back what they would append again:"
         yield from text.paragraph(said, columns)
     for each in changes:
         what = (

@@ -136,8 +136,8 @@ _AZURE = _Kind(
     secret=frozenset({"connection_string", "shared_access_key", "account_key", "sas_token"}),
     other_identity=frozenset({"tenant_id", "client_secret_auth_config", "credential"}),
     instead=(
-        "a managed identity (the extra managed_identity_client_id names one of several) or a workload identity (and "
-        "workload_identity_tenant_id)"
+        "a managed identity (the extra managed_identity_client_id names one of several) or a workload identity (named "
+        "by managed_identity_client_id and workload_identity_tenant_id)"
     ),
 )
 

@@ -34,7 +34,10 @@ _WITH_BOUNDS = ("boolean", "byte", "short", "integer", "long", "date")
 _COMPRESSION = "snappy"
 _REMOVING = [each.value for each in Mode if each is not Mode.APPEND]
 _PLAIN = "!$&'()+,/:;=@"
-"""What the library leaves as it is in a path; it encodes a removed one anew, and compares the texts."""
+"""Characters that the library leaves unencoded in a path.
+
+To remove a file it encodes the path again and compares texts, so one that was encoded otherwise is not found.
+"""
 _DELETED = "cairn_deleted"
 """A column of what is merged: whether the row only names a key to delete."""
 

@@ -26,7 +26,7 @@ DATA, DELETES, MANIFEST = "data", "deletes", "manifest"
 
 
 NO_KEY = "cairn.no_key"
-"""In a column's metadata, its type in the table, where the table cannot find rows by it."""
+"""A column's metadata has this entry, with the column's type in the table, if the format cannot find rows by it."""
 
 
 class Mode(StrEnum):

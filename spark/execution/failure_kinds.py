@@ -126,6 +126,7 @@ S3A_PACKAGES = (
 )
 """The package that Spark needs for `s3a://` paths."""
 GS_PACKAGES = "org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version"
+"""The package that Spark needs for Hadoop's manifest committer, on `gs://` paths too."""
 ABFS_PACKAGES = f"{GS_PACKAGES} and org.apache.hadoop:hadoop-azure of its Hadoop's"
 """The package that Spark needs for `abfss://` paths."""
 

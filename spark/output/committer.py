@@ -3,9 +3,9 @@
 Three committers guarantee this. The classic `FileOutputCommitter` with algorithm version 1 moves all files when the job
 commits. The magic committer of s3a uploads in place and makes the files visible when the job commits. Google Cloud
 Storage, and Azure without a hierarchical namespace, rename no folder in one step; on both clouds Hadoop's manifest
-committer commits a task by the rename of one file, the list of its files, and moves those when the job commits. Version
-2 publishes task by task: a task that dies while
-publishing leaves files that a listing shows. It is refused.
+committer commits a task by the rename of one file, the list of its files, and moves those when the job commits.
+Version 2 of the classic one publishes task by task: a task that dies meanwhile leaves files that a listing shows. It is
+refused.
 
 Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The committers are
 options of the write. Spark takes the commit protocol, and how it writes timestamps and dates, from the session alone,

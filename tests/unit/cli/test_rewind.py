@@ -77,7 +77,7 @@ def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert lines[3:8] == [
         "  e6",
-        "tables outside of the storage keep this. Roll back what the runs would append again, before they run:",
+        "tables outside of the storage keep this; before the runs, roll back what they would append again:",
         "  checkpoint 5: orders: append, 12 rows",
         "  checkpoint 5: totals: upsert, 12 rows",
         "  checkpoint 6: its metadata is unreadable",
