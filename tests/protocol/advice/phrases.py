@@ -139,6 +139,7 @@ ELSEWHERE = (
     # By the person who types the command, looks at the finding of `cairn doctor` or reads the page; no run has failed.
     r"clear the runs …",
     r"airflow dags clear DAG_ID",
+    r"az storage container legal-hold clear",
     r"^unpause$|[Uu]npause (?:the DAG|its DAG|it)\b",
     r"^clear$",
     r"[Cc]lear (?:one after the other|those DAG runs|these runs|the runs since)",
