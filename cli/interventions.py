@@ -181,12 +181,11 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
     """Give what each later checkpoint has done to tables outside of the storage; a rewind takes none of it back."""
     found = []
-    for entry in head.completed:
+    for entry in (each for each in head.completed if each.id > to):
         try:
-            committables = staged_in(files, entry.metadata) if entry.id > to else ()
             staged = [
                 (each.name.removeprefix(PREFIX), staged_of(each.value, where=each.name))
-                for each in committables
+                for each in staged_in(files, entry.metadata)
                 if each.name.startswith(PREFIX)
             ]
         except (GoneError, DocumentError):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from ..checkpoint.documents.staged_tables import Manifest, Mode, StagedRows, TableDescription
+from ..checkpoint.documents.staged_tables import DATA, DELETES, Manifest, Mode, StagedRows, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .staged_files import StagedFiles
 
@@ -38,6 +38,16 @@ class Staged:
     rows: StagedRows
     manifest: Manifest
 
+    @property
+    def data(self) -> list[str]:
+        """The URLs of the data files."""
+        return [f"{self.rows.folder}/{DATA}/{file.path}" for file in self.manifest.files]
+
+    @property
+    def deletes(self) -> list[str]:
+        """The URLs of the files of deleted keys."""
+        return [f"{self.rows.folder}/{DELETES}/{file.path}" for file in self.manifest.deletes]
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -51,6 +61,16 @@ class Change:
     def version(self) -> str:
         """The table's version when the epoch's first attempt was triggered."""
         return self.staged[0].manifest.version
+
+    @property
+    def data(self) -> list[str]:
+        """The URLs of all data files."""
+        return [url for each in self.staged for url in each.data]
+
+    def keys(self, files: StagedFiles) -> Iterator[Any]:
+        """Yield the keys of an upsert, of rows and of deletes, in batches of Arrow."""
+        urls = (url for each in self.staged for url in (*each.data, *each.deletes))
+        return (batch for url in urls for batch in files.batches(url, self.key))
 
 
 class OvertakenError(Exception):

@@ -16,7 +16,7 @@ from ..checkpoint.documents.staged_tables import DATA, Mode, StagedFile, TableDe
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.clock import system_runtime
 from .contract import REMEMBERED, Change, Mark, OvertakenError, Staged, refused
-from .staged_files import StagedFiles, data_urls, delete_urls
+from .staged_files import StagedFiles
 
 _APPENDED = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
 _FEATURES = _APPENDED | {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
@@ -208,10 +208,7 @@ class OpenDelta:
 
         found = []
         for each in change.staged:
-            for there, deleted, urls in (
-                (names, False, data_urls(each.rows, each.manifest)),
-                (change.key, True, delete_urls(each.rows, each.manifest)),
-            ):
+            for there, deleted, urls in ((names, False, each.data), (change.key, True, each.deletes)):
                 for batch in (batch for url in urls for batch in self.files.batches(url, there)):
                     count = batch.num_rows
                     values = [

@@ -16,7 +16,7 @@ from typing import Any
 from ..checkpoint.documents.staged_tables import NO_KEY, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from .contract import REMEMBERED, Change, Mark, OvertakenError, refused
-from .staged_files import StagedFiles, data_urls, delete_urls
+from .staged_files import StagedFiles
 
 _SPARK = {
     "boolean": "boolean",
@@ -130,7 +130,7 @@ class OpenIceberg:
             **{f"write.metadata.metrics.column.{column}": "truncate(16)" for column in by},
         }
         table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, **for_now}})
-        files = [url for each in change.staged for url in data_urls(each.rows, each.manifest)]
+        files = change.data
         marks = [mark.token, *self._marks(mark)][:REMEMBERED]
         try:
             with table.transaction() as transaction:
@@ -158,21 +158,14 @@ class OpenIceberg:
         if change.mode is Mode.APPEND:
             return None
         if change.mode is Mode.UPSERT:
-            urls = [
-                url
-                for each in change.staged
-                for get in (data_urls, delete_urls)
-                for url in get(each.rows, each.manifest)
-            ]
-            batches = (batch for url in urls for batch in self.files.batches(url, change.key))
-            return _matching(change.key, {tuple(row.values()) for batch in batches for row in batch.to_pylist()})
+            keys = {tuple(row.values()) for batch in change.keys(self.files) for row in batch.to_pylist()}
+            return _matching(change.key, keys)
         if change.mode is Mode.REPLACE:
             self._check_foreign(mark, change.version, None)
             return AlwaysTrue()
         table = self._table
         spec = len(table.spec().fields)
-        urls = [url for each in change.staged for url in data_urls(each.rows, each.manifest)]
-        found = (parquet_file_to_data_file(table.io, table.metadata, url).partition for url in urls)
+        found = (parquet_file_to_data_file(table.io, table.metadata, url).partition for url in change.data)
         partitions = {tuple(each[at] for at in range(spec)) for each in found}
         self._check_foreign(mark, change.version, partitions)
         return _matching(self.describe("").partition_by, partitions)

@@ -14,7 +14,7 @@ from typing import Any
 from ..checkpoint.documents.staged_tables import NO_KEY, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError
 from .contract import STAGING, Change, Mark
-from .staged_files import StagedFiles, data_urls, delete_urls
+from .staged_files import StagedFiles
 
 MARKS = "cairn_commits"
 """The table of marks, in the schema of the table that is written."""
@@ -80,14 +80,15 @@ class OpenPostgres:
         """
         columns = []
         for name, kind, required in self._columns:
-            spark = kind.replace("numeric", "decimal") if _NUMERIC.fullmatch(kind) else _SPARK.get(_SIZE.sub("", kind))
+            plain = _SIZE.sub("", kind)
+            spark = kind.replace("numeric", "decimal") if _NUMERIC.fullmatch(kind) else _SPARK.get(plain)
             if spark is None:
                 raise InvalidStateError(
                     f"{self._title} cannot be appended to: it has the column {name} of the type {kind}",
                     table=self._title,
                 )
             # Of these, texts or moments that differ for Spark may be one value here, or none that is compared.
-            unlike = _SIZE.sub("", kind) in _NO_KEYS or kind.startswith("timestamp(")
+            unlike = plain in _NO_KEYS or kind.startswith("timestamp(")
             about = {NO_KEY: kind} if unlike else {}
             columns.append({"name": name, "type": spark, "nullable": not required, "metadata": about})
         schema = {"type": "struct", "fields": columns}
@@ -129,7 +130,7 @@ class OpenPostgres:
             else:
                 for each in change.staged:
                     names = [column["name"] for column in each.manifest.columns["fields"]]
-                    self._copy(connection, table, names, data_urls(each.rows, each.manifest))
+                    self._copy(connection, table, names, each.data)
         return True
 
     def _upsert(self, connection: Any, change: Change) -> None:
@@ -154,8 +155,8 @@ class OpenPostgres:
         run("CREATE TEMP TABLE cairn_rows ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA")
         run("CREATE TEMP TABLE cairn_deletes ON COMMIT DROP AS SELECT {key} FROM {table} WITH NO DATA")
         for each in change.staged:
-            self._copy(connection, words["rows"], names, data_urls(each.rows, each.manifest))
-            self._copy(connection, words["deletes"], change.key, delete_urls(each.rows, each.manifest))
+            self._copy(connection, words["rows"], names, each.data)
+            self._copy(connection, words["deletes"], change.key, each.deletes)
         run("DELETE FROM {table} t USING {deletes} s WHERE {same}")
         if len(names) > len(change.key):
             run("UPDATE {table} t SET {set} FROM {rows} s WHERE {same}")

@@ -27,7 +27,6 @@ from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
 from ..checkpoint.extensions.contracts import MasterHook
 from ..storage.clock import system_runtime
 from .contract import Access, Change, Mark, OpenTable, OvertakenError, Staged
-from .staged_files import data_urls, delete_urls
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
@@ -102,7 +101,7 @@ class TableSink(MasterHook):
                 self._commit(table, mark, self._change(table, mark, changing, staged))
             else:
                 self._check_committed(table, mark)
-        keep = [url for each in staged for url in data_urls(each.rows, each.manifest)]
+        keep = [url for each in staged for url in each.data]
         keep += [f"{rows.folder}/{DATA}" for rows, manifest in manifests if manifest is None]
         stay = changing and changing[0].mode in table.names_files
         table.files.delete(found[0].staging, but=keep if stay else ())
@@ -140,13 +139,8 @@ class TableSink(MasterHook):
         """Refuse a key that two stages have staged; one driver has looked at its own."""
         import pyarrow
 
-        urls = [
-            url for each in change.staged for get in (data_urls, delete_urls) for url in get(each.rows, each.manifest)
-        ]
-        key = list(change.key)
-        batches = (batch for url in urls for batch in table.files.batches(url, key))
-        found = pyarrow.concat_tables(map(pyarrow.Table.from_batches, ([each] for each in batches)))
-        if len(found.group_by(key).aggregate([])) < len(found):
+        found = pyarrow.concat_tables(pyarrow.Table.from_batches([each]) for each in change.keys(table.files))
+        if len(found.group_by(list(change.key)).aggregate([])) < len(found):
             raise InvalidStateError(
                 f"two stages of one epoch upsert a row of {self._table.title} with the same key, so it is open which "
                 f"counts. Have one stage write each key, {self._give_up(mark)}, and read the epoch again by "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import DATA, DELETES, MANIFEST, Manifest, StagedRows
+from ..checkpoint.documents.staged_tables import MANIFEST, Manifest, StagedRows
 from ..checkpoint.errors import DamagedError
 
 
@@ -92,13 +92,3 @@ class StagedFiles:
             raise DamagedError("staged rows lie outside of their table's folder", code="staged_rows", found=url)
         below = url.removeprefix(self.url)
         return f"{self.root}{below}" if self.root else below[1:]
-
-
-def data_urls(staged: StagedRows, manifest: Manifest) -> list[str]:
-    """Give the URLs of a driver's data files."""
-    return [f"{staged.folder}/{DATA}/{file.path}" for file in manifest.files]
-
-
-def delete_urls(staged: StagedRows, manifest: Manifest) -> list[str]:
-    """Give the URLs of a driver's files of deleted keys."""
-    return [f"{staged.folder}/{DELETES}/{file.path}" for file in manifest.deletes]

@@ -85,13 +85,7 @@ class JobRunLauncher(Launcher):
                 task=operator.task_id,
             )
         for name in self.mappings:
-            given = getattr(operator, name)
-            if given is not None and not isinstance(given, Mapping) and not is_rendered_later(given):
-                raise InvalidConfigError(
-                    f"{name} is a {type(given).__name__} and has to be a dictionary: give the DAG "
-                    "render_template_as_native_obj=True, or the task a dictionary with templates in it",
-                    task=operator.task_id,
-                )
+            self.check_dictionary(name)
         self._check_own()
 
     @abstractmethod
@@ -171,8 +165,7 @@ class JobRunLauncher(Launcher):
         except client.exceptions.ResourceNotFoundException:
             return DriverState("unknown to EMR", lives=False)
         word, why = str(run["state"]), str(run.get("stateDetails") or run.get("failureReason") or "")
-        ended = word in self.ended
-        return DriverState(f"{word}: {why}" if ended and why else word, not ended, word == self.succeeded)
+        return DriverState.of(word, why, self.ended, self.succeeded)
 
     def cancel(self, driver: str) -> None:
         """See `Launcher`."""

@@ -109,8 +109,7 @@ class EmrStepLauncher(Launcher):
             return DriverState(f"unknown to EMR: {error}", lives=False)
         word, failure = str(status["State"]), status.get("FailureDetails") or status.get("StateChangeReason") or {}
         why = str(failure.get("Message") or failure.get("Reason") or "")
-        ended = word in ENDED
-        return DriverState(f"{word}: {why}" if ended and why else word, not ended, word == "COMPLETED")
+        return DriverState.of(word, why, ENDED, "COMPLETED")
 
     def cancel(self, driver: str) -> None:
         """Ask EMR to end the step.

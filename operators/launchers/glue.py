@@ -75,12 +75,7 @@ class GlueLauncher(Launcher):
         """
         operator, job = self._operator, self._job()
         self._check_job(job)
-        if not isinstance(operator.script_args, Mapping):
-            raise InvalidConfigError(
-                f"script_args is a {type(operator.script_args).__name__} and has to be a dictionary: give the DAG "
-                "render_template_as_native_obj=True, or the task a dictionary with templates in it",
-                task=operator.task_id,
-            )
+        self.check_dictionary("script_args")
         arguments = {**(job.get("DefaultArguments") or {}), **operator.script_args}
         own = {key: value for key, value in handed.conf.items() if key not in FOR_PEOPLE}
         before = {**handed.defaults}
@@ -128,8 +123,7 @@ class GlueLauncher(Launcher):
         except client.exceptions.EntityNotFoundException:
             return DriverState("unknown to Glue", lives=False)
         word, why = str(run["JobRunState"]), str(run.get("ErrorMessage") or "")
-        ended = word in ENDED
-        return DriverState(f"{word}: {why}" if ended and why else word, not ended, word == "SUCCEEDED")
+        return DriverState.of(word, why, ENDED, "SUCCEEDED")
 
     def cancel(self, driver: str) -> None:
         """Ask Glue to stop the run.

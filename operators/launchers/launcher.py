@@ -8,9 +8,12 @@ where the task died before it had heard the driver's id, and no driver of anothe
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ...checkpoint.errors import InvalidConfigError
+from ...tasks.job_settings import is_rendered_later
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,6 +30,18 @@ class DriverState:
     succeeded: bool = False
     link: str = ""
     """The address of its Spark UI or run page; empty if the service names none."""
+
+    @classmethod
+    def of(cls, word: str, why: str, ended: Collection[str], succeeded: str) -> DriverState:
+        """Make the state of a driver from the service's words.
+
+        Args:
+            word: the state.
+            why: the service's reason, which follows the word once the driver has ended; empty if it gives none.
+            ended: the words of drivers that have ended.
+            succeeded: the one of these that means success.
+        """
+        return cls(f"{word}: {why}" if word in ended and why else word, word not in ended, word == succeeded)
 
 
 class Tracker(Protocol):
@@ -122,6 +137,20 @@ class Launcher(Tracker):
         Raises:
             InvalidConfigError: the rendered options leave no way to hand over.
         """
+
+    def check_dictionary(self, name: str) -> None:
+        """Refuse an option of the operator that is there, is rendered, and is no dictionary.
+
+        Raises:
+            InvalidConfigError: it is none.
+        """
+        given = getattr(self._operator, name)
+        if given is not None and not isinstance(given, Mapping) and not is_rendered_later(given):
+            raise InvalidConfigError(
+                f"{name} is a {type(given).__name__} and has to be a dictionary: give the DAG "
+                "render_template_as_native_obj=True, or the task a dictionary with templates in it",
+                task=self._operator.task_id,
+            )
 
     def start(self, context: Context) -> str:
         """Submit by the operator's own `execute`, without waiting; returns the driver."""

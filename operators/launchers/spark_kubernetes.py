@@ -107,8 +107,7 @@ class SparkKubernetesLauncher(Launcher):
             return DriverState("unknown to Kubernetes", lives=False)
         state = status.get("applicationState") or {}
         word, why = str(state.get("state") or "NEW"), str(state.get("errorMessage") or "")
-        ended = word in ENDED
-        return DriverState(f"{word}: {why}" if ended and why else word, not ended, word == "COMPLETED")
+        return DriverState.of(word, why, ENDED, "COMPLETED")
 
     def cancel(self, driver: str) -> None:
         """Delete the application; its controller ends the pods."""

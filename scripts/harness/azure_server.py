@@ -9,8 +9,7 @@ from airflow_cairn.storage.azure.options import EMULATED
 from airflow_cairn.storage.azure.session import send
 
 from ..setup.azurite import ensure_azurite
-from .ports import LOOPBACK, free_port, is_listening
-from .processes import ProcessDiedError, RealProcess
+from .ports import LOOPBACK
 from .service import Service
 
 HOST = f"{EMULATED}.dfs.core.windows.net"
@@ -39,23 +38,11 @@ class AzureServer(Service):
             ProcessDiedError: it ended at once, three times.
             SetupError: it could not be installed.
         """
-        for tries_left in (2, 1, 0):
-            self.port = free_port()
-            command: list[str | Path] = [
-                *ensure_azurite(),
-                *("--blobHost", LOOPBACK, "--blobPort", str(self.port)),
-                *("--inMemoryPersistence", "--silent", "--skipApiVersionCheck"),
-            ]
-            process = RealProcess("azurite", command, self.root / "azurite.log")
-            try:
-                process.wait_until(lambda: is_listening(self.port), 300, f"Azurite on port {self.port}")
-            except ProcessDiedError:
-                process.stop()
-                if not tries_left:
-                    raise
-            else:
-                self._processes["azurite"] = process
-                return
+        program = ensure_azurite()
+        quiet = ("--inMemoryPersistence", "--silent", "--skipApiVersionCheck")
+        self.port = self.start_listening(
+            "azurite", lambda port: [*program, "--blobHost", LOOPBACK, "--blobPort", str(port), *quiet]
+        )
 
     def create_container(self, name: str) -> str:
         """Make an empty container.

@@ -7,8 +7,7 @@ from pathlib import Path
 import requests
 
 from ..setup.gcsserver import ensure_gcs_server
-from .ports import LOOPBACK, free_port, is_listening
-from .processes import ProcessDiedError, RealProcess
+from .ports import LOOPBACK
 from .service import Service
 
 
@@ -36,23 +35,14 @@ class GcsServer(Service):
             SetupError: it could not be built.
         """
         program = ensure_gcs_server()
-        for tries_left in (2, 1, 0):
-            self.port = free_port()
-            command: list[str | Path] = [
+        self.port = self.start_listening(
+            "fake-gcs-server",
+            lambda port: [
                 program,
-                *("-scheme", "http", "-host", LOOPBACK, "-port", str(self.port)),
-                *("-public-host", f"{LOOPBACK}:{self.port}", "-backend", "memory", "-log-level", "error"),
-            ]
-            process = RealProcess("fake-gcs-server", command, self.root / "fake-gcs-server.log")
-            try:
-                process.wait_until(lambda: is_listening(self.port), 300, f"fake-gcs-server on port {self.port}")
-            except ProcessDiedError:
-                process.stop()
-                if not tries_left:
-                    raise
-            else:
-                self._processes["fake-gcs-server"] = process
-                return
+                *("-scheme", "http", "-host", LOOPBACK, "-port", str(port)),
+                *("-public-host", f"{LOOPBACK}:{port}", "-backend", "memory", "-log-level", "error"),
+            ],
+        )
 
     def create_bucket(self, name: str) -> str:
         """Make an empty bucket.

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..setup.s3server import ensure_s3_server
-from .ports import LOOPBACK, free_port, is_listening
-from .processes import ProcessDiedError, RealProcess
+from .ports import LOOPBACK
 from .service import Service
 
 if TYPE_CHECKING:
@@ -72,28 +71,12 @@ class S3Server(Service):
         data = self.root / "data"
         data.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
-        for tries_left in (2, 1, 0):
-            self.port = free_port()
-            command: list[str | Path] = [
-                program,
-                "--port",
-                f"{LOOPBACK}:{self.port}",
-                "--region",
-                REGION,
-                *(["--keep-alive"] if self.keep_alive else []),
-                "posix",
-                data,
-            ]
-            process = RealProcess("versitygw", command, self.root / "versitygw.log", env=env)
-            try:
-                process.wait_until(lambda: is_listening(self.port), 300, f"versitygw on port {self.port}")
-            except ProcessDiedError:
-                process.stop()
-                if not tries_left:
-                    raise
-            else:
-                self._processes["versitygw"] = process
-                return
+        keep = ["--keep-alive"] if self.keep_alive else []
+        self.port = self.start_listening(
+            "versitygw",
+            lambda port: [program, "--port", f"{LOOPBACK}:{port}", "--region", REGION, *keep, "posix", data],
+            env,
+        )
 
     def client(self) -> S3Client:
         """Give a boto3 client for this server, that tries each request once."""

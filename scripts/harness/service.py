@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
 import psutil
 
-from .processes import RealProcess, stop_all
+from .ports import free_port, is_listening
+from .processes import ProcessDiedError, RealProcess, stop_all
 
 
 class Service(ABC):
@@ -32,6 +34,36 @@ class Service(ABC):
     @abstractmethod
     def start(self) -> None:
         """Start every process and wait until the service answers."""
+
+    def start_listening(
+        self, name: str, command: Callable[[int], Sequence[str | Path]], env: Mapping[str, str] | None = None
+    ) -> int:
+        """Start a server on a free port and wait until it listens; a port that another program takes is tried again.
+
+        Args:
+            name: of the process and its log.
+            command: gives the command line for a port.
+            env: of the process; None: this one's.
+
+        Returns:
+            The port.
+
+        Raises:
+            ProcessDiedError: it ended at once, three times.
+        """
+        for tries_left in (2, 1, 0):
+            port = free_port()
+            process = RealProcess(name, [*command(port)], self.root / f"{name}.log", env=env)
+            try:
+                process.wait_until(lambda port=port: is_listening(port), 300, f"{name} on port {port}")  # type: ignore[misc]
+            except ProcessDiedError:
+                process.stop()
+                if not tries_left:
+                    raise
+            else:
+                self._processes[name] = process
+                return port
+        raise AssertionError("the last try returns or raises")
 
     def stop(self) -> None:
         """End every process and all below it, and remove the folder if it was made here."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..facts import FACTS
 from ..network.faults import Refused as RefusedByStore
 from ..network.faults import Words
 
@@ -26,7 +27,7 @@ WORDS = Words(
         "delete": f"{_ACTION}/blobs/delete",
         "rules": f"{_ACTION}/read and blobServices/read",
     },
-    find_credentials="Give this machine a managed identity or workload identity, or log in by `az login`",
+    find_credentials=FACTS["abfss"].find_credentials,
     check="Check the identity and its roles",
     bucket="container",
 )

@@ -32,7 +32,6 @@ from .session import endpoint_of, forget, send
 _WRITE_ID = "x-ms-meta-cairn_write_id"
 """The header of the write id: a name of metadata is an identifier of C#."""
 _FOLDER = "x-ms-meta-hdi_isfolder"
-_GONE = ("BlobNotFound", "ContainerNotFound", "ContainerBeingDeleted")
 _LOOK_S = 1.0
 """How often a copy that the service has not ended is looked at."""
 _LIST = {"restype": "container", "comp": "list"}
@@ -135,7 +134,7 @@ class AzureStore(HttpStore[AzureOptions]):
             try:
                 answer = self._send("PUT", self._object(key), headers=headers)
             except Refused as fault:
-                if fault.code in _GONE or fault.transient:
+                if fault.code == "BlobNotFound" or fault.bucket_gone or fault.transient:
                     raise
                 return False  # another tag; or reading and writing tells why
             answer.body()
