@@ -88,13 +88,7 @@ class OpenIceberg:
         metadata, schema = self._table.metadata, self._table.schema()
         if metadata.format_version > 2:
             raise refused(self._title, f"has format version {metadata.format_version}")
-        by = []
-        for field in metadata.spec().fields:
-            column = schema.find_column_name(field.source_id)
-            kind = str(schema.find_type(field.source_id))
-            if str(field.transform) != "identity" or kind not in _PARTITION_TYPES or "." in str(column):
-                raise refused(self._title, f"is partitioned by {field.transform}({column}), a {kind}")
-            by.append(str(column))
+        by = self._partition_by()
         snapshot = metadata.current_snapshot()
         why = {} if by else {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
         if snapshot and snapshot.summary and snapshot.summary["total-equality-deletes"] not in (None, "0"):
@@ -104,13 +98,23 @@ class OpenIceberg:
             str(metadata.table_uuid),
             staging,
             {"type": "struct", "fields": [self._column(each, top=True) for each in schema.fields]},
-            tuple(by),
+            by,
             compression=self._table.properties.get("write.parquet.compression-codec", "zstd"),
             version=str(snapshot.snapshot_id) if snapshot else "",
             refused=why,
             upsert_rows=_UPSERT_ROWS,
             upsert_terms=_UPSERT_TERMS,
         )
+
+    def _partition_by(self) -> tuple[str, ...]:
+        schema, by = self._table.schema(), []
+        for field in self._table.metadata.spec().fields:
+            column = schema.find_column_name(field.source_id)
+            kind = str(schema.find_type(field.source_id))
+            if str(field.transform) != "identity" or kind not in _PARTITION_TYPES or "." in str(column):
+                raise refused(self._title, f"is partitioned by {field.transform}({column}), a {kind}")
+            by.append(str(column))
+        return tuple(by)
 
     def has(self, mark: Mark) -> bool:
         return mark.token in self._marks(mark)
@@ -123,7 +127,7 @@ class OpenIceberg:
 
         table = self._table
         gone = self._gone(mark, change)
-        by = self.describe("").partition_by
+        by = self._partition_by()
         for_now = {
             "commit.retry.num-retries": "0",
             # The library reads a file's partition from the column's smallest and largest value.
@@ -168,7 +172,7 @@ class OpenIceberg:
         found = (parquet_file_to_data_file(table.io, table.metadata, url).partition for url in change.data)
         partitions = {tuple(each[at] for at in range(spec)) for each in found}
         self._check_foreign(mark, change.version, partitions)
-        return _matching(self.describe("").partition_by, partitions)
+        return _matching(self._partition_by(), partitions)
 
     def _check_foreign(self, mark: Mark, version: str, partitions: Collection[Row] | None) -> None:
         """Refuse snapshots of others that have changed rows of these partitions; a compaction changes none."""
