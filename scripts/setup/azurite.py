@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from pathlib import Path
 
-from .base import CACHE, only_one, run, say
-from .node import Node, ensure_node
+from .base import CACHE, only_one, say
+from .node import Node, ensure_node, install_packages, pins_of
 
 _PINNED = Path(__file__).parent / "pinned" / "azurite"
-_FILES = ("package.json", "package-lock.json")
 _AS_THE_SERVICE = Path(__file__).with_name("azurite_order.js")
 
 
@@ -23,8 +20,7 @@ def ensure_azurite() -> list[str | Path]:
     Raises:
         SetupError: a package cannot be fetched, or is not what is written down.
     """
-    pins = hashlib.sha256(b"".join((_PINNED / name).read_bytes() for name in _FILES)).hexdigest()[:16]
-    folder, node = CACHE / f"azurite-{pins}", ensure_node()
+    folder, node = CACHE / f"azurite-{pins_of(_PINNED)}", ensure_node()
     if not folder.exists():
         with only_one():
             if not folder.exists():
@@ -36,10 +32,5 @@ def ensure_azurite() -> list[str | Path]:
 def _install(folder: Path, node: Node) -> None:
     say("installing Azurite into .cache (once)")
     build = folder.with_suffix(".build")
-    shutil.rmtree(build, ignore_errors=True)
-    build.mkdir(parents=True)
-    for name in _FILES:
-        shutil.copy(_PINNED / name, build / name)
-    quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error")
-    run([node.program, node.npm, "ci", "--prefix", build, *quiet])
+    install_packages(node, _PINNED, build)
     build.rename(folder)

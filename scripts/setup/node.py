@@ -50,3 +50,25 @@ def _install(home: Path) -> None:
     run([ensure_uv(), *pip, *requirements("node")])
     shutil.rmtree(home, ignore_errors=True)
     build.rename(home)
+
+
+_PACKAGE_FILES = ("package.json", "package-lock.json")
+
+
+def pins_of(pinned: Path) -> str:
+    """Give a hash of the packages that a folder pins."""
+    return hashlib.sha256(b"".join((pinned / name).read_bytes() for name in _PACKAGE_FILES)).hexdigest()[:16]
+
+
+def install_packages(node: Node, pinned: Path, target: Path) -> None:
+    """Install the packages that a folder pins into a new folder; none of their programs runs meanwhile.
+
+    Raises:
+        SetupError: a package cannot be fetched, or is not what is written down.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for name in _PACKAGE_FILES:
+        shutil.copy(pinned / name, target / name)
+    quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error")
+    run([node.program, node.npm, "ci", "--prefix", target, *quiet])
