@@ -45,7 +45,7 @@ GUARDED = {
     "pyiceberg": {"tables/iceberg.py"},
     "deltalake": {"tables/delta.py"},
     "psycopg": {"tables/postgres.py"},
-    "google": {"storage/gcs/session.py"},
+    "google": {"storage/gcs/session.py", "operators/launchers/dataproc.py"},
     "azure": {"storage/azure/session.py"},
 }
 

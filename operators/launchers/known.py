@@ -18,6 +18,8 @@ LAUNCHERS = {
         "spark_kubernetes.SparkKubernetesLauncher"
     ),
     "airflow.providers.databricks.operators.databricks.DatabricksSubmitRunOperator": "databricks.DatabricksLauncher",
+    "airflow.providers.google.cloud.operators.dataproc.DataprocCreateBatchOperator": "dataproc.DataprocBatchLauncher",
+    "airflow.providers.google.cloud.operators.dataproc.DataprocSubmitJobOperator": "dataproc.DataprocJobLauncher",
     "airflow.providers.apache.livy.operators.livy.LivyOperator": "livy.LivyLauncher",
 }
 """By operator: module and class of its launcher."""

@@ -10,8 +10,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 from tests.support.api_stand_in import Answer, Asked, Serving
 
@@ -74,6 +77,9 @@ class ServiceStandIn(Serving):
     def arguments(self) -> dict[str, Any]:
         """Give the arguments of its operator."""
         raise NotImplementedError
+
+    def arrange(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Lead the provider's hook here where no connection does."""
 
     def conf_of(self, driver: str) -> dict[str, str]:
         """Give the conf that a driver starts with."""
@@ -431,6 +437,11 @@ class DatabricksStandIn(ServiceStandIn):
             "libraries": [{"whl": "s3://lake/own.whl"}],
             "databricks_retry_limit": 1,
         }
+
+    def arrange(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Its hook asks Airflow for its own version, and Airflow knows no provider beside .venv.
+        hook: Any = import_module("airflow.providers.databricks.hooks.databricks_base").BaseDatabricksHook
+        monkeypatch.setattr(hook, "user_agent_value", "the provider")
 
     def conf_of(self, driver: str) -> dict[str, str]:
         body = self.drivers[driver].body

@@ -1,7 +1,8 @@
 """A stage that an operator of a service starts: crash points between claim and acknowledgement, for each launcher.
 
-The provider's operator and hook, the store and the domain are real; services are stand-ins of their REST APIs
-(tests/support/service_stand_ins.py). Submissions are counted: one driver of an execution, and none left alive.
+The provider's operator and hook, the store and the domain are real; services are stand-ins of their APIs
+(tests/support/service_stand_ins.py, dataproc_stand_in.py). Submissions are counted: one driver of an execution, and
+none left alive.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,8 +27,9 @@ from airflow_cairn.storage.clock import system_time
 from airflow_cairn.tasks.reports.links import SparkLink
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.dataproc_stand_in import SERVICES
 from tests.support.errors import raises_code
-from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn
+from tests.support.service_stand_ins import DONE, FAILED, RUNNING, ServiceStandIn
 from tests.unit.operators.stage.test_durable_drivers import TaskState
 from tests.unit.operators.stage.test_spark_epoch import Submitted, submitted
 
@@ -46,21 +48,18 @@ def dies(*_: object) -> None:
     raise Killed
 
 
-@pytest.fixture(params=list(STAND_INS))
+@pytest.fixture(params=list(SERVICES))
 def service(
     request: pytest.FixtureRequest, job: Job, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ServiceStandIn]:
-    """A service whose drivers acknowledge when they are looked at for the fourth time."""
+    """A service whose drivers acknowledge when they are looked at for the sixth time."""
     monkeypatch.setattr(launched, "LOOK_S", 0)
-    if request.param == "databricks":
-        # Its hook asks Airflow for its own version, and Airflow knows no provider beside .venv.
-        hook: Any = import_module("airflow.providers.databricks.hooks.databricks_base").BaseDatabricksHook
-        monkeypatch.setattr(hook, "user_agent_value", "the provider")
 
     def act(conf: dict[str, str], looks: int) -> str:
-        return RUNNING if looks < 3 else acknowledge(job, conf)
+        return RUNNING if looks < 5 else acknowledge(job, conf)
 
-    with STAND_INS[request.param](act) as it:
+    with SERVICES[request.param](act) as it:
+        it.arrange(monkeypatch)
         connections(*it.connection())
         yield it
 
@@ -291,7 +290,7 @@ def test_one_job_on_several_launchers(
             attempts.append(done["attempt"])
         return attempts
 
-    with STAND_INS["livy"]() as livy, STAND_INS["spark_kubernetes"]() as kubernetes:
+    with SERVICES["livy"]() as livy, SERVICES["spark_kubernetes"]() as kubernetes:
         submit("raw")
         raw = submitted["argv"]
         assert launch("clean", livy, FAILED, DONE) == [2]
@@ -345,7 +344,7 @@ def test_a_zip_that_somebody_has_changed_is_replaced_before_a_driver_runs_it(job
 def test_a_bad_option_is_refused_at_parse(
     job: Job, options: dict[str, Any], arguments: dict[str, Any], match: str
 ) -> None:
-    kind: Any = kind_of(STAND_INS["livy"]())
+    kind: Any = kind_of(SERVICES["livy"]())
     with pytest.raises(InvalidConfigError, match=match):
         epoch_stage(kind, storage=job.storage, job="flights", **options)(
             task_id="routes", file="routes.py", **arguments
@@ -389,6 +388,24 @@ def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
             {"template_spec": {"spec": {"type": "Python", "sparkConf": {"spark.cairn.job": "x"}}}},
             "is set by Cairn",
         ),
+        ("dataproc_job", {"request_id": "mine"}, "request_id is set by Cairn"),
+        ("dataproc_job", {"job": {"pyspark_job": {}, "reference": {"job_id": "mine"}}}, "reference.job_id is set by"),
+        ("dataproc_job", {"job": {"hive_job": {}}}, "job has no pyspark_job"),
+        ("dataproc_job", {"job": "{}"}, "job is a str"),
+        (
+            "dataproc_job",
+            {"job": {"pyspark_job": {}, "scheduling": {"max_failures_total": 1}}},
+            "start a failed driver",
+        ),
+        ("dataproc_job", {"deferrable": True, "start_from_trigger": True}, "start_from_trigger submits before"),
+        ("dataproc_job", {"job": {"pyspark_job": {"args": ["--password", "hunter2"]}}}, "password holds a secret"),
+        ("dataproc_batch", {"batch_id_prefix": "mine"}, "batch_id_prefix is set by Cairn"),
+        ("dataproc_batch", {"batch": {"spark_batch": {}}}, "batch has no pyspark_batch"),
+        (
+            "dataproc_batch",
+            {"batch": {"pyspark_batch": {}, "runtime_config": {"properties": {"spark.cairn.job": "x"}}}},
+            "is set by Cairn",
+        ),
         ("glue", {"retry_limit": 1}, "tries a failed run again by itself"),
         ("glue", {"create_job_kwargs": {"NonOverridableArguments": {"--conf": "x"}}}, "the job fixes --conf"),
         ("glue", {"create_job_kwargs": {"Command": {"Name": "pythonshell"}}}, "the job's command is pythonshell"),
@@ -399,7 +416,7 @@ def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
 def test_options_that_leave_no_stage_are_refused_at_parse(
     job: Job, name: str, arguments: dict[str, Any], match: str
 ) -> None:
-    stand_in = STAND_INS[name]()
+    stand_in = SERVICES[name]()
     with pytest.raises(InvalidConfigError, match=match):
         epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")(
             task_id="routes", **{**stand_in.arguments(), **arguments}
@@ -408,7 +425,7 @@ def test_options_that_leave_no_stage_are_refused_at_parse(
 
 @pytest.mark.parametrize("given", [{"retryPolicy": {"maxAttempts": 5}}, {"name": "mine"}, "no dictionary"])
 def test_an_option_from_a_template_is_checked_once_it_is_rendered(job: Job, given: object) -> None:
-    stand_in = STAND_INS["emr_serverless"]()
+    stand_in = SERVICES["emr_serverless"]()
     made = epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")
     task = made(task_id="routes", **{**stand_in.arguments(), "config": "{{ var.json.emr }}"})
     task.config = given
@@ -424,8 +441,8 @@ def test_an_operator_without_a_launcher_is_refused() -> None:
 
 def test_a_group_has_stages_of_several_kinds() -> None:
     """Its storage and job are theirs, and so are edges; retries and pool are the operator's own."""
-    livy: Any = kind_of(STAND_INS["livy"]())
-    stand_in = STAND_INS["emr_serverless"]()
+    livy: Any = kind_of(SERVICES["livy"]())
+    stand_in = SERVICES["emr_serverless"]()
     with (
         DAG("flights", schedule=None, default_args={"retries": 3, "aws_conn_id": "lake"}) as dag,
         CheckpointedTaskGroup("epoch", storage="s3://lake/cairn", aws_conn_id="lake", reads_window=False),

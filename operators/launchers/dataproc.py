@@ -1,0 +1,230 @@
+"""Jobs and batches of Dataproc, over their operators and their hook.
+
+The token is `request_id`, by which a second submission gives the first driver, and the end of the id that Dataproc
+keeps the driver by. So the id follows from the token, and a driver is found without a listing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.errors import InvalidConfigError
+from ...hooks.spark_submit import YARN_DEFAULTS
+from ...tasks.job_settings import is_rendered_later
+from .launcher import DriverState, HandedOver, Launcher
+
+if TYPE_CHECKING:
+    from airflow.providers.google.cloud.operators.dataproc import DataprocCreateBatchOperator, DataprocSubmitJobOperator
+    from airflow.sdk import Context
+
+ONE_TRY: Mapping[str, Any] = {"retry": None, "timeout": 60.0}
+"""How the service is asked about a driver: the client would ask again for a quarter of an hour by itself."""
+
+
+class DataprocLauncher(Launcher):
+    """Starts drivers that have an id which the caller chooses; a subclass has the words of jobs or of batches."""
+
+    missing = "Dataproc has no driver of it: it was not submitted"
+    option: str
+    """The operator's option that describes the driver."""
+    kind: str
+    """The part of it that names a PySpark application."""
+    holder: str
+    """The part of it that holds the Spark conf."""
+    defaults: Mapping[str, str] = {}
+    """Spark conf for the sake of the place, which the author may override."""
+
+    _operator: Any
+
+    @property
+    def conf(self) -> object:
+        """The author's `properties`."""
+        return _part(self._described(), self.holder).get("properties")
+
+    @property
+    def arguments(self) -> object:
+        """The application's arguments."""
+        return _part(self._described(), self.kind).get("args")
+
+    def check(self) -> None:
+        """Check the author's options.
+
+        Raises:
+            InvalidConfigError: see `Launcher`.
+        """
+        self.check_dictionary(self.option)
+        described, taken = self._described(), self._taken()
+        why = (
+            f"{taken} is set by Cairn, which gives each attempt another: remove it"
+            if taken
+            else f"{self.option} has no {self.kind}: a stage is a PySpark application, {self.option}={{'{self.kind}': "
+            "{'main_python_file_uri': 'gs://…/routes.py'}, …}"
+            if self.kind not in described and not is_rendered_later(getattr(self._operator, self.option))
+            else self._why_no_stage()
+        )
+        if why is not None:
+            raise InvalidConfigError(why, task=self._operator.task_id)
+
+    def hand_over(self, handed: HandedOver) -> None:
+        """Put the handover into the description.
+
+        Raises:
+            InvalidConfigError: the rendered description cannot be a stage.
+        """
+        self.check()
+        operator, described = self._operator, self._described()
+        spark = _part(described, self.kind)
+        files = [*(spark.get("python_file_uris") or ()), handed.code_uri]
+        changed = {**described, self.kind: {**spark, "python_file_uris": files}}
+        holder = _part(changed, self.holder)
+        conf = {**self.defaults, **handed.defaults, **(holder.get("properties") or {}), **handed.conf}
+        changed[self.holder] = {**holder, "properties": conf}
+        operator.request_id, operator.asynchronous, operator.deferrable = handed.token, True, False
+        self._name(changed, _driver(handed.token))
+        setattr(operator, self.option, changed)
+
+    def find(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return the drivers that Dataproc knows, ended ones too."""
+        return {token: _driver(token) for token in tokens if self._known(_driver(token)) is not None}
+
+    def state(self, driver: str) -> DriverState:
+        """See `Launcher`."""
+        found = self._known(driver)
+        return DriverState("unknown to Dataproc", lives=False) if found is None else self._state(found)
+
+    def cancel(self, driver: str) -> None:
+        """See `Launcher`."""
+        from google.api_core.exceptions import GoogleAPICallError
+
+        try:
+            self._end(driver)
+        except GoogleAPICallError:
+            if self.state(driver).lives:
+                raise
+
+    def logs(self, driver: str) -> Iterable[str]:  # noqa: ARG002 - see `Launcher`
+        """Return nothing: the log is in Cloud Logging and Cloud Storage, to which the operator's own button leads."""
+        return ()
+
+    @abstractmethod
+    def _taken(self) -> str | None:
+        """Return the author's option that would take the token's place; None if there is none."""
+
+    def _why_no_stage(self) -> str | None:
+        """Return why the author's options leave no stage; None if they do."""
+        return None
+
+    @abstractmethod
+    def _name(self, described: dict[str, Any], driver: str) -> None:
+        """Give the driver its id."""
+
+    @abstractmethod
+    def _ask(self, driver: str) -> Any:
+        """Ask for a driver; raises `NotFound` if there is none."""
+
+    @abstractmethod
+    def _state(self, found: Any) -> DriverState:
+        """Return the state in an answer."""
+
+    @abstractmethod
+    def _end(self, driver: str) -> None:
+        """Ask Dataproc to end a driver."""
+
+    def _known(self, driver: str) -> Any:
+        from google.api_core.exceptions import NotFound  # the DAG file has imported it
+
+        try:
+            return self._ask(driver)
+        except NotFound:
+            return None
+
+    def _described(self) -> Mapping[str, Any]:
+        return _part(vars(self._operator), self.option)
+
+    def _place(self) -> dict[str, Any]:
+        return {"project_id": self._operator.project_id, "region": self._operator.region}
+
+    def _hook(self) -> Any:
+        from airflow.providers.google.cloud.hooks.dataproc import DataprocHook
+
+        it = self._operator
+        return DataprocHook(gcp_conn_id=it.gcp_conn_id, impersonation_chain=it.impersonation_chain)
+
+
+class DataprocJobLauncher(DataprocLauncher):
+    """Starts jobs on a cluster."""
+
+    service, option, kind, holder, defaults = "Dataproc job", "job", "pyspark_job", "pyspark_job", YARN_DEFAULTS
+
+    _operator: DataprocSubmitJobOperator
+
+    def _taken(self) -> str | None:
+        if self._operator.request_id is not None:
+            return "request_id"
+        return "reference.job_id" if _part(self._described(), "reference").get("job_id") else None
+
+    def _why_no_stage(self) -> str | None:
+        if any(_part(self._described(), "scheduling").values()):
+            return (
+                "scheduling lets Dataproc start a failed driver again by itself, and a failure has to reach the task, "
+                "which restores first: remove it, and give the task retries"
+            )
+        if self._operator.start_from_trigger:
+            return "start_from_trigger submits before there is a task that could claim the stage: remove it"
+        return None
+
+    def _name(self, described: dict[str, Any], driver: str) -> None:
+        described["reference"] = {**_part(described, "reference"), "job_id": driver}
+
+    def _ask(self, driver: str) -> Any:
+        return self._hook().get_job(job_id=driver, **self._place(), **ONE_TRY)
+
+    def _state(self, found: Any) -> DriverState:
+        ended = frozenset({"DONE", "ERROR", "CANCELLED"})
+        return DriverState.of(found.status.state.name, found.status.details, ended, "DONE")
+
+    def _end(self, driver: str) -> None:
+        self._hook().cancel_job(job_id=driver, **self._place(), **ONE_TRY)
+
+
+class DataprocBatchLauncher(DataprocLauncher):
+    """Starts batches without a cluster."""
+
+    service, option, kind, holder = "Dataproc batch", "batch", "pyspark_batch", "runtime_config"
+
+    _operator: DataprocCreateBatchOperator
+
+    def start(self, context: Context) -> str:
+        """See `Launcher`."""
+        return str(self._execute(context)["name"]).rpartition("/")[2]
+
+    def _taken(self) -> str | None:
+        names = ("request_id", "batch_id", "batch_id_prefix")
+        return next((name for name in names if getattr(self._operator, name) is not None), None)
+
+    def _name(self, described: dict[str, Any], driver: str) -> None:  # noqa: ARG002 - see `DataprocLauncher`
+        self._operator.batch_id = driver
+
+    def _ask(self, driver: str) -> Any:
+        return self._hook().get_batch(batch_id=driver, **self._place(), **ONE_TRY)
+
+    def _state(self, found: Any) -> DriverState:
+        word, why, ended = found.state.name, found.state_message, frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+        link = next(iter(found.runtime_info.endpoints.values()), "")
+        return replace(DriverState.of(word, why, ended, "SUCCEEDED"), link=link)
+
+    def _end(self, driver: str) -> None:
+        operation = self._ask(driver).operation
+        self._hook().get_operations_client(self._operator.region).cancel_operation(operation)
+
+
+def _driver(token: str) -> str:
+    return f"cairn-{token}"
+
+
+def _part(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = of.get(name)
+    return found if isinstance(found, Mapping) else {}
