@@ -40,7 +40,7 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 test: ## Run every test, on real Airflow, Spark and S3; say how long each lane took, and the ten slowest tests
 	@$(SETUP)
 	@rm -f $(TIMES); status=0; \
-	$(BIN)/pytest -n 3 --dist loadscope --junitxml=$(TIMES) || status=$$?; \
+	$(BIN)/pytest -n 4 --dist loadscope --junitxml=$(TIMES) || status=$$?; \
 	$(BIN)/python -m tests.times $(TIMES); \
 	exit $$status
 

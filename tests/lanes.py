@@ -1,9 +1,10 @@
-"""Three lanes for `make test`, `pytest -n 3 --dist loadscope`: all begin at once, on two cores.
+"""Three lanes for `make test`, `pytest -n 4 --dist loadscope`: all begin at once, on two cores.
 
 What needs an Airflow runs one test after the other on a worker of its own, because never two schedulers are up at once;
-that worker ends with it. The other workers take module by module: one begins with what needs Spark or S3 without an
-Airflow, the next with what needs neither, and each goes on with the rest of the other's, so that no core is idle while
-modules are left. Airflow waits more than it works, so the other lanes give it the processor when it asks.
+that worker ends with it. The other workers take module by module: they begin by turns with what needs Spark or S3
+without an Airflow and with what needs neither, and each goes on with the rest of the other's. They are three, because a
+test waits a quarter of its time for a process that starts or ends. Airflow waits more than it works, so the other lanes
+give it the processor when it asks.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ def test_of_two_that_overlap_the_second_goes_on(airflow: AirflowHome, gates: Gat
     assert runs.tries("e2") == (2, 1), "first was cleared, second came back by itself"
 
 
+@pytest.mark.soak  # the test below is overtaken too, after a pause
 def test_after_an_expiry_that_another_run_overtook(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics D5, T2, C2: e2 takes the place of e1, which waits without using up tries, and goes on after it."""
     runs = Runs(airflow, gates, storage, "overtaken_expiry")

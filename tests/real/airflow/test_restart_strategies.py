@@ -9,6 +9,7 @@ from tests.real.airflow.scenario import ON_SUBMIT, Scenario
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
+@pytest.mark.soak  # rules/failures.py counts, and row 23 has what one restart allows
 @ON_SUBMIT
 def test_a_stage_that_always_fails_fails_after_three_failovers_20(scenario: Scenario) -> None:  # semantics F4
     """Each failover clears `a`, which would renew Airflow's own budget for ever."""

@@ -68,6 +68,7 @@ def drivers() -> list[list[str]]:
 CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **small_conf()}
 
 
+@pytest.mark.soak  # it starts a cluster; the report is that of the Connect server below
 def test_driver_and_executors_of_a_standalone_cluster(
     cluster: SparkCluster, connections: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def server(s3_server: S3Server) -> Iterator[ConnectServer]:
         yield it
 
 
+@pytest.mark.soak  # test_s3a.py commits by it, test_connect.py has epochs of a client
 def test_an_epoch_on_s3_is_committed_by_magic(
     server: ConnectServer, s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:  # semantics A4, A5, W7

@@ -14,14 +14,7 @@ from tests.real.spark.test_edges import *  # noqa: F403  (the tests, and their f
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Leave to `make soak` all but what has most values go through Python: the others differ in Spark's plans alone."""
-    name = "test_values_go_past_python_as_spark_means_them"
-    marks = [] if metafunc.function.__name__ == name else [pytest.mark.soak]
-    metafunc.parametrize("spark", [pytest.param("connect", marks=marks)], indirect=True)
+pytestmark = [pytest.mark.spark, pytest.mark.soak]  # what differs from test_edges.py is Spark's plans alone
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def run_application(server: S3Server, application: str, arguments: list[str], tm
     return {**result, "stderr": done.stderr}
 
 
-@pytest.mark.parametrize("magic", [True, False], ids=["magic", "renaming"])
+@pytest.mark.parametrize("magic", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["magic", "renaming"])
 def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic: bool) -> None:
     """semantics A4, A5, C4, R4, P1, W1, W7"""
     jars = [jar for jar in s3a_jars() if magic or "spark-hadoop-cloud" not in jar.name]

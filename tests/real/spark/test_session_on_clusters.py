@@ -154,7 +154,7 @@ def executors(said: Said) -> list[list[int]]:
     return [[int(pid) for pid in found.split()] for found in re.findall(r"EXECUTORS ([\d ]+)", said.text)]
 
 
-@pytest.mark.soak  # test_session.py has a server, test_cluster_doctor.py a standalone cluster
+@pytest.mark.soak  # test_session.py has a server, tests/real/airflow/test_cluster.py a standalone cluster
 def test_on_a_standalone_cluster_executors_compute_and_none_is_left(
     job: Job, application: str, connections: Callable[[str, str], None], said: Said
 ) -> None:  # semantics V1, V4
