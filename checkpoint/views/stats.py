@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..documents import layout
 from ..documents.acknowledgement import OF_ROWS, Output, StateHandle
@@ -63,6 +65,24 @@ class Restarts:
     """Further failed tries that would lead to a restart; None: any number."""
 
 
+_MONTH_MS = 730 * 3_600_000
+"""A twelfth of a year."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCost:
+    """What epochs without failures ask of the store, Spark's own requests not counted; estimated from the history."""
+
+    reads: int
+    """Requests of an epoch that read an object or ask for its size."""
+    writes: int
+    """Requests of an epoch that write or list: stores take about twelve times as much for them."""
+    epochs_a_month: int
+    """As many as there would be at the median distance of the newest epochs."""
+    dollars_a_month: float
+    """At S3's list price: $0.0004 for a thousand reads, $0.005 for a thousand writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobStats:
     """One job in numbers."""
@@ -93,6 +113,8 @@ class JobStats:
     """Bytes of the files that the checkpoint's own executions wrote (incremental size)."""
     acks: Distribution | None
     """Stages that acknowledged."""
+    store_cost: StoreCost | None
+    """None: fewer than two epochs of the history have completed."""
     failures: dict[str, int]
     """Failed checkpoints of the history by reason."""
     failovers: tuple[Failover, ...]
@@ -131,11 +153,23 @@ def stats(head: Head) -> JobStats:
         size_bytes=distribution(entry.size_bytes for entry in done),
         new_bytes=distribution(entry.new_bytes for entry in done),
         acks=distribution(entry.acks for entry in done),
+        store_cost=_store_cost(done),
         failures=dict(sorted(failures.items())),
         failovers=tuple(_failover(entry) for entry in head.history if _was_failed_over(head, entry)),
         restores=head.restores,
         interventions=head.interventions,
     )
+
+
+def _store_cost(done: list[EndedEntry]) -> StoreCost | None:
+    if len(done) < 2:
+        return None
+    begun = sorted(entry.triggered_at_ms for entry in done)
+    apart = statistics.median(after - before for before, after in pairwise(begun))
+    epochs, stages = round(_MONTH_MS / max(apart, 1)), done[-1].stages
+    # The acts' own reads are 4 a stage and 11; the rest are the checks of files and the sensor's looks.
+    reads, writes = 8 * stages + 13, 3 * stages + 4
+    return StoreCost(reads, writes, epochs, epochs * (reads * 0.0004 + writes * 0.005) / 1000)
 
 
 def distribution(values: Iterable[int]) -> Distribution | None:

@@ -231,6 +231,12 @@ def stats_lines(found: JobStats) -> list[str]:
     ]
     headings = (f"last {found.history}", "min", "avg", "p50", "p95", "p99", "max")
     written += text.table(headings, rows, right=headings[1:])
+    if cost := found.store_cost:
+        requests = cost.reads + cost.writes
+        written += ["", f"  about {requests} requests to the store an epoch, {cost.writes} of them writes or listings;"]
+        written += [
+            f"  {cost.epochs_a_month:,} such epochs a month are ${cost.dollars_a_month:,.2f} at S3's list price"
+        ]
     if found.failures:
         written += ["", "failed, by reason:"]
         written += [f"  {count:>3} {reason}" for reason, count in found.failures.items()]

@@ -82,9 +82,10 @@ class DataprocStandIn(ServiceStandIn):
     def _number(self, driver: str, context: grpc.ServicerContext) -> str:
         self._check_up(context)
         known = next((number for number, it in self.drivers.items() if it.body["id"] == driver), None)
-        if known is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"Not found: {driver}")
-        return known
+        if known is not None:
+            return known
+        context.abort(grpc.StatusCode.NOT_FOUND, f"Not found: {driver}")
+        raise AssertionError("abort has raised")
 
     def _check_up(self, context: grpc.ServicerContext) -> None:
         if self.down:

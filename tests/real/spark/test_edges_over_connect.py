@@ -14,7 +14,8 @@ from tests.real.spark.test_edges import *  # noqa: F403  (the tests, and their f
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]  # what differs from test_edges.py is Spark's plans alone
+# What differs from test_edges.py is Spark's plans alone.
+pytestmark = [pytest.mark.spark, pytest.mark.soak]  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="module")

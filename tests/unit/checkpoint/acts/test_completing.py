@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNot
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.views.stats import StoreCost, stats
 from airflow_cairn.storage import DeleteFailure
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.errors import raises_code
@@ -369,6 +370,10 @@ def test_what_a_later_epoch_of_four_stages_costs(world: World) -> None:
     assert store.requests["list"] <= 3, "two by the trigger, one by the cleaner: a store takes for one as for a write"
     assert store.requests["create"] + store.requests["replace"] == 12
     assert store.total <= 44, store.requests
+    cost = expect(StoreCost, stats(world.coordinator().head()).store_cost)
+    dear = sum(store.requests[each] for each in ("create", "replace", "list", "uploads"))
+    assert dear == cost.writes, "what cairn stats says of it"
+    assert store.total - dear <= cost.reads
 
 
 def test_every_status_of_the_history_is_final(world: World) -> None:  # semantics D3
