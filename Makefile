@@ -52,11 +52,11 @@ coverage: ## Run test-fast and say which lines and branches of the package it ta
 	@$(SETUP) venv lineage launchers
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)" --cov --cov-report=term:skip-covered
 
-soak: ## Run the cases that make test leaves out, count work up to 1,000 retained epochs, race for 500 checkpoints on S3, draw 50 histories of states on Spark, then simulate seeds until one fails: [FROM=0] [TO=5000]
+soak: ## Run the cases that make test leaves out (all crash points and chaos on the emulators of Google and Azure, too), count work up to 1,000 retained epochs, race for 500 checkpoints on each server of buckets, draw 50 histories of states on Spark, then simulate seeds until one fails: [FROM=0] [TO=5000]
 	@$(SETUP) $(if $(FROM),venv s3server)
 	@$(if $(FROM),,$(BIN)/pytest -n 3 --dist loadscope --soak -m soak)
 	@$(if $(FROM),,CAIRN_RETAINED=250 $(BIN)/pytest -n0 -q tests/unit/checkpoint/test_growth.py -k retained)
-	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q tests/protocol/s3_races)
+	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q --soak tests/protocol/bucket_races)
 	@$(if $(FROM),,CAIRN_EXAMPLES=50 $(BIN)/pytest -n0 -q tests/real/spark/test_histories.py)
 	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
 
@@ -64,10 +64,10 @@ matrix: ## Run a keyed pipeline with a kill, and all that an epoch can keep, on 
 	@$(SETUP) venv java
 	@$(BIN)/python -m tests.matrix $(CELLS)
 
-chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEED=1] [RUNS=300] [ROUNDS=10] [FIRST=1]
-	@$(SETUP) venv java s3server jars
+chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEED=1] [RUNS=300] [STORE=s3|gcs|azure] [ROUNDS=10] [FIRST=1]
+	@$(SETUP) venv java s3server jars $(if $(STORE),gcsserver azurite)
 	@$(BIN)/python -m tests.chaos $(call flag,seed,$(SEED)) $(call flag,runs,$(RUNS)) $(call flag,rounds,$(ROUNDS)) \
-	    $(call flag,first,$(FIRST))
+	    $(call flag,first,$(FIRST)) $(call flag,store,$(STORE))
 
 receivers: ## Read the metrics of a failed-over epoch back from a real statsd_exporter and Prometheus; evaluate dashboard and rules
 	@$(SETUP) venv java classes receivers

@@ -156,11 +156,14 @@ _ABFSS = "abfss://container@account.dfs.core.windows.net/prefix"
 ACCEPTED = f"file:///absolute/folder, s3://bucket/prefix (s3a:// is read as s3://), gs://bucket/prefix or {_ABFSS}"
 """The accepted forms of a storage URI, for messages."""
 
-_READ_AS = {"s3a": "s3", "abfs": "abfss"}
+_Scheme = Literal["file", "s3", "gs", "abfss"]
+_READ_AS: dict[str, _Scheme] = {
+    "file": "file", "s3": "s3", "s3a": "s3", "gs": "gs", "abfss": "abfss", "abfs": "abfss",
+}  # fmt: skip
 _WHY = dict.fromkeys(
     ("hdfs", "webhdfs", "viewfs"),
     ": HDFS replaces a file under no condition, so of two writers one would be lost unseen (Spark may keep data there)",
-)
+) | dict.fromkeys(("az", "azure", "wasb", "wasbs", "adl"), ": a URI of Azure names its account and begins with abfss")
 _SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
 _BUCKET = re.compile(r"\A[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _AMBIGUOUS = re.compile(r"[%*?#\[\]{}\\:]")
@@ -174,7 +177,7 @@ _EXPRESS = ("--x-s3", "--xa-s3")
 class StorageUri:
     """A parsed storage URI."""
 
-    scheme: Literal["file", "s3", "gs", "abfss"]
+    scheme: _Scheme
     bucket: str
     """The bucket; on Azure `container@host`; empty for files."""
     path: str
@@ -231,15 +234,11 @@ def parse_storage_uri(uri: object) -> StorageUri:
     match = _SCHEME.match(uri)
     if match is None:
         raise _invalid(uri, "it has no scheme")
-    scheme, rest = match[1].lower(), match[2]
-    scheme = _READ_AS.get(scheme, scheme)
-    if scheme in ("az", "azure", "wasb", "wasbs", "adl"):
+    named, rest = match[1].lower(), match[2]
+    scheme = _READ_AS.get(named)
+    if scheme is None:
         raise UnsupportedStorageError(
-            f"a URI of Azure names its account and begins with abfss. Use {_ABFSS}", uri=_without_secrets(uri)
-        )
-    if scheme not in ("file", "s3", "gs", "abfss"):
-        raise UnsupportedStorageError(
-            f"there is no storage for the scheme {scheme}{_WHY.get(scheme, '')}. Use {ACCEPTED}",
+            f"there is no storage for the scheme {named}{_WHY.get(named, '')}. Use {ACCEPTED}",
             uri=_without_secrets(uri),
         )
     authority, path = "", rest
@@ -252,7 +251,7 @@ def parse_storage_uri(uri: object) -> StorageUri:
         raise _invalid(uri, "it has a query or a fragment")
     if scheme == "file":
         return _file(uri, authority, path)
-    return _in_bucket(uri, "s3" if scheme == "s3" else "gs" if scheme == "gs" else "abfss", rest, authority, path)
+    return _in_bucket(uri, scheme, rest, authority, path)
 
 
 def scheme_of(uri: str) -> str:
@@ -292,12 +291,12 @@ def _file(uri: str, authority: str, path: str) -> StorageUri:
         raise _invalid(uri, "the folder is not absolute")
     trimmed = path.rstrip("/")
     if not trimmed:
-        raise _invalid(uri, "the root of the file system is no storage; name a folder below it")
+        raise _invalid(uri, "the root of the file system cannot be a storage; name a folder below it")
     _check_path(uri, trimmed[1:])
     return StorageUri("file", "", trimmed)
 
 
-def _in_bucket(uri: str, scheme: Literal["s3", "gs", "abfss"], rest: str, bucket: str, path: str) -> StorageUri:
+def _in_bucket(uri: str, scheme: _Scheme, rest: str, bucket: str, path: str) -> StorageUri:
     if not rest.startswith("//") or not bucket:
         raise _invalid(uri, "it names no bucket")
     if scheme == "s3" and bucket.endswith(_EXPRESS):
@@ -327,7 +326,7 @@ def _check_path(uri: str, path: str) -> None:
 
 
 def _invalid(uri: object, why: str) -> InvalidKeyError:
-    return InvalidKeyError(f"this is no storage URI: {why}. Use {ACCEPTED}", uri=_without_secrets(uri))
+    return InvalidKeyError(f"this is not a storage URI: {why}. Use {ACCEPTED}", uri=_without_secrets(uri))
 
 
 def _without_secrets(uri: object) -> str:

@@ -9,13 +9,13 @@ from airflow_cairn.storage.azure.options import EMULATED
 from airflow_cairn.storage.azure.session import send
 
 from ..setup.azurite import ensure_azurite
+from .bucket_server import BucketServer
 from .ports import LOOPBACK
-from .service import Service
 
 HOST = f"{EMULATED}.dfs.core.windows.net"
 
 
-class AzureServer(Service):
+class AzureServer(BucketServer):
     """The server; objects live in its memory.
 
     Args:
@@ -24,12 +24,14 @@ class AzureServer(Service):
 
     def __init__(self, root: Path | None = None) -> None:
         super().__init__("azure", root)
-        self.port = 0
 
     @property
     def endpoint_url(self) -> str:
-        """The address for Cairn's store and for Spark."""
         return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def options(self) -> AzureOptions:
+        return AzureOptions(self.endpoint_url)
 
     def start(self) -> None:
         """Start the server and wait until it listens; a port that somebody else takes meanwhile is tried again.
@@ -44,11 +46,6 @@ class AzureServer(Service):
             "azurite", lambda port: [*program, "--blobHost", LOOPBACK, "--blobPort", str(port), *quiet]
         )
 
-    def create_container(self, name: str) -> str:
-        """Make an empty container.
-
-        Returns:
-            The URI of its root.
-        """
-        send(AzureOptions(self.endpoint_url), HOST, "PUT", f"/{name}", {"restype": "container"}, {}).body()
-        return f"abfss://{name}@{HOST}"
+    def root_of(self, bucket: str) -> str:
+        send(self.options, HOST, "PUT", f"/{bucket}", {"restype": "container"}, {}).body()
+        return f"abfss://{bucket}@{HOST}"

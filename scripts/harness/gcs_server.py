@@ -6,12 +6,14 @@ from pathlib import Path
 
 import requests
 
+from airflow_cairn.storage import GcsOptions
+
 from ..setup.gcsserver import ensure_gcs_server
+from .bucket_server import BucketServer
 from .ports import LOOPBACK
-from .service import Service
 
 
-class GcsServer(Service):
+class GcsServer(BucketServer):
     """The server; objects live in its memory.
 
     Args:
@@ -20,12 +22,14 @@ class GcsServer(Service):
 
     def __init__(self, root: Path | None = None) -> None:
         super().__init__("gcs", root)
-        self.port = 0
 
     @property
     def endpoint_url(self) -> str:
-        """The address for Cairn's store and for Spark's connector."""
         return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def options(self) -> GcsOptions:
+        return GcsOptions(self.endpoint_url)
 
     def start(self) -> None:
         """Start the server and wait until it listens; a port that somebody else takes meanwhile is tried again.
@@ -53,3 +57,6 @@ class GcsServer(Service):
         made = requests.post(f"{self.endpoint_url}/storage/v1/b?project=tests", json={"name": name}, timeout=30)
         made.raise_for_status()
         return name
+
+    def root_of(self, bucket: str) -> str:
+        return f"gs://{self.create_bucket(bucket)}"

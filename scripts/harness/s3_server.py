@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_cairn.storage import S3Options
+
 from ..setup.s3server import ensure_s3_server
+from .bucket_server import BucketServer
 from .ports import LOOPBACK
-from .service import Service
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 
 
-class S3Server(Service):
+class S3Server(BucketServer):
     """The server; objects live in a folder that goes with it.
 
     Args:
@@ -41,7 +43,6 @@ class S3Server(Service):
         self.access_key = access_key
         self.secret_key = secret_key
         self.keep_alive = keep_alive
-        self.port = 0
 
     @property
     def endpoint_url(self) -> str:
@@ -59,6 +60,10 @@ class S3Server(Service):
             "AWS_ENDPOINT_URL_S3": self.endpoint_url,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+
+    @property
+    def options(self) -> S3Options:
+        return S3Options(self.endpoint_url, REGION, self.access_key, self.secret_key)
 
     def start(self) -> None:
         """Start the server and wait until it listens; a port that somebody else takes meanwhile is tried again.
@@ -100,3 +105,6 @@ class S3Server(Service):
         """
         self.client().create_bucket(Bucket=name)
         return name
+
+    def root_of(self, bucket: str) -> str:
+        return f"s3://{self.create_bucket(bucket)}"

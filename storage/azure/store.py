@@ -20,10 +20,11 @@ from xml.etree import ElementTree
 from ..clock import system_sleep
 from ..errors import ForbiddenError, StorageError, UnsupportedStorageError
 from ..names import check_prefix, order
+from ..network.bucket_store import Content
 from ..network.conditional_write import StoredObject
 from ..network.faults import Fault, NoAnswer
 from ..network.http import Answer
-from ..network.http_store import HttpStore
+from ..network.http_store import HttpStore, content_of
 from ..port import BucketRules, ObjectStat
 from .faults import KEPT, WORDS, Refused
 from .options import AzureOptions
@@ -80,16 +81,13 @@ class AzureStore(HttpStore[AzureOptions]):
         """Return the root by `abfss://`; an emulator's by `abfs://`, as it has no TLS."""
         return self._uri if self._options.endpoint_url is None else self._uri.replace("abfss:", "abfs:", 1)
 
-    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Answer:
+    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Content:
         condition = {} if unless is None else {"If-None-Match": _quoted(unless)}
         answer = self._send(
             "GET", self._object(key), headers={**condition, **({} if span is None else {"Range": span})}
         )
         _refuse_folder(answer)
-        return answer
-
-    def _tag(self, answer: Answer, key: str) -> str:  # noqa: ARG002
-        return _tag_of(answer.headers)
+        return content_of(answer, _tag_of(answer.headers))
 
     def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
         condition = {"If-None-Match": "*"} if expected_etag is None else {"If-Match": _quoted(expected_etag)}

@@ -17,9 +17,10 @@ from urllib.parse import quote
 from ..clock import new_token
 from ..errors import StorageError, UnsupportedStorageError
 from ..names import check_prefix
+from ..network.bucket_store import Content
 from ..network.conditional_write import WRITE_ID, StoredObject
 from ..network.http import Answer
-from ..network.http_store import HttpStore
+from ..network.http_store import HttpStore, content_of
 from ..port import BucketRules, LifecycleRule, ObjectStat
 from .faults import WORDS, Refused
 from .options import GcsOptions
@@ -41,21 +42,20 @@ class GcsStore(HttpStore[GcsOptions]):
     def _reconnect(self, before: GcsOptions) -> None:
         forget(before)
 
-    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Answer:
+    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Content:
         condition = {} if unless is None else {"ifGenerationNotMatch": unless}
-        return self._send(
+        answer = self._send(
             "GET", self._object(key), {"alt": "media", **condition}, {} if span is None else {"Range": span}
         )
-
-    def _tag(self, answer: Answer, key: str) -> str:
         generation = answer.headers.get("X-Goog-Generation")
         if generation is None:
-            raise UnsupportedStorageError(
-                "the store names no generation of an object, by which changes are told. Use another gateway",
-                store=self.describe(),
-                key=key,
-            )
-        return generation
+            with answer:  # which gives the connection back
+                raise UnsupportedStorageError(
+                    "the store names no generation of an object, by which changes are told. Use another gateway",
+                    store=self.describe(),
+                    key=key,
+                )
+        return content_of(answer, generation)
 
     def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
         # From the first byte: an earlier request may have sent half of the data.
@@ -77,7 +77,7 @@ class GcsStore(HttpStore[GcsOptions]):
         return self._patiently("get", key, lambda: self._send("GET", self._object(key)).document())
 
     def _send_delete(self, key: str) -> object:
-        return self._send("DELETE", self._object(key, marker=True)).document()
+        return self._send("DELETE", self._object(key, marker=True)).body()
 
     def _send_list(self) -> Answer:
         return self._send("GET", self._objects, {"prefix": self._prefix, "maxResults": "1"})
@@ -140,10 +140,12 @@ class GcsStore(HttpStore[GcsOptions]):
         except StorageError as error:
             return BucketRules(self._bucket, unknown=dict.fromkeys(("lifecycle", "versioning"), error.message))
         kept = int(found.get("retentionPolicy", {}).get("retentionPeriod", 0))
+        soft = int(found.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
         return BucketRules(
             self._bucket,
             lifecycle=tuple(_read_rules(found.get("lifecycle", {}).get("rule", []), self._prefix)),
             versioned=bool(found.get("versioning", {}).get("enabled")),
+            kept_for=f"soft delete, {soft // 86_400} days" if soft else "",
             retention=f"retention policy, {kept} seconds" if kept else "",
         )
 

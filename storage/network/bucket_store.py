@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import IO, Any, ClassVar, Generic, TypeVar
+from typing import IO, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from ..errors import UnsupportedStorageError
 from ..names import StorageUri, check_key, full_key, parse_storage_uri
-from ..port import Blob, ObjectStore, WriteResult
+from ..port import Blob, ObjectStore, WriteResult, check_range, check_size, first, gather, range_ignored
+from .faults import Refused
 from .options import Access
 from .waiting import RetryPolicy, Waiting
 
 OptionsT = TypeVar("OptionsT", bound=Access)
 _S = TypeVar("_S", bound="BucketStore[Any]")
+_T = TypeVar("_T")
+
+
+class Content(NamedTuple):
+    """An object's content, which is still to be read."""
+
+    etag: str
+    size_bytes: int
+    """0 if the store announces none."""
+    is_range: bool
+    chunks: AbstractContextManager[Iterator[bytes]]
 
 
 class BucketStore(ObjectStore, Generic[OptionsT]):
@@ -122,9 +136,51 @@ class BucketStore(ObjectStore, Generic[OptionsT]):
         """Read an object unless its tag is unchanged; a store that ignores the condition sends an unneeded body."""
         return self._get(key, max_bytes, unless=etag)
 
-    @abstractmethod
     def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
-        """Read an object; None if its tag is `unless`."""
+        def read() -> Blob | None:
+            try:
+                found = self._open(key, unless=unless)
+            except Refused as fault:
+                if unless is not None and fault.status == 304:
+                    return None
+                raise
+            with found.chunks as chunks:
+                if found.etag == unless:
+                    return None
+                # A chunked body has no length beforehand; `gather` stops when it grows too long.
+                check_size(self.describe(), key, found.size_bytes, max_bytes)
+                return Blob(gather(self.describe(), key, chunks, max_bytes), found.etag)
+
+        return self._patiently("get", key, read)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read a range, as the port defines; `UnsupportedStorageError` if the store ignores ranges."""
+        check_range(key, start, length)
+        if length == 0:
+            self.stat(key)  # raises if the object does not exist
+            return b""
+
+        def read() -> bytes:
+            try:
+                found = self._open(key, span=f"bytes={start}-{start + length - 1}")
+            except Refused as fault:
+                if fault.status == 416:  # the object ends before `start`
+                    return b""
+                raise
+            with found.chunks as chunks:
+                if start and not found.is_range:
+                    raise range_ignored(self.describe(), key, start)
+                return first(chunks, length)
+
+        return self._patiently("get", key, read)
+
+    @abstractmethod
+    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Content:
+        """Send one request for an object's content: unless its tag is `unless`, or for the bytes of `span`."""
+
+    @abstractmethod
+    def _patiently(self, doing: str, about: str, request: Callable[[], _T]) -> _T:
+        """Call `request` until it is answered; `about` is the key or prefix for messages."""
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """Write an object only if none exists: one request, two if one exists."""

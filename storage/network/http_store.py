@@ -14,21 +14,8 @@ from typing import IO, Any, ClassVar, TypeVar
 from ..checksums import SHA256, algorithm_of
 from ..errors import ForbiddenError, GoneError, StorageError, UnsupportedStorageError
 from ..names import check_prefix, order, shorten
-from ..port import (
-    Blob,
-    DeleteFailure,
-    DeleteFailures,
-    ObjectStat,
-    ObjectStore,
-    PendingUpload,
-    WriteResult,
-    check_range,
-    check_size,
-    first,
-    gather,
-    range_ignored,
-)
-from .bucket_store import BucketStore, OptionsT
+from ..port import DeleteFailure, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
+from .bucket_store import BucketStore, Content, OptionsT
 from .conditional_write import ConditionalWrite, StoredObject
 from .faults import Fault, NoAnswer, Refused, Words, explain
 from .http import Answer
@@ -42,18 +29,16 @@ _OPTIONAL = frozenset({"delete", "rules"})
 _T = TypeVar("_T")
 
 
+def content_of(answer: Answer, etag: str) -> Content:
+    """Return what an answer is about to send."""
+    headers = answer.headers
+    return Content(etag, int(headers.get("Content-Length", 0)), "Content-Range" in headers, answer)
+
+
 class HttpStore(BucketStore[OptionsT]):
     """A prefix in a bucket behind plain HTTP. A subclass makes the requests."""
 
     words: ClassVar[Words]
-
-    @abstractmethod
-    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Answer:
-        """Send one request for an object's content: unless its tag is `unless`, or for the bytes of `span`."""
-
-    @abstractmethod
-    def _tag(self, answer: Answer, key: str) -> str:
-        """Return the object's tag from the answer to `_open`."""
 
     @abstractmethod
     def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
@@ -70,44 +55,6 @@ class HttpStore(BucketStore[OptionsT]):
     @abstractmethod
     def _send_list(self) -> Answer:
         """Send one request that lists the root."""
-
-    def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
-        def read() -> Blob | None:
-            try:
-                answer = self._open(key, unless=unless)
-            except Refused as fault:
-                if unless is not None and fault.status == 304:
-                    return None
-                raise
-            with answer as chunks:
-                etag = self._tag(answer, key)
-                if etag == unless:
-                    return None
-                check_size(self.describe(), key, int(answer.headers.get("Content-Length", 0)), max_bytes)
-                return Blob(gather(self.describe(), key, chunks, max_bytes), etag)
-
-        return self._patiently("get", key, read)
-
-    def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read a range, as the port defines; `UnsupportedStorageError` if the store ignores ranges."""
-        check_range(key, start, length)
-        if length == 0:
-            self.stat(key)  # raises if the object does not exist
-            return b""
-
-        def read() -> bytes:
-            try:
-                answer = self._open(key, span=f"bytes={start}-{start + length - 1}")
-            except Refused as fault:
-                if fault.status == 416:  # the object ends before `start`
-                    return b""
-                raise
-            with answer as chunks:
-                if start and "Content-Range" not in answer.headers:
-                    raise range_ignored(self.describe(), key, start)
-                return first(chunks, length)
-
-        return self._patiently("get", key, read)
 
     def _put(self, key: str, data: bytes | IO[bytes], expected_etag: str | None) -> WriteResult:
         source = BytesIO(data) if isinstance(data, bytes) else data
@@ -148,7 +95,7 @@ class HttpStore(BucketStore[OptionsT]):
             def read() -> None:
                 spool.seek(0)
                 spool.truncate()
-                with self._open(source) as chunks:
+                with self._open(source).chunks as chunks:
                     spool.writelines(chunks)
 
             self._patiently("get", source, read)

@@ -7,10 +7,10 @@ never makes, changes or lists buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
@@ -18,23 +18,9 @@ from botocore import exceptions as boto
 from .. import checksums
 from ..checksums import SHA256
 from ..errors import GoneError
-from ..network.bucket_store import BucketStore
+from ..network.bucket_store import BucketStore, Content
 from ..network.faults import NO_CREDENTIALS, Fault, NoAnswer
-from ..port import (
-    Blob,
-    BucketRules,
-    DeleteFailures,
-    LifecycleRule,
-    ObjectStat,
-    ObjectStore,
-    PendingUpload,
-    WriteResult,
-    check_range,
-    check_size,
-    first,
-    gather,
-    range_ignored,
-)
+from ..port import BucketRules, DeleteFailures, LifecycleRule, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from .clients import client_for, taken
 from .copy import Copier, copy_across
 from .faults import Refused
@@ -107,6 +93,7 @@ def _retention(rule: dict[str, Any]) -> str:
     return f"{rule.get('Mode')}, " + (f"{rule['Days']} days" if "Days" in rule else f"{rule.get('Years')} years")
 
 
+_T = TypeVar("_T")
 _CHUNK = 1 << 20
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)
 _NO_CREDENTIALS = (
@@ -158,46 +145,14 @@ class S3Store(BucketStore[S3Options]):
         client = self._client
         return _call(client, operation, {**taken(self._headers, client, operation), **params})
 
-    def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
-        full = self._wire.full(key)
-        condition = {} if unless is None else {"IfNoneMatch": unless}
+    def _open(self, key: str, *, unless: str | None = None, span: str | None = None) -> Content:
+        wanted = {"IfNoneMatch": unless, "Range": span}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        answer = self._wire.send("get_object", Key=self._wire.full(key), **given)
+        return Content(answer["ETag"], answer.get("ContentLength", 0), "ContentRange" in answer, answer["Body"])
 
-        def read() -> Blob | None:
-            try:
-                answer = self._wire.send("get_object", Key=full, **condition)
-            except Refused as fault:
-                if unless is not None and fault.status == 304:
-                    return None
-                raise
-            with answer["Body"] as chunks:
-                # A chunked body has no length beforehand; `gather` stops when it grows too long.
-                check_size(self._wire.store, key, answer.get("ContentLength", 0), max_bytes)
-                blob = Blob(gather(self._wire.store, key, chunks, max_bytes), answer["ETag"])
-            return None if blob.etag == unless else blob
-
-        return self._wire.patiently("get_object", key, read)
-
-    def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read a range, as the port defines; `UnsupportedStorageError` if the store ignores ranges."""
-        full = self._wire.full(key)
-        check_range(key, start, length)
-        if length == 0:
-            self.stat(key)  # raises if the object does not exist
-            return b""
-
-        def read() -> bytes:
-            try:
-                answer = self._wire.send("get_object", Key=full, Range=f"bytes={start}-{start + length - 1}")
-            except Refused as fault:
-                if fault.status == 416:  # the object ends before `start`
-                    return b""
-                raise
-            with answer["Body"] as chunks:
-                if start and "ContentRange" not in answer:
-                    raise range_ignored(self._wire.store, key, start)
-                return first(chunks, length)
-
-        return self._wire.patiently("get_object", key, read)
+    def _patiently(self, doing: str, about: str, request: Callable[[], _T]) -> _T:
+        return self._wire.patiently(f"{doing}_object", about, request)
 
     def copy(self, source: str, target: str) -> WriteResult:
         """Copy an object of at most 5 GiB within the store, only if `target` does not exist; see `copy.py`."""

@@ -7,6 +7,16 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import requests
+from azure.storage.blob import ContainerClient
+
+from airflow_cairn.storage.azure.options import EMULATED, EMULATED_KEY
+from scripts.harness.azure_server import AzureServer
+from scripts.harness.bucket_server import BucketServer
+from scripts.harness.gcs_server import GcsServer
+from scripts.harness.s3_server import S3Server
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -59,6 +69,87 @@ class Folder:
     def json(self, key: str) -> Any:
         """Read a document."""
         return json.loads(self.bytes(key))
+
+
+class FolderOnGoogle(Folder):
+    """The same on fake-gcs-server.
+
+    Args:
+        endpoint_url: of the server.
+        bucket: where.
+        prefix: ending in `/`.
+    """
+
+    def __init__(self, endpoint_url: str, bucket: str, prefix: str) -> None:
+        self._endpoint_url = endpoint_url
+        self.bucket = bucket
+        self.prefix = prefix
+
+    def below(self, prefix: str) -> Folder:
+        return FolderOnGoogle(self._endpoint_url, self.bucket, prefix)
+
+    def objects(self) -> dict[str, Stored]:
+        page = self._ask("", prefix=self.prefix, maxResults="5000").json()
+        assert "nextPageToken" not in page
+        found = page.get("items", [])
+        return {each["name"].removeprefix(self.prefix): Stored(int(each["size"]), each["generation"]) for each in found}
+
+    def uploads(self) -> list[str]:
+        return []  # no listing shows them
+
+    def bytes(self, key: str) -> bytes:
+        return self._ask(f"/{quote(self.prefix + key, safe='')}", alt="media").content
+
+    def _ask(self, below: str, **params: str) -> requests.Response:
+        answer = requests.get(f"{self._endpoint_url}/storage/v1/b/{self.bucket}/o{below}", params, timeout=60)
+        answer.raise_for_status()
+        return answer
+
+
+class FolderOnAzure(Folder):
+    """The same on Azurite.
+
+    Args:
+        client: of the container.
+        prefix: ending in `/`.
+    """
+
+    def __init__(self, client: ContainerClient, prefix: str) -> None:
+        self._container = client
+        self.bucket = client.container_name
+        self.prefix = prefix
+
+    def below(self, prefix: str) -> Folder:
+        return FolderOnAzure(self._container, prefix)
+
+    def objects(self) -> dict[str, Stored]:
+        found = self._container.list_blobs(self.prefix)
+        return {each.name.removeprefix(self.prefix): Stored(each.size, each.etag) for each in found}
+
+    def uploads(self) -> list[str]:
+        listed = self._container.list_blobs(self.prefix, include=["uncommittedblobs"])
+        return sorted({each.name for each in listed} - {f"{self.prefix}{key}" for key in self.objects()})
+
+    def bytes(self, key: str) -> bytes:
+        return self._container.download_blob(self.prefix + key).readall()
+
+
+def folder_of(server: BucketServer, root: str, prefix: str) -> Folder:
+    """Give a folder of a server's bucket.
+
+    Args:
+        server: that runs.
+        root: the URI of the bucket.
+        prefix: ending in `/`.
+    """
+    bucket = root.partition("://")[2].partition("@")[0]
+    if isinstance(server, S3Server):
+        return Folder(server.client(), bucket, prefix)
+    if isinstance(server, GcsServer):
+        return FolderOnGoogle(server.endpoint_url, bucket, prefix)
+    assert isinstance(server, AzureServer)
+    account = f"{server.endpoint_url}/{EMULATED}"
+    return FolderOnAzure(ContainerClient(account, bucket, credential=EMULATED_KEY), prefix)
 
 
 class FolderOnDisk(Folder):

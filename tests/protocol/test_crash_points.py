@@ -14,10 +14,14 @@ import pytest
 from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointNotReadyError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import UnavailableError
-from tests.support.covering import covering
 from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
-from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases
+from tests.support.world.crash_case import (
+    CrashCase,
+    assert_a_lost_answer_changes_no_answer,
+    crash_cases,
+    in_each_place,
+)
 from tests.support.world.operation import EPOCH, Operation, forked, writes_of
 from tests.support.world.operations_appending import APPENDING_OPERATIONS
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS
@@ -100,8 +104,8 @@ OTHERS: dict[str, Callable[[World], None]] = {
 CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 
 
-@pytest.mark.parametrize("case", covering(CASES, CrashCase.shows), ids=str)
-def test_whoever_comes_next_settles_it(case: CrashCase) -> None:  # semantics C1, D3, T7, W2
+@pytest.mark.parametrize(("place", "case"), in_each_place(CASES, str), ids=str, indirect=["place"])
+def test_whoever_comes_next_settles_it(place: str, case: CrashCase) -> None:  # semantics C1, D3, T7, W2
     with case.operation.limited():
         _strike_and_settle(case)
 

@@ -5,7 +5,7 @@ The next process ends up where an undisturbed start would have, or where the oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,8 +17,10 @@ from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, R
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import ObjectStore, UnavailableError
+from tests.support.covering import covering
 from tests.support.memory_store import MemoryStore
 from tests.support.parsed_once import parsed_once
+from tests.support.world.places import CLOUDS, MEMORY, can_fork
 from tests.support.world.saved import audit_started, saved
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
@@ -49,16 +51,16 @@ class Scene:
     """A job, and the savepoint that it is to start from."""
 
     world: World
-    folder: MemoryStore
+    folder: ObjectStore
 
     def fork(self) -> Scene:
+        assert isinstance(self.folder, MemoryStore)
         return Scene(self.world.fork(), self.folder.fork())
 
     def start(self, store: ObjectStore | None = None, folder: ObjectStore | None = None) -> object:
         return self.world.coordinator(store).start_from(folder or self.folder, CLAIM)
 
 
-@cache
 def _new() -> Scene:
     """A new job, and another one's savepoint."""
     old = World()
@@ -67,7 +69,6 @@ def _new() -> Scene:
     return Scene(World(), saved(old, job="rides"))
 
 
-@cache
 def _back() -> Scene:
     """A job that has gone on since the savepoint was taken, and has an epoch under way."""
     world = World()
@@ -84,8 +85,18 @@ SCENES: dict[str, Callable[[], Scene]] = {"a new job": _new, "going back": _back
 
 
 @cache
+def _in_memory(name: str) -> Scene:
+    return SCENES[name]()
+
+
+def scene_of(name: str) -> Scene:
+    """Give a scene of one's own, where worlds lie."""
+    return _in_memory(name).fork() if can_fork() else SCENES[name]()
+
+
+@cache
 def _writes(name: str) -> tuple[list[str], list[str]]:
-    scene = SCENES[name]().fork()
+    scene = scene_of(name)
     job, folder = RecordingStore(scene.world.store), RecordingStore(scene.folder)
     with _one_after_the_other():
         scene.start(job, folder)
@@ -100,9 +111,22 @@ def _cases() -> Iterator[tuple[str, bool, int, Fault]]:
             yield from ((name, True, at, fault) for at in range(len(folder)))
 
 
-@pytest.mark.parametrize(("name", "in_folder", "at", "fault"), list(_cases()))
-def test_whoever_names_it_next_finishes_it(name: str, in_folder: bool, at: int, fault: Fault) -> None:
-    scene = SCENES[name]().fork()
+def _shows(case: tuple[str, str, bool, int, Fault]) -> Iterator[Hashable]:
+    """Yield what `make test` shows on the clouds: each fault, and where it strikes."""
+    cloud, name, in_folder, _, fault = case
+    yield from (fault, (cloud, name), (cloud, in_folder))
+
+
+EACH = [
+    *((MEMORY, *case) for case in _cases()),
+    *covering([(cloud, *case) for case in _cases() for cloud in CLOUDS], _shows),
+]
+in_each_place = pytest.mark.parametrize(("place", "name", "in_folder", "at", "fault"), EACH, indirect=["place"])
+
+
+@in_each_place
+def test_whoever_names_it_next_finishes_it(place: str, name: str, in_folder: bool, at: int, fault: Fault) -> None:
+    scene = scene_of(name)
     faulty = FaultyStore(scene.folder if in_folder else scene.world.store, at, fault)
     with suppress(Crashed, UnavailableError):
         scene.start(*((None, faulty) if in_folder else (faulty, None)))
@@ -122,10 +146,10 @@ def test_whoever_names_it_next_finishes_it(name: str, in_folder: bool, at: int, 
     audit_started(scene.world, "e1", "e2", "e3", "e4")
 
 
-@pytest.mark.parametrize(("name", "in_folder", "at", "fault"), list(_cases()))
-def test_if_nobody_goes_on_with_it_the_job_does(name: str, in_folder: bool, at: int, fault: Fault) -> None:
+@in_each_place
+def test_if_nobody_goes_on_with_it_the_job_does(place: str, name: str, in_folder: bool, at: int, fault: Fault) -> None:
     # semantics D2, C3, R1: what was copied does not stay for good
-    scene = SCENES[name]().fork()
+    scene = scene_of(name)
     faulty = FaultyStore(scene.folder if in_folder else scene.world.store, at, fault)
     with suppress(Crashed, UnavailableError):
         scene.start(*((None, faulty) if in_folder else (faulty, None)))
@@ -190,7 +214,7 @@ def test_who_comes_between_is_before_it_or_after_it(name: str, other: str) -> No
 
 def _meet(name: str, other: str, verb: str, at: int, write: str) -> None:
     """Let the other act right before a write reaches the store, and see that the job stands somewhere sound."""
-    scene = SCENES[name]().fork()
+    scene = scene_of(name)
     store = InterleavingStore(scene.world.store, verb, at, lambda: OTHERS[other](scene))
     replaced = False
     try:

@@ -22,9 +22,9 @@ from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.covering import covering
 from tests.support.parsed_once import parsed_once
-from tests.support.world.operation import EPOCH, Operation, Run, forked, kind_of, prepared, writes_of
+from tests.support.world.crash_case import in_each_place
+from tests.support.world.operation import EPOCH, Operation, Run, forked, kind_of, writes_of
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import CONFIG, World
@@ -282,8 +282,8 @@ def _struck(case: Case, others: dict[str, Callable[[World], object]]) -> World:
     return world
 
 
-@pytest.mark.parametrize("case", covering(_stops(), Case.shows), ids=str)
-def test_a_job_has_stopped_or_goes_on(case: Case) -> None:  # semantics P2, S1, D3, T6, W2
+@pytest.mark.parametrize(("place", "case"), in_each_place(_stops()), ids=str, indirect=["place"])
+def test_a_job_has_stopped_or_goes_on(place: str, case: Case) -> None:  # semantics P2, S1, D3, T6, W2
     world = _struck(case, AT_A_STOP)
     THEN[case.then](world)
     head = world.coordinator().head()
@@ -323,8 +323,8 @@ def _audit(world: World, *epochs: str, died: bool = False) -> None:
 def _audit_target(world: World, *, died: bool) -> None:
     """In the target lies what the head knows of, or the word of somebody who died before it did."""
     known = {entry.folder for entry in world.coordinator().head().savepoints}
-    keys = world.memory.all_keys(f"{TARGET.removeprefix('s3://')}/")
-    unknown = {key.split("/")[3] for key in keys if key.split("/")[2] not in known}
+    keys = [found.key.split("/") for found in Below(world.store, TARGET).list("")]
+    unknown = {name for place, name, *_ in keys if place not in known}
     assert unknown <= ({savepoint_format.REQUEST} if died else set()), "nothing lies there that nobody knows of"
 
 
@@ -408,10 +408,11 @@ def _throws() -> Iterator[Case]:
             yield from (Case(operation, at, write, None, other) for other in AT_A_DISPOSAL)
 
 
-@pytest.mark.parametrize("case", covering(_throws(), Case.shows), ids=str)
-def test_what_is_thrown_away_is_gone_or_still_said(case: Case) -> None:  # semantics P3, R1, R6, D3, W2
-    newest = prepared(case.operation)[0].coordinator().head().savepoints[-1]
+@pytest.mark.parametrize(("place", "case"), in_each_place(_throws()), ids=str, indirect=["place"])
+def test_what_is_thrown_away_is_gone_or_still_said(place: str, case: Case) -> None:  # semantics P3, R1, R6, D3, W2
     world = _struck(case, AT_A_DISPOSAL)
+    newest = _known(world, "n3")
+    assert newest is not None, "the newest one is kept"
     for entry in world.coordinator().head().savepoints:
         if not standing(world, entry):
             assert case.fault is not None, "the head forgets it last, and the next who disposes of it finishes"
@@ -423,7 +424,7 @@ def test_what_is_thrown_away_is_gone_or_still_said(case: Case) -> None:  # seman
                 assert standing(world, known) == []
     assert_whole(world, newest)
     head = world.coordinator().head()
-    assert newest in head.savepoints, "the newest one is kept"
+    assert newest in head.savepoints
     assert {each.claimed for each in head.imports} <= {False}
     _audit(world, "e7")
     # The same request makes another one, whole, whatever was still being deleted.

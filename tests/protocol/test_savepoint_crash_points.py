@@ -19,9 +19,13 @@ from airflow_cairn.checkpoint.savepoints.integrity import load
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.covering import covering
 from tests.support.parsed_once import parsed_once
-from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases
+from tests.support.world.crash_case import (
+    CrashCase,
+    assert_a_lost_answer_changes_no_answer,
+    crash_cases,
+    in_each_place,
+)
 from tests.support.world.operation import EPOCH, Operation, Run, forked
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import World
@@ -140,8 +144,8 @@ OTHERS: dict[str, Callable[[World], None]] = {
 CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 
 
-@pytest.mark.parametrize("case", covering(CASES, CrashCase.shows), ids=str)
-def test_none_or_one(case: CrashCase) -> None:  # semantics P1, D3, W2, C3
+@pytest.mark.parametrize(("place", "case"), in_each_place(CASES), ids=str, indirect=["place"])
+def test_none_or_one(place: str, case: CrashCase) -> None:  # semantics P1, D3, W2, C3
     world, run = forked(case.operation)
     store = case.faulty(world, OTHERS)
     try:
@@ -165,8 +169,9 @@ def test_none_or_one(case: CrashCase) -> None:  # semantics P1, D3, W2, C3
     for each in others:
         assert_whole(world, take(world, asked(each.request)))
     known = {each.folder for each in (entry, *others)}
-    keys = world.memory.all_keys(Below(world.store, TARGET).prefix)
-    assert {key.split("/")[2] for key in keys} == known, "what failed before has left nothing"
+    assert {found.key.partition("/")[0] for found in Below(world.store, TARGET).list("")} == known, (
+        "what failed before has left nothing"
+    )
     world.coordinator().clean()
     world.audit(*(each.epoch for each in world.counting()))
     assert world.standing() == world.referred(), "nothing is kept for it any more"

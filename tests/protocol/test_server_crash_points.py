@@ -6,8 +6,9 @@ write, the next stage gets one server, at once or after a lease, and no two stag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
@@ -18,7 +19,9 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.covering import covering
 from tests.support.memory_store import MemoryStore
+from tests.support.world.places import CLOUDS, MEMORY, new_store
 from tests.support.world.world import Clock
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
@@ -104,7 +107,7 @@ OTHERS: dict[str, Callable[[Machine], None] | None] = {
 
 def prepared(name: str) -> tuple[Machine, Step]:
     before, step = STEPS[name]
-    it = Machine(MemoryStore(), Clock())
+    it = Machine(new_store(), Clock())
     for each in before:
         each(it, None)
     return it, step
@@ -120,10 +123,22 @@ def test_each_step_is_one_write() -> None:
         ], name
 
 
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("name", STEPS)
-def test_the_next_stages_get_one_server(name: str, fault: Fault, other: str) -> None:  # semantics V1, W2
+CASES = [*product(STEPS, Fault, OTHERS)]
+
+
+def _shows(case: tuple[str, str, Fault, str]) -> Iterator[Hashable]:
+    """Yield what `make test` shows on the clouds."""
+    cloud, name, fault, other = case
+    yield from ((cloud, name), (cloud, fault), (cloud, other))
+
+
+ON_CLOUDS = covering([(cloud, *case) for case in CASES for cloud in CLOUDS], _shows)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "fault", "other"), [*((MEMORY, *case) for case in CASES), *ON_CLOUDS], indirect=["place"]
+)
+def test_the_next_stages_get_one_server(place: str, name: str, fault: Fault, other: str) -> None:  # semantics V1, W2
     it, step = prepared(name)
     come = OTHERS[other]
     faulty = FaultyStore(it.store, 0, fault, (lambda: come(it)) if come else None)

@@ -16,16 +16,15 @@ from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.acking import ack_of
-from tests.support.memory_store import MemoryStore
 from tests.support.world.world import CONFIG, World
 
 
-def dump(store: MemoryStore, folder: Path) -> str:
-    """Write what is in memory as a store of files, without its care for every write; gives the URI."""
-    for key in store.all_keys():
-        path = folder / key
+def dump(store: ObjectStore, folder: Path) -> str:
+    """Write what is in a store as one of files, without its care for every write; gives the URI."""
+    for found in store.list(""):
+        path = folder / found.key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(store.get(key).data)
+        path.write_bytes(store.get(found.key).data)
     return f"file://{folder}"
 
 

@@ -132,6 +132,12 @@ def cut_the_body(request: Request, forward: Forward) -> Answer:
     return Answer(got.status, [*got.headers, ("X-Cut", "yes")], got.body)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+    """The probe connects sixteen times at once."""
+
+
 class S3Proxy:
     """Runs from `with` to its end, on a free port of loopback.
 
@@ -176,8 +182,7 @@ class S3Proxy:
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - names that http.server looks for
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     @property

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from scripts.harness import priority
-from scripts.harness.s3_server import S3Server
+from scripts.harness.bucket_server import BucketServer
 from tests.chaos.protocol.outage import Disk
 
 REPOSITORY = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ class Nursery:
     """Starts processes, and hears of them.
 
     Args:
-        near: parent of those that speak to the S3 server.
+        near: parent of those that speak to the server.
         far: parent of those whose requests pass a proxy.
     """
 
@@ -62,11 +62,11 @@ class Nursery:
 
 
 @contextmanager
-def nursery(server: S3Server, uri: str, proxy_url: str) -> Iterator[Nursery]:
+def nursery(server: BucketServer, uri: str, proxy_url: str) -> Iterator[Nursery]:
     """Start the parents, and end them and every child.
 
     Args:
-        server: the S3 server.
+        server: of the storage.
         uri: the storage.
         proxy_url: of the proxy before the server.
     """
@@ -94,7 +94,7 @@ def nursery_on_disk(folder: Path, lake: str) -> Iterator[tuple[Nursery, Disk]]:
         _end(parent)
 
 
-def _started(server: S3Server, uri: str, endpoint_url: str) -> subprocess.Popen[bytes]:
+def _started(server: BucketServer, uri: str, endpoint_url: str) -> subprocess.Popen[bytes]:
     return _popen(_zygote(uri, endpoint_url), server.env)
 
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.harness.wait import wait_until
-from tests.support.s3_proxy import Action, Request, Rule, answer, lose_the_answer, lose_the_request
+from tests.support.s3_proxy import Action, Answer, Forward, Request, Rule, answer, lose_the_answer, lose_the_request
+
+
+def _expired(request: Request, forward: Forward) -> Answer | None:
+    """Answer as S3 does to credentials that have expired, or as Google and Azure do."""
+    of_s3 = request.headers.get("Authorization", "").startswith("AWS4")
+    return (answer(400, "ExpiredToken") if of_s3 else answer(401, "AuthError"))(request, forward)
+
 
 HOW: dict[str, Action] = {
     "answer lost": lose_the_answer,
@@ -17,7 +24,7 @@ HOW: dict[str, Action] = {
     "503": answer(503, "SlowDown"),
     "403": answer(403, "AccessDenied"),
     "skewed": answer(403, "RequestTimeTooSkewed"),
-    "expired": answer(400, "ExpiredToken"),
+    "expired": _expired,
 }
 AWAY, REFUSES = ("answer lost", "cut", "503"), ("403", "skewed", "expired")
 _PIECE = b"\0" * (1 << 16)

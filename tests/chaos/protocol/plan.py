@@ -197,3 +197,11 @@ ALONE = (
     _one_by_one(110, Fault("disk full", TRIGGER)),
 )
 """Jobs whose runs do not overlap. Each run has one fault, which waits for what surely comes: any machine feels it."""
+
+OF_THE_STORE = _one_by_one(
+    123,
+    Fault("kill driver", "src", {"driver_strike": {"how": "kill", "request": 3, "after": True}}),
+    Fault("store away", "src", {"how": "answer lost", "request": 1, "times": 2}),
+    Fault("store refuses", "left", {"how": "403", "request": 1, "times": 1}),
+)
+"""One whose faults strike single requests."""

@@ -1,4 +1,4 @@
-"""Plays jobs on a real S3 server, one seed after the other, and audits each."""
+"""Plays jobs on a real server of buckets, one seed after the other, and audits each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from scripts.harness.s3_server import S3Server
+from scripts.harness.bucket_server import BucketServer
 from tests.chaos.auditor import Audit
 from tests.chaos.protocol.conductor import Conductor
 from tests.chaos.protocol.nursery import Nursery, nursery, nursery_on_disk
 from tests.chaos.protocol.outage import Disk
 from tests.chaos.protocol.plan import JobPlan
 from tests.chaos.report import Figures
-from tests.chaos.stored import Folder, FolderOnDisk
+from tests.chaos.stored import FolderOnDisk, folder_of
 from tests.support.s3_proxy import S3Proxy
 
 RUNS = 10
@@ -31,8 +31,9 @@ ROOT = "lake"
 class Stage:
     """Where jobs are played."""
 
-    server: S3Server
-    bucket: str
+    server: BucketServer
+    root: str
+    """The URI of the bucket."""
     nursery: Nursery
     proxy: S3Proxy
     on_disk: tuple[Nursery, Disk] | None
@@ -54,8 +55,7 @@ class Stage:
         figures = conductor.figures
         if not any(each.rule == "stuck" for each in figures.violations):
             prefix = f"{ROOT}/{plan.job}/"
-            bucket = Folder(self.server.client(), self.bucket, prefix)
-            folder = FolderOnDisk(disk.folder, prefix) if disk is not None else bucket
+            folder = FolderOnDisk(disk.folder, prefix) if disk else folder_of(self.server, self.root, prefix)
             stages = [uid for uid, _, _ in plan.stages]
             audit = Audit(folder, plan.job, conductor.counting, stages, skipped=conductor.skipped)
             for rule, what in audit.at_rest():
@@ -64,38 +64,37 @@ class Stage:
 
 
 @contextmanager
-def stage(server: S3Server, bucket: str, *, disk: bool = False) -> Iterator[Stage]:
+def stage(server: BucketServer, root: str, *, disk: bool = False) -> Iterator[Stage]:
     """Have the processes ready.
 
     Args:
         server: that runs.
-        bucket: an empty one.
+        root: the URI of an empty bucket.
         disk: whether jobs on a disk are to be played too.
     """
-    uri = f"s3://{bucket}/{ROOT}"
     with ExitStack() as ends:
         proxy = ends.enter_context(S3Proxy(server.endpoint_url))
-        ready = ends.enter_context(nursery(server, uri, proxy.url))
+        ready = ends.enter_context(nursery(server, f"{root}/{ROOT}", proxy.url))
         on_disk = None
         if disk:
             folder = ends.enter_context(TemporaryDirectory(prefix="cairn-chaos-disk-"))
             on_disk = ends.enter_context(nursery_on_disk(Path(folder), ROOT))
-        yield Stage(server, bucket, ready, proxy, on_disk)
+        yield Stage(server, root, ready, proxy, on_disk)
 
 
-def play(server: S3Server, bucket: str, plans: Iterable[JobPlan]) -> Iterator[tuple[int, Figures]]:
+def play(server: BucketServer, root: str, plans: Iterable[JobPlan]) -> Iterator[tuple[int, Figures]]:
     """Play jobs, some beside each other; gives what each came to, by its seed.
 
     Args:
         server: that runs.
-        bucket: an empty one.
+        root: the URI of an empty bucket.
         plans: of the jobs.
     """
     left = list(plans)
     per_lane = [left[at::LANES] for at in range(LANES)]
     with ThreadPoolExecutor(LANES) as pool:
         found: SimpleQueue[tuple[int, Figures] | None] = SimpleQueue()
-        lanes = [pool.submit(_lane, server, bucket, mine, found) for mine in per_lane]
+        lanes = [pool.submit(_lane, server, root, mine, found) for mine in per_lane]
         for lane in lanes:
             lane.add_done_callback(lambda _: found.put(None))
         ended = 0
@@ -113,10 +112,12 @@ def play(server: S3Server, bucket: str, plans: Iterable[JobPlan]) -> Iterator[tu
                 mine.clear()  # who is interrupted waits for the jobs that are being played, and for no other
 
 
-def _lane(server: S3Server, bucket: str, plans: list[JobPlan], found: SimpleQueue[tuple[int, Figures] | None]) -> None:
+def _lane(
+    server: BucketServer, root: str, plans: list[JobPlan], found: SimpleQueue[tuple[int, Figures] | None]
+) -> None:
     """Play jobs one after the other; the processes of one that got stuck are ended before the next."""
     while plans:
-        with stage(server, bucket, disk=any(plan.on_disk for plan in plans)) as ready:
+        with stage(server, root, disk=any(plan.on_disk for plan in plans)) as ready:
             while plans:
                 plan = plans.pop(0)
                 figures = ready.play(plan)

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from scripts.harness.bucket_server import BucketServer
 from scripts.harness.s3_server import S3Server
 from tests.chaos.auditor import Audit
-from tests.chaos.protocol.plan import ALONE, KINDS, SHAPES, calm_plan, job_plan
+from tests.chaos.protocol.plan import ALONE, KINDS, OF_THE_STORE, SHAPES, calm_plan, job_plan
 from tests.chaos.protocol.play import ROOT, RUNS, Stage, play, stage
 from tests.chaos.report import Figures
 from tests.chaos.stored import Folder
@@ -28,11 +29,16 @@ def test_the_seeds_have_jobs_and_faults_of_every_kind() -> None:
     assert {fault.kind for plan in plans for run in plan.runs for fault in run.faults} == {name for name, _ in KINDS}
 
 
+SOAK = pytest.mark.soak
+
+
+@pytest.mark.parametrize("cloud", ["s3", pytest.param("gcs", marks=SOAK), pytest.param("azure", marks=SOAK)])
 def test_every_run_counts_once_and_none_needs_a_person(  # semantics A2, C1, C3, D2, D3, F1, F2, F5, P1, P2, S1, T5, T9
-    s3_server: S3Server, s3_bucket: str
+    request: pytest.FixtureRequest, cloud: str
 ) -> None:
+    server: BucketServer = request.getfixturevalue(f"{cloud}_server")
     figures, felt = Figures(), {}
-    for seed, found in play(s3_server, s3_bucket, [*(job_plan(seed, RUNS) for seed in SEEDS), *ALONE]):
+    for seed, found in play(server, server.new_root(), [*(job_plan(seed, RUNS) for seed in SEEDS), *ALONE]):
         figures.add(found)
         felt[seed] = set(found.faults)
     print(f"\n{figures}")
@@ -43,8 +49,18 @@ def test_every_run_counts_once_and_none_needs_a_person(  # semantics A2, C1, C3,
         assert felt[plan.seed] >= {fault.kind for run in plan.runs for fault in run.faults}, "planned, and not felt"
 
 
+@pytest.mark.parametrize("cloud", ["gcs", "azure"])
+def test_some_faults_on_each_cloud(request: pytest.FixtureRequest, cloud: str) -> None:  # semantics A2, D3, F2, W2, W3
+    """What strikes single requests; `make soak` runs the test above there."""
+    server: BucketServer = request.getfixturevalue(f"{cloud}_server")
+    with stage(server, server.new_root()) as ready:
+        figures = ready.play(OF_THE_STORE)
+    assert not figures.violations, "\n".join(map(str, figures.violations))
+    assert set(figures.faults) == {fault.kind for run in OF_THE_STORE.runs for fault in run.faults}
+
+
 def test_a_fold_that_is_doubled_is_found(s3_server: S3Server, s3_bucket: str) -> None:
-    with stage(s3_server, s3_bucket) as ready:
+    with stage(s3_server, f"s3://{s3_bucket}") as ready:
         figures = ready.play(calm_plan(CALM, 3), "doubled")
     assert "exactly once" in {each.rule for each in figures.violations}
     assert "e0002" in str(figures.violations[0])
@@ -52,14 +68,14 @@ def test_a_fold_that_is_doubled_is_found(s3_server: S3Server, s3_bucket: str) ->
 
 
 def test_a_compaction_that_loses_a_run_is_found(s3_server: S3Server, s3_bucket: str) -> None:  # semantics K7
-    with stage(s3_server, s3_bucket) as ready:
+    with stage(s3_server, f"s3://{s3_bucket}") as ready:
         figures = ready.play(calm_plan(ONE_BY_ONE, 3), "forgetful")
     assert {each.rule for each in figures.violations} == {"exactly once"}
     assert "have grown to" in str(figures.violations[0])
 
 
 def test_a_run_that_is_stuck_is_found(s3_server: S3Server, s3_bucket: str) -> None:
-    with stage(s3_server, s3_bucket) as ready:
+    with stage(s3_server, f"s3://{s3_bucket}") as ready:
         figures = ready.play(calm_plan(CALM, 3), "stuck")
     assert {each.rule for each in figures.violations} == {"hands", "stuck"}
 
@@ -72,7 +88,7 @@ ONE_BY_ONE = 105
 @pytest.fixture
 def played(s3_server: S3Server, s3_bucket: str) -> tuple[Stage, Folder]:
     """A job that has run well, and its folder."""
-    with stage(s3_server, s3_bucket) as ready:
+    with stage(s3_server, f"s3://{s3_bucket}") as ready:
         assert ready.play(calm_plan(CALM, 3)).violations == []
         return ready, Folder(s3_server.client(), s3_bucket, f"{ROOT}/job-{CALM}/")
 

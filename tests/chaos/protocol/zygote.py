@@ -19,7 +19,9 @@ from typing import Any
 from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import completed_epochs
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.names import scheme_of
+from airflow_cairn.storage.open import OPTIONS
 from tests.chaos.protocol.roles import Child, act
 from tests.protocol.simulation.growing import IN_PLACE
 
@@ -39,19 +41,10 @@ def main(uri: str, endpoint_url: str) -> None:
     for where, name, value in (*SHORT_MEMORIES, *IN_PLACE):
         setattr(where, name, value)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    options = (
-        S3Options(
-            endpoint_url=endpoint_url,
-            access_key=os.environ["AWS_ACCESS_KEY_ID"],
-            secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
-            max_attempts=3,
-            read_timeout_s=20,
-        )
-        if endpoint_url
-        else None
-    )
+    bounds: dict[str, Any] = {"endpoint_url": endpoint_url, "max_attempts": 3, "read_timeout_s": 20}
+    options = OPTIONS[scheme_of(uri)](**bounds) if endpoint_url else None
     logging.disable()
-    store = open_store(uri, s3=options)  # sends nothing: each child opens a connection of its own
+    store = open_store(uri, options=options)  # sends nothing: each child opens a connection of its own
     awake, wake = os.pipe()
     for end in (awake, wake):
         os.set_blocking(end, False)

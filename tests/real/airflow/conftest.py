@@ -13,10 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-from airflow_cairn.spark.output.committer import s3a_conf
+from airflow_cairn.spark.output.committer import azure_conf, gcs_conf, s3a_conf
 from airflow_cairn.storage import S3Options
+from scripts.azure_jars import azure_jars
 from scripts.demo.flights_input import write_flights
+from scripts.gcs_jars import gcs_jars
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.azure_server import HOST, AzureServer
+from scripts.harness.gcs_server import GcsServer
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.connect_server import ConnectServer
@@ -228,7 +232,9 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer, statsd: dict[s
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),
-        "CAIRN_TEST_S3_JARS": ",".join(str(jar) for jar in s3a_jars()),
+        "CAIRN_TEST_S3_JARS": ",".join(map(str, s3a_jars())),
+        "CAIRN_TEST_GCS_JARS": ",".join(map(str, gcs_jars())),
+        "CAIRN_TEST_AZURE_JARS": ",".join(map(str, azure_jars())),
         "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": NO_JVM}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "AIRFLOW_CONN_CAIRN_SESSION": json.dumps({"conn_type": "generic", "password": SESSION_SECRET}),
@@ -267,10 +273,14 @@ def lake(airflow: AirflowHome, s3_server: S3Server) -> Lake:
 
 
 @pytest.fixture(scope="session")
-def warm_spark(airflow: AirflowHome, s3_server: S3Server) -> Iterator[ConnectServer]:
-    """The server behind the connection `warm`; it may write to the S3 server."""
+def warm_spark(
+    airflow: AirflowHome, s3_server: S3Server, gcs_server: GcsServer, azure_server: AzureServer
+) -> Iterator[ConnectServer]:
+    """The server behind the connection `warm`; it may write to each of the three servers of buckets."""
     where = s3a_conf(S3Options(s3_server.endpoint_url, s3_server.region))
-    with ConnectServer({"spark.jars": ",".join(map(str, s3a_jars())), **where}, env=s3_server.env) as server:
+    where |= {**gcs_conf(gcs_server.options), **azure_conf(azure_server.options, HOST)}
+    jars = {jar.name: str(jar) for jar in (*s3a_jars(), *gcs_jars(), *azure_jars())}  # they have some in common
+    with ConnectServer({"spark.jars": ",".join(jars.values()), **where}, env=s3_server.env) as server:
         told = {"connection_id": WARM, "conn_type": "spark_connect", "host": "localhost", "port": server.port}
         airflow.api.request("POST", "/connections", json=told)
         yield server

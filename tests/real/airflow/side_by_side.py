@@ -25,7 +25,7 @@ AT_ONCE = 4
 SLOTS = 2 * AT_ONCE
 """Of the executor: a test holds two drivers at most while it waits for something else to run."""
 SHARED = frozenset(
-    {"airflow", "gates", "shared", "storage", "s3_server", "warm_spark"}
+    {"airflow", "gates", "shared", "storage", "s3_server", "gcs_server", "azure_server", "warm_spark"}
     | {"lake", "flights", "shell", "kept", "scenario"}
 )
 """What a marked test may ask for beside its parameters: all but the last live longer than it, and that one is made

@@ -13,8 +13,9 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark.stored.outputs import data_files, of_checkpoint
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import system_runtime
+from airflow_cairn.storage.open import StoreOptions
 from airflow_cairn.storage.port import Written
 from scripts.demo.compare import leftovers
 from scripts.demo.stored_state import state_rows
@@ -28,11 +29,11 @@ class JobStore:
     Args:
         uri: the storage root.
         job: the job's name.
-        s3: how to reach an S3 store.
+        options: how to reach a store of buckets.
     """
 
-    def __init__(self, uri: str, job: str, s3: S3Options | None = None) -> None:
-        self.coordinator = Coordinator(open_store(uri, s3=s3), job)
+    def __init__(self, uri: str, job: str, options: StoreOptions | None = None) -> None:
+        self.coordinator = Coordinator(open_store(uri, options=options), job)
         self.files = self.coordinator.files
 
     def outcomes(self) -> list[tuple[int, int, str]]:

@@ -15,13 +15,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cairn.storage import S3Options
 from scripts.demo.flights_input import FIRST_DAY
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.azure_server import AzureServer
+from scripts.harness.gcs_server import GcsServer
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark.connect_server import ConnectServer
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.flights_jobs import BUCKET, STORAGE, Shell, run_its_schedule, take
+from tests.real.airflow.scenario import COMPLETED, FAILOVER, kill_driver
 from tests.real.airflow.store import JobStore
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
@@ -100,17 +102,24 @@ def rows(found: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True, default=str) for row in found)
 
 
-def run_day_3(airflow: AirflowHome, job: str, run: str, at: str, **conf: Any) -> str:
-    """Run the third day by hand, with words for Cairn; gives how it ended."""
-    window = {"data_interval_start": "2001-01-03T00:00:00Z", "data_interval_end": "2001-01-04T00:00:00Z"}
-    body = {"dag_run_id": run, "logical_date": f"2001-01-03T{at}Z", "conf": {"cairn": conf}, **window}
+def start_day(airflow: AirflowHome, job: str, run: str, day: int, at: str = "00:00:00", **conf: Any) -> None:
+    """Start a run of one day by hand, with words for Cairn."""
+    window = {
+        "data_interval_start": f"2001-01-{day:02}T00:00:00Z",
+        "data_interval_end": f"2001-01-{day + 1:02}T00:00:00Z",
+    }
+    body = {"dag_run_id": run, "logical_date": f"2001-01-{day:02}T{at}Z", "conf": {"cairn": conf}, **window}
     airflow.api.request("POST", f"/dags/{job}/dagRuns", json=body)
+
+
+def run_day_3(airflow: AirflowHome, job: str, run: str, at: str, **conf: Any) -> str:
+    """Run the third day; gives how it ended."""
+    start_day(airflow, job, run, 3, at, **conf)
     return airflow.api.wait_for_run(job, run)
 
 
 def job_of(name: str, server: S3Server) -> JobStore:
-    options = S3Options(server.endpoint_url, server.region, server.access_key, server.secret_key)
-    return JobStore(STORAGE, name, options)
+    return JobStore(STORAGE, name, server.options)
 
 
 def download(server: S3Server, prefix: str, into: Path) -> Path:
@@ -193,3 +202,36 @@ def test_a_stage_has_another_name(
     assert rows(store.state("legs", "totals")) == rows(Plain(flights, (3, 3)).totals())
     assert rows(store.state("airports", "traffic")) == rows(Plain(flights, (1, 3)).traffic())
     assert store.unreferenced() == []
+
+
+@pytest.mark.side_by_side(90)
+def test_a_driver_is_killed_on_each_cloud(
+    airflow: AirflowHome,
+    gates: Gates,
+    flights: Path,
+    gcs_server: GcsServer,
+    azure_server: AzureServer,
+    warm_spark: ConnectServer,
+) -> None:
+    """semantics A2, A5, F1, F2: on Google Cloud Storage and Azure, by their connections, the driver of `routes`."""
+    types = {"gcs": "google_cloud_platform", "azure": "wasb"}
+    jobs: dict[str, JobStore] = {}
+    for cloud, server in (("gcs", gcs_server), ("azure", azure_server)):
+        jobs[f"flights_{cloud}"] = JobStore(f"{server.root_of('resume')}/cairn", f"flights_{cloud}", server.options)
+        where = {"conn_type": types[cloud], "extra": json.dumps({"endpoint_url": server.endpoint_url})}
+        airflow.api.request("POST", "/connections", json={"connection_id": f"resume_{cloud}", **where})
+    for job in jobs:
+        gates.hold(job, "e1", 1, "routes.written")
+        start_day(airflow, job, "e1", 1)
+    for job in jobs:
+        kill_driver(gates.wait_until_reached(job, "e1", 1, "routes.written"))
+    for job, store in jobs.items():
+        assert airflow.api.wait_for_run(job, "e1") == "success", airflow.api.explain(job, "e1")
+        assert store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
+        tries = {uid: airflow.api.task(job, "e1", f"epoch.{uid}").try_number for uid in ("clean", "routes", "airports")}
+        assert tries == {"clean": 1, "routes": 2, "airports": 1}
+        plain = Plain(flights, (1, 1))
+        assert rows(store.state("routes", "totals")) == rows(plain.totals())
+        assert rows(store.state("airports", "traffic")) == rows(plain.traffic())
+        assert rows(store.table("league")) == rows(plain.league(FIRST_DAY.date()))
+        assert store.unreferenced() == []

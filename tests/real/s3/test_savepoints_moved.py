@@ -22,6 +22,8 @@ from airflow_cairn.checkpoint.savepoints import disposal, integrity
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import ObjectStore, S3Options, open_store
 from airflow_cairn.storage.s3.store import S3Store
+from scripts.harness.azure_server import AzureServer
+from scripts.harness.gcs_server import GcsServer
 from scripts.harness.s3_server import S3Server
 from tests.support.memory_store import MemoryStore
 from tests.support.world.savepoints import asked
@@ -44,28 +46,31 @@ class Counted(S3Store):
 
 @dataclass
 class Place:
-    """Three empty buckets, and how they are reached."""
+    """Three empty buckets on S3, one each on Google Cloud Storage and Azure, and how they are reached."""
 
     client: Any
     options: S3Options
     lake: str
     kept: str
     archive: str
+    clouds: tuple[GcsServer, AzureServer]
+    google: str
+    azure: str
 
     def open(self, uri: str) -> ObjectStore:
-        return open_store(uri, s3=self.options)
+        gcs, azure = self.clouds
+        return open_store(uri, s3=self.options, gcs=gcs.options, azure=azure.options)
 
     def keys(self, bucket: str, prefix: str = "") -> list[str]:
         return [found.key for found in self.open(f"s3://{bucket}").list(prefix)]
 
 
 @pytest.fixture
-def place(s3_server: S3Server, s3_bucket: str) -> Place:
-    options = S3Options(
-        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
-    )
+def place(s3_server: S3Server, s3_bucket: str, gcs_server: GcsServer, azure_server: AzureServer) -> Place:
     kept, archive = (s3_server.create_bucket(f"{s3_bucket}-{name}") for name in ("kept", "archive"))
-    return Place(s3_server.client(), options, s3_bucket, kept, archive)
+    clouds = gcs_server, azure_server
+    roots = (each.new_root() for each in clouds)
+    return Place(s3_server.client(), s3_server.options, s3_bucket, kept, archive, clouds, *roots)
 
 
 def on(store: ObjectStore, *epochs: str) -> World:
@@ -159,6 +164,25 @@ def test_from_bucket_to_bucket_to_a_disk_to_another_bucket(place: Place, tmp_pat
         assert each.folded() == {stage.uid: ["e1", "e2", "e3"] for stage in each.stages}
 
 
+def test_a_job_moves_from_s3_to_google_and_on_to_azure(place: Place) -> None:  # semantics P1, R1, R6, C5
+    """By a savepoint in the other provider's bucket; there it goes on where it stood, byte for byte."""
+    world = on(place.open(f"s3://{place.lake}/cairn"), "e1", "e2")
+    done = ["e1", "e2"]
+    for root in (place.google, place.azure):
+        taken = take(world, place, f"{root}/moved")
+        assert taken.status is Status.COMPLETED, taken.detail
+        folder = place.open(taken.uri)
+        assert damages(folder) == []
+        moved = World(place.open(f"{root}/cairn"))
+        moved.coordinator().start_from(folder)
+        assert content(moved) == content(world) != {}
+        assert all(found.whole for found in moved.coordinator().verify(deep=True))
+        done.append(f"e{len(done) + 1}")
+        moved.run_epoch(done[-1])
+        assert moved.folded() == {stage.uid: done for stage in moved.stages}
+        world = moved
+
+
 def alter(place: Place, uri: str) -> None:
     """Change a byte of a file of a state, so that its size stays."""
     root = place.open(uri)
@@ -168,7 +192,7 @@ def alter(place: Place, uri: str) -> None:
     root.create(key, data[:-1] + bytes([data[-1] ^ 1]))
 
 
-@pytest.fixture(params=["file to s3", "s3 to file", "s3 to s3"])
+@pytest.fixture(params=["file to s3", "s3 to file", "s3 to s3", "s3 to google", "google to azure"])
 def ways(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> tuple[str, str]:
     """Where a job is, and where its savepoints go."""
     disk = tmp_path.as_uri()
@@ -176,6 +200,8 @@ def ways(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> tuple[
         "file to s3": (f"{disk}/lake", f"s3://{place.kept}/nightly"),
         "s3 to file": (f"s3://{place.lake}/cairn", f"{disk}/kept"),
         "s3 to s3": (f"s3://{place.lake}/cairn", f"s3://{place.kept}/nightly"),
+        "s3 to google": (f"s3://{place.lake}/cairn", f"{place.google}/nightly"),
+        "google to azure": (f"{place.google}/cairn", f"{place.azure}/nightly"),
     }[request.param]
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.spark.output.committer import azure_conf, gcs_conf
-from airflow_cairn.storage import AzureOptions, GcsOptions
 from scripts.azure_jars import azure_jars
 from scripts.gcs_jars import gcs_jars
 from scripts.harness.azure_server import HOST, AzureServer
@@ -24,13 +23,13 @@ APPLICATION = Path(__file__).parent / "applications" / "cloud_epochs.py"
 
 
 def test_epochs_on_google_cloud_storage(gcs_server: GcsServer, tmp_path: Path) -> None:
-    conf = {"spark.jars": ",".join(map(str, gcs_jars())), **gcs_conf(GcsOptions(gcs_server.endpoint_url))}
-    check_epochs(f"gs://{gcs_server.create_bucket('epochs')}/team/cairn", gcs_server.endpoint_url, conf, tmp_path)
+    conf = {"spark.jars": ",".join(map(str, gcs_jars())), **gcs_conf(gcs_server.options)}
+    check_epochs(f"{gcs_server.root_of('epochs')}/team/cairn", gcs_server.endpoint_url, conf, tmp_path)
 
 
 def test_epochs_on_azure(azure_server: AzureServer, tmp_path: Path) -> None:
-    conf = {"spark.jars": ",".join(map(str, azure_jars())), **azure_conf(AzureOptions(azure_server.endpoint_url), HOST)}
-    check_epochs(f"{azure_server.create_container('epochs')}/team/cairn", azure_server.endpoint_url, conf, tmp_path)
+    conf = {"spark.jars": ",".join(map(str, azure_jars())), **azure_conf(azure_server.options, HOST)}
+    check_epochs(f"{azure_server.root_of('epochs')}/team/cairn", azure_server.endpoint_url, conf, tmp_path)
 
 
 def check_epochs(storage: str, endpoint_url: str, conf: dict[str, str], tmp_path: Path) -> None:

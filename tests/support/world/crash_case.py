@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
+import pytest
+from _pytest.mark import ParameterSet
+
+from tests.support.covering import covering, told_apart
 from tests.support.world.operation import Operation, forked, kind_of, writes_of
+from tests.support.world.places import CLOUDS, MEMORY
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore
 
@@ -48,6 +54,44 @@ def crash_cases(operations: tuple[Operation, ...], others: Others) -> Iterator[C
         for at, write in enumerate(writes_of(operation)):
             yield from (CrashCase(operation, at, write, fault) for fault in Fault)
             yield from (CrashCase(operation, at, write, Fault.ANSWER_LOST, other) for other in others)
+
+
+class Struck(Protocol):
+    """What any test of crash points says of a case."""
+
+    @property
+    def write(self) -> str:
+        """The write that is struck."""
+
+    @property
+    def fault(self) -> Fault | None:
+        """What goes wrong there."""
+
+    @property
+    def other(self) -> str | None:
+        """Who comes meanwhile."""
+
+    def shows(self) -> Iterator[Hashable]:
+        """Yield what has to be seen once."""
+
+
+def in_each_place(cases: Iterable[Struck], some: Callable[[str], Hashable] = lambda _: None) -> list[ParameterSet]:
+    """Give each case in memory, and on each cloud each fault at each write, beside what `make test` runs in memory.
+
+    Args:
+        cases: with texts that differ.
+        some: what `make test` shows of a write's verb on the clouds, each with each fault; by default only each fault.
+    """
+    given = [*told_apart(cases, lambda case: case.shows())]
+    there = [(cloud, case) for case, new in given if new or not case.other for cloud in CLOUDS]
+
+    def shows(pair: tuple[str, Struck]) -> Iterator[Hashable]:
+        cloud, case = pair
+        if case.fault is not None and not case.other:
+            yield from ((cloud, case.fault), (some(case.write.partition(" ")[0]), case.fault))
+
+    here = [pytest.param(MEMORY, case, marks=() if new else pytest.mark.soak) for case, new in given]
+    return [*here, *covering(there, shows)]
 
 
 def assert_a_lost_answer_changes_no_answer(operation: Operation) -> None:

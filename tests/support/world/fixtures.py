@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_cairn.storage import open_store
+from scripts.harness.bucket_server import BucketServer
 from tests.support.parsed_once import parsed_once
+from tests.support.world import places
 from tests.support.world.golden import EXAMPLES
 from tests.support.world.world import World
 
@@ -32,6 +34,18 @@ def world_on_files(tmp_path: Path) -> World:
     """A job that never ran, in a store that other processes can open."""
     (tmp_path / "store").mkdir()
     return World(open_store((tmp_path / "store").as_uri()))
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the test's worlds lie, as its parameter says."""
+    if request.param == places.MEMORY:
+        yield request.param
+        return
+    server: BucketServer = request.getfixturevalue(f"{request.param}_server")
+    server.renew()
+    with places.lying_in(lambda: open_store(server.new_root(), options=server.options)):
+        yield request.param
 
 
 @pytest.fixture(scope="session")

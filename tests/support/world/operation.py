@@ -10,6 +10,8 @@ from functools import cache
 from typing import Any
 
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.memory_store import MemoryStore
+from tests.support.world.places import can_fork
 from tests.support.world.world import World
 from tests.support.wrapped_stores import RecordingStore
 
@@ -43,14 +45,17 @@ class Operation:
 @cache
 def prepared(operation: Operation) -> tuple[World, Run]:
     """Give the world in which the operation is due, to be forked and never changed, and what runs it."""
-    world = World()
+    world = World(MemoryStore())
     return world, operation.prepare(world)
 
 
 def forked(operation: Operation) -> tuple[World, Run]:
     """Give such a world of one's own."""
-    world, run = prepared(operation)
-    return world.fork(), run
+    if can_fork():
+        world, run = prepared(operation)
+        return world.fork(), run
+    world = World()
+    return world, operation.prepare(world)
 
 
 @cache

@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, Savep
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.memory_store import MemoryStore
+from tests.support.world.places import can_fork, new_store
 from tests.support.world.world import JOB, World
 
 ALTER: Callable[[Line], Line] = lambda line: line  # noqa: E731  (a default with a type)
@@ -19,9 +20,9 @@ ALTER: Callable[[Line], Line] = lambda line: line  # noqa: E731  (a default with
 
 def saved(
     world: World, name: str = "saved", *, checkpoint: int | None = None, job: str = JOB, request: str = "nightly"
-) -> MemoryStore:
-    """Give a folder of its own with a savepoint of a world's checkpoint, the newest by default."""
-    folder = MemoryStore(name)
+) -> ObjectStore:
+    """Give a folder of its own, where worlds lie, with a savepoint of a world's checkpoint, the newest by default."""
+    folder = MemoryStore(name) if can_fork() else new_store()
     save(world, folder, checkpoint=checkpoint, job=job, request=request)
     return folder
 

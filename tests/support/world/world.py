@@ -56,6 +56,7 @@ from tests.support.acking import ack_of
 from tests.support.memory_store import MemoryStore
 from tests.support.world import grown_state, grown_table
 from tests.support.world.parties import Ear, Ids, ledger
+from tests.support.world.places import new_store
 
 JOB = "flights"
 STAGES = (
@@ -99,7 +100,7 @@ class World:
     """One job and everyone who acts on it.
 
     Args:
-        store: where it lies; in memory by default.
+        store: where it lies; by default where worlds do (`places.py`), mostly in memory.
         config: how it makes checkpoints.
         stages: what it runs.
         job: its name; `JOB` by default.
@@ -112,7 +113,7 @@ class World:
         stages: tuple[StageSpec, ...] = STAGES,
         job: str | None = None,
     ) -> None:
-        self.store = store or MemoryStore()
+        self.store = store or new_store()
         self.job = job or JOB
         self.config = config
         self.stages = stages

@@ -132,7 +132,7 @@ def test_one_that_fails_is_an_exit_status(root: Path, capsys: pytest.CaptureFixt
         ("{store}/flights/x", "the target lies in the job's own folder"),
         ("{store}", "the target lies among the storage's jobs"),
         ("hdfs://bucket/x", "there is no storage for the scheme hdfs"),
-        ("/lake/kept", "this is no storage URI: it has no scheme"),
+        ("/lake/kept", "this is not a storage URI: it has no scheme"),
         (None, "the savepoint has no target"),
     ],
 )
@@ -193,7 +193,7 @@ def test_verify_takes_a_path_or_a_job(capsys: pytest.CaptureFixture[str], monkey
     assert main(["verify", "flights"]) == 2
     assert "the storage is missing" in capsys.readouterr().err
     assert main(["verify", "/lake/kept/savepoint-flights-1"]) == 2
-    assert "this is no storage URI: it has no scheme" in capsys.readouterr().err
+    assert "this is not a storage URI: it has no scheme" in capsys.readouterr().err
     assert main(["verify", "file:///nowhere", "3"]) == 2
     assert "a savepoint holds one checkpoint" in capsys.readouterr().err
 

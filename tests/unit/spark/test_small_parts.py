@@ -19,10 +19,17 @@ from airflow_cairn.spark.execution.failure_kinds import MAX_LENGTH, one_line
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.input import inputs, slices
 from airflow_cairn.spark.kinds.places import FileStatus
-from airflow_cairn.spark.output.committer import s3a_conf
+from airflow_cairn.spark.output.committer import azure_conf, gcs_conf, gcs_environment, s3a_conf
 from airflow_cairn.spark.session import check_version, session
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
-from airflow_cairn.storage import CairnError, InvalidKeyError, S3Options, UnsupportedStorageError
+from airflow_cairn.storage import (
+    AzureOptions,
+    CairnError,
+    GcsOptions,
+    InvalidKeyError,
+    S3Options,
+    UnsupportedStorageError,
+)
 from airflow_cairn.storage.errors import DocumentError
 from airflow_cairn.storage.names import parse_storage_uri
 from tests.support.memory_store import MemoryStore
@@ -174,6 +181,55 @@ def test_s3a_sends_the_headers_that_a_bucket_asks_for(option: dict[str, Any], co
         found = s3a_conf(S3Options(**option), bucket)
         more = {key: value for key, value in found.items() if key not in usual}
         assert more == {f"spark.hadoop.fs.s3a.{where}{key}": value for key, value in conf_of_s3a.items()}
+
+
+HOST = "account1.dfs.core.windows.net"
+OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
+MANAGED = {"account.auth.type": "OAuth", "account.oauth.provider.type": f"{OAUTH}MsiTokenProvider"}
+WORKLOAD = {**MANAGED, "account.oauth.provider.type": f"{OAUTH}WorkloadIdentityTokenProvider"}
+CLIENT, TENANT = {"account.oauth2.client.id": "c"}, {"account.oauth2.msi.tenant": "t"}
+NO_THREAD = {"spark.hadoop.fs.azure.metrics.collection.enabled": "false"}
+
+
+@pytest.mark.parametrize(
+    ("options", "conf_of_azure"),
+    [
+        (None, MANAGED),
+        (AzureOptions(), MANAGED),
+        (AzureOptions(client_id="c"), MANAGED | CLIENT),
+        (AzureOptions(client_id="c", tenant_id="t"), WORKLOAD | CLIENT | TENANT),
+    ],
+    ids=["none", "managed", "one of several", "workload"],
+)
+def test_spark_has_the_identity_of_the_options_on_azure(
+    options: AzureOptions | None, conf_of_azure: dict[str, str]
+) -> None:
+    theirs = {f"spark.hadoop.fs.azure.{key}.{HOST}": value for key, value in conf_of_azure.items()}
+    assert azure_conf(options, HOST) == NO_THREAD | theirs
+
+
+BY_DEFAULT, BY_NONE = {"auth.type": "APPLICATION_DEFAULT"}, {"auth.type": "UNAUTHENTICATED"}
+EMULATED = {"auth.service.account.enable": "false", "auth.null.enable": "true", "project.id": "emulated"}
+KEY_FILE, AT = "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST"
+
+
+@pytest.mark.parametrize(
+    ("options", "conf_of_google", "environment"),
+    [
+        (GcsOptions(), BY_DEFAULT, {}),
+        (GcsOptions(key_path="/keys/a.json"), BY_DEFAULT, {KEY_FILE: "/keys/a.json"}),
+        (GcsOptions("https://p"), BY_DEFAULT | {"storage.root.url": "https://p/"}, {AT: "https://p"}),
+        (GcsOptions("http://e:1"), BY_NONE | EMULATED | {"storage.root.url": "http://e:1/"}, {AT: "http://e:1"}),
+    ],
+    ids=["workload or machine", "key file", "private endpoint", "emulator"],
+)
+def test_spark_has_the_identity_of_the_options_on_google(
+    options: GcsOptions, conf_of_google: dict[str, str], environment: dict[str, str]
+) -> None:
+    told = {key.removeprefix("spark.hadoop.fs.gs."): value for key, value in gcs_conf(options).items()}
+    about = ("auth.", "project.", "storage.")
+    assert {key: value for key, value in told.items() if key.startswith(about)} == conf_of_google
+    assert gcs_environment(options) == environment
 
 
 DAY = [f"2026-01-0{day}T00:00:00+00:00" for day in range(1, 10)]

@@ -52,7 +52,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         return backends.gcs(google.endpoint_url, google.create_bucket(f"contract-{next(_numbers)}"))
     if request.param == "azure":
         azure: AzureServer = request.getfixturevalue("azure_server")
-        return backends.azure(azure.endpoint_url, azure.create_container(f"contract-{next(_numbers)}"))
+        return backends.azure(azure.endpoint_url, azure.root_of(f"contract-{next(_numbers)}"))
     server: S3Server = request.getfixturevalue("s3_server")
     bucket = request.getfixturevalue("s3_bucket")
     return backends.s3("s3", server.client(), bucket, request.getfixturevalue("s3_options"))

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
 
+from airflow_cairn.checkpoint.answers import EpochCompleted
+from airflow_cairn.checkpoint.health.examine import examine_storage
+from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.storage import (
     AzureOptions,
     ConditionFailed,
@@ -24,11 +31,14 @@ from airflow_cairn.storage import (
     UnavailableError,
     UnsupportedStorageError,
     Written,
+    ensure_probed,
     open_store,
 )
 from airflow_cairn.storage import open as opening
 from airflow_cairn.storage.azure import store as azure_store
 from airflow_cairn.storage.azure.session import send
+from airflow_cairn.storage.clock import Runtime
+from airflow_cairn.storage.facts import facts_of
 from airflow_cairn.storage.names import order
 from airflow_cairn.storage.network.http import sending_once
 from airflow_cairn.storage.network.waiting import Waiting
@@ -37,6 +47,7 @@ from airflow_cairn.storage.port import LifecycleRule, ObjectStat
 from scripts.harness.azure_server import HOST, AzureServer
 from scripts.harness.gcs_server import GcsServer
 from tests.support.s3_proxy import Action, Answer, Forward, Request, Rule, S3Proxy, lose_the_answer, lose_the_request
+from tests.support.world.world import World
 from tests.unit.storage.test_local_processes import Workers, hear, tell
 
 pytestmark = pytest.mark.s3
@@ -88,9 +99,8 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
     name: str = request.param
     bucket = f"c-{abs(hash(request.node.nodeid)):x}"
     server: GcsServer | AzureServer = request.getfixturevalue(f"{name}_server")
-    root = f"gs://{server.create_bucket(bucket)}" if isinstance(server, GcsServer) else server.create_container(bucket)
     with S3Proxy(server.endpoint_url) as proxy:
-        yield Cloud(name, root, server.endpoint_url, proxy)
+        yield Cloud(name, server.root_of(bucket), server.endpoint_url, proxy)
 
 
 on_both = pytest.mark.parametrize("cloud", ["gcs", "azure"], indirect=True)
@@ -186,6 +196,125 @@ def test_what_may_not_be_deleted_is_reported(cloud: Cloud, status: int, code: st
     [failure] = store.delete(["a", "b"])
     assert isinstance(failure, DeleteFailure) and failure.key == "a" and code in failure.reason
     assert [each.key for each in store.list("")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "refusal"),
+    [("gcs", (403, "retentionPolicyNotMet")), ("azure", (409, "BlobImmutableDueToPolicy"))],
+    indirect=["cloud"],
+)
+def test_a_locked_bucket_refuses_a_swap_and_says_so(cloud: Cloud, refusal: tuple[int, str]) -> None:  # semantics W3
+    store = cloud.open()
+    etag = tag(store.create("head.json", b"1"))
+    cloud.proxy.rules.append(Rule(*cloud.write, cloud.said(*refusal)))
+    with pytest.raises(ForbiddenError, match=refusal[1]):
+        store.replace("head.json", b"2", expected_etag=etag)
+    assert store.get("head.json").data == b"1"
+
+
+@on_google
+def test_a_versioned_bucket_shows_what_is_live(cloud: Cloud) -> None:  # semantics W2, W7
+    versioned: Any = {"name": "versioned", "versioning": {"enabled": True}}
+    requests.post(f"{cloud.endpoint_url}/storage/v1/b?project=tests", json=versioned, timeout=30).raise_for_status()
+    store = open_store("gs://versioned/lake", options=cloud.options(cloud.endpoint_url))
+    second = tag(store.replace("a", b"2", expected_etag=tag(store.create("a", b"1"))))
+    assert [(each.key, each.etag) for each in store.list("")] == [("a", second)]
+    assert store.delete(["a"]) == []
+    assert list(store.list("")) == []
+    with pytest.raises(GoneError):
+        store.get("a")
+    assert tag(store.create("a", b"3")) != second
+    rules = store.bucket_rules()
+    assert rules is not None and rules.versioned
+
+
+@on_both
+def test_an_upload_that_a_killed_driver_left_is_no_object(cloud: Cloud) -> None:  # semantics W1, W7
+    """Google's session of an upload, or Azure's blocks that nobody has committed: the service ends them by itself."""
+    store, bucket = cloud.open(), cloud.root.partition("://")[2].partition("@")[0]
+    if cloud.name == "gcs":
+        where = f"{cloud.endpoint_url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=lake/a"
+        begun = requests.post(where, json={}, timeout=30)
+        begun.raise_for_status()
+        assert "upload_id=" in begun.headers["Location"]
+    else:
+        block = {"comp": "block", "blockid": "MDAwMQ=="}
+        send(AzureOptions(cloud.endpoint_url), HOST, "PUT", f"/{bucket}/lake/a", block, {}, BytesIO(b"half")).body()
+    assert (list(store.list("")), list(store.uploads(""))) == ([], [])
+    with pytest.raises(GoneError):
+        store.get("a")
+    assert store.delete(["a"]) == []
+
+
+STORAGE = Path(__file__).parents[3] / "docs" / "reference" / "storage.md"
+
+
+def documented(cloud: str) -> dict[str, frozenset[str]]:
+    """By role, the rights in the table of the documentation."""
+    _, _, rest = STORAGE.read_text().partition("<!-- tested: rights of clouds -->\n")
+    rows = [line.strip("| \n").split(" | ") for line in rest.partition("\n\n")[0].splitlines()[2:]]
+    column = 1 if cloud == "gcs" else 2
+    return {role: frozenset(re.findall(r"`(\w+)`", row[column])) for row in rows for role in row[0].split(", ")}
+
+
+@dataclass
+class Without(Rule):
+    """Refuses what takes another right than these; who may read the bucket's rules is not asked."""
+
+    rights: frozenset[str] = frozenset()
+
+    def fits(self, request: Request) -> bool:
+        return not _rights_of(request) <= self.rights
+
+
+def _rights_of(request: Request) -> set[str]:
+    path, query = urlsplit(request.target).path, parse_qs(urlsplit(request.target).query)
+    if not path.startswith(("/storage/", "/upload/")):
+        if path.count("/") < 3 and "list" not in query.get("comp", []):
+            return set()
+        return {{"PUT": "write", "DELETE": "delete"}.get(request.method, "read")}
+    if request.method == "POST":
+        return {"create"} if query["ifGenerationMatch"] == ["0"] else {"create", "delete"}
+    if request.method == "DELETE":
+        return {"delete"}
+    _, _, below = path.partition("/o")
+    return {"get"} if below else {"list"} if path.endswith("/o") else set()
+
+
+@on_both
+def test_each_role_does_its_work_with_its_rights_and_the_doctor_names_each_that_is_missing(cloud: Cloud) -> None:
+    """semantics W3, W7"""
+    with ExitStack() as ends:
+
+        def through(rights: frozenset[str]) -> ObjectStore:
+            proxy = ends.enter_context(S3Proxy(cloud.endpoint_url))
+            refusal = (403, "forbidden" if cloud.name == "gcs" else "AuthorizationPermissionMismatch")
+            proxy.rules.append(Without("", "", cloud.said(*refusal), 1 << 30, rights))
+            options = cloud.options(proxy.url, max_attempts=2)
+            return open_store(f"{cloud.root}/rights", options=options, sleep=lambda _: None)
+
+        rights = documented(cloud.name)
+        worker, driver, triggerer, reader = (
+            through(rights[role]) for role in ("worker", "driver", "triggerer", "reader")
+        )
+        world = World(worker)
+        ensure_probed(worker, nonce="n")
+        for epoch in ("e1", "e2"):
+            world.trigger(epoch)
+            for stage in world.stages:
+                assert world.drive(world.submit(epoch, stage.uid).handover, store=driver) is AckAnswer.SUCCESS
+            checkpoint = world.pending_id(epoch)
+            assert world.coordinator(triggerer).complete(checkpoint) == EpochCompleted(epoch, checkpoint)
+            assert world.coordinator().clean().failures == ()
+        world.audit("e1", "e2")
+        assert all(found.whole for found in world.coordinator(reader).verify(deep=True))
+        facts = facts_of(cloud.root)
+        for missing in rights["worker"]:
+            examined = examine_storage(through(rights["worker"] - {missing}), Runtime(world.clock, world.new_token))
+            found = {(each.name, each.subject) for each in examined.findings if each.name != "clock-skew"}
+            [(name, right)] = found
+            assert (name, right.rpartition(".")[2].rpartition("/")[2]) == ("right-missing", missing)
+            assert right in (facts.get, facts.put, facts.list, facts.delete)
 
 
 @on_azure
@@ -286,7 +415,8 @@ def test_rules_of_a_bucket(cloud: Cloud) -> None:
         {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": 7}},
         {"action": {"type": "SetStorageClass", "storageClass": "ARCHIVE"}, "condition": {"age": 1}},
     ]
-    found = {"lifecycle": {"rule": rules}, "versioning": {"enabled": True}, "retentionPolicy": {"retentionPeriod": "9"}}
+    kept = {"retentionPolicy": {"retentionPeriod": "9"}, "softDeletePolicy": {"retentionDurationSeconds": "604800"}}
+    found = {"lifecycle": {"rule": rules}, "versioning": {"enabled": True}, **kept}
     cloud.proxy.rules.append(Rule("GET", bucket, lambda *_: Answer(200, [], json.dumps(found).encode())))
     read = store.bucket_rules()
     assert read is not None
@@ -295,6 +425,7 @@ def test_rules_of_a_bucket(cloud: Cloud) -> None:
         LifecycleRule("number 2", "", ends_old_versions=True),
     )
     assert (read.versioned, read.retention, read.unknown) == (True, "retention policy, 9 seconds", {})
+    assert read.kept_for == "soft delete, 7 days"
     cloud.proxy.rules.append(Rule("GET", bucket, cloud.said(403, "forbidden")))
     read = store.bucket_rules()
     assert read is not None and "storage.buckets.get" in read.unknown["lifecycle"]

@@ -1,6 +1,7 @@
 """The flights pipeline under several names and at several parallelisms; each but the first starts from a savepoint.
 
-The first runs by spark-submit, the next in a session that Cairn runs, the last on a Spark Connect server.
+The first runs by spark-submit, the next in a session that Cairn runs, the last on a Spark Connect server. And the same
+pipeline on other clouds' storage, where one stage runs by spark-submit and may be stopped.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def stage(uid: str, *arguments: str, application: str | None = None, **options: 
     )
 
 
-def group(storage: str, **options: Any) -> CheckpointedTaskGroup:
-    """Make the group of a job; the S3 server is that of the connection, which the test makes."""
+def group(storage: str, conn_id: str = "resume_s3", **options: Any) -> CheckpointedTaskGroup:
+    """Make the group of a job; the server is that of the connection, which the test makes."""
     config = CheckpointConfig(retained=2)
-    return CheckpointedTaskGroup("epoch", storage=storage, aws_conn_id="resume_s3", config=config, **options)
+    return CheckpointedTaskGroup("epoch", storage=storage, aws_conn_id=conn_id, config=config, **options)
 
 
 def flights(dag_id: str, cron: str, day: int, parallelism: int, stages: Mapping[str, Any], **options: Any) -> None:
@@ -89,3 +90,21 @@ with (
     # The application reads `routes`, by that name; here it is only asked for its acknowledgement.
     report = SparkEpochOperator(task_id="report", **json.loads(os.environ["CAIRN_TEST_READER"]))
     stage("clean", FLIGHTS, conf=CONF) >> [legs, airports] >> report
+
+for cloud, where in {"gcs": "gs://resume", "azure": "abfss://resume@devstoreaccount1.dfs.core.windows.net"}.items():
+    with (
+        DAG(f"flights_{cloud}", schedule=None, max_active_runs=1),
+        group(f"{where}/cairn", f"resume_{cloud}", reads_window=True),
+    ):
+        jars = {"spark.jars": os.environ[f"CAIRN_TEST_{cloud.upper()}_JARS"]}
+        routes = SparkEpochOperator(
+            task_id="routes",
+            application=str(Path(__file__).parent / "applications" / "held.py"),
+            application_args=[os.environ["CAIRN_TEST_GATES"], str(APPLICATIONS / "routes.py")],
+            conf=CONF | jars,
+            parallelism=2,
+            retries=2,
+            retry_delay=timedelta(seconds=1),
+        )
+        airports = stage("airports", parallelism=2, **ON_SERVER)
+        stage("clean", FLIGHTS, **ON_SERVER) >> [routes, airports] >> stage("report", **ON_SERVER)

@@ -20,11 +20,11 @@ def error(dag_file: DagFile, *, dag_id: str = "flights", group: str = "storage='
     ("storage", "text"),
     [
         ("'hdfs://namenode/lake'", "there is no storage for the scheme hdfs: HDFS replaces a file under no condition"),
-        ("'/lake'", "this is no storage URI: it has no scheme. Use file:///absolute/folder, s3://bucket/prefix"),
+        ("'/lake'", "this is not a storage URI: it has no scheme. Use file:///absolute/folder, s3://bucket/prefix"),
         ("'file://lake/x'", "it names the host 'lake'"),
         ("'s3://key:secret@bucket/x'", "credentials belong into the connection, never into a URI"),
         ("None", "no storage is given: put the task into a CheckpointedTaskGroup, or give storage="),
-        ("17", "this is no storage URI: it is no text"),
+        ("17", "this is not a storage URI: it is no text"),
     ],
 )
 def test_storage(dag_file: DagFile, storage: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Eight real processes a checkpoint on a real S3 server: one outcome, told to all, and no file too few (D3, C3).
+"""Eight real processes a checkpoint on a server of buckets: one outcome, told to all, and no file too few (D3, C3).
 
 Each round makes one checkpoint ready to complete. Two finishers, two aborters, two expirers (whose clocks are a day
 ahead) and two cleaners then meet on it at a barrier. What is in the state says what was folded in, so a file that a
@@ -18,10 +18,10 @@ from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import system_runtime
-from scripts.harness.s3_server import S3Server
-from tests.protocol.s3_races.party import Said, party
+from scripts.harness.bucket_server import BucketServer
+from tests.protocol.bucket_races.party import Said, party
 from tests.support.world.world import JOB, TIMEOUT, World
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
@@ -33,23 +33,23 @@ AT_MOST = 500
 OFTEN = 4
 """How often each outcome must come up for it to be a race."""
 SEED = int(os.environ.get("CAIRN_SEED", "20261121"))
+SOAK = pytest.mark.soak
 ONLY = (StageSpec("airports"),)
 """The stage of the test world that names a file of an older checkpoint again: what a cleaner must never take."""
 
 
+@pytest.mark.parametrize("cloud", ["s3", pytest.param("gcs", marks=SOAK), pytest.param("azure", marks=SOAK)])
 def test_each_checkpoint_has_one_outcome_and_loses_no_file(  # semantics C1, C3, D2, D3, D4
-    s3_server: S3Server, s3_bucket: str
+    request: pytest.FixtureRequest, cloud: str
 ) -> None:
-    uri = f"s3://{s3_bucket}/lake"
-    options = S3Options(
-        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
-    )
-    world = World(open_store(uri, s3=options), CheckpointConfig(timeout=TIMEOUT, retained=2), ONLY)
+    server: BucketServer = request.getfixturevalue(f"{cloud}_server")
+    uri = f"{server.new_root()}/lake"
+    world = World(open_store(uri, options=server.options), CheckpointConfig(timeout=TIMEOUT, retained=2), ONLY)
     random, real = Random(SEED), system_runtime()
     outcomes: Counter[str] = Counter()
     folded: list[str] = []
     epoch = "e0"
-    with party(s3_server, uri, JOB) as contenders:
+    with party(server, uri, JOB) as contenders:
         while (taken := outcomes.total()) < CHECKPOINTS or (taken < AT_MOST and _rarest(outcomes) < OFTEN):
             world.clock.now_ms = real.now_ms()
             checkpoint = _ready(world, epoch)

@@ -1,4 +1,4 @@
-"""One of the processes that settle checkpoints against each other on a real S3 server; started by `party.py`.
+"""One of the processes that settle checkpoints against each other on a real server of buckets; started by `party.py`.
 
 It lives for all rounds. Each line of its input is a round: a role, the epoch, the checkpoint, and how often to look
 around before it acts, so that the parties do not always come in the same order. It then says `set`, waits at the
@@ -17,8 +17,10 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import Runtime, system_runtime
+from airflow_cairn.storage.names import scheme_of
+from airflow_cairn.storage.open import OPTIONS
 
 LATER_MS = 86_400_000
 """By how much an expirer's clock is ahead: a day, more than any timeout here."""
@@ -64,12 +66,7 @@ def outcome(coordinator: Coordinator, checkpoint: int) -> str:
 
 def main(uri: str, endpoint_url: str, job: str, barrier: int) -> None:
     """Act once for each line of the input."""
-    options = S3Options(
-        endpoint_url=endpoint_url,
-        access_key=os.environ["AWS_ACCESS_KEY_ID"],
-        secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
-    )
-    store = open_store(uri, s3=options)
+    store = open_store(uri, options=OPTIONS[scheme_of(uri)](endpoint_url=endpoint_url))
     real = system_runtime()
     now = Coordinator(store, job, real)
     later = Coordinator(store, job, Runtime(lambda: real.now_ms() + LATER_MS, real.new_token))

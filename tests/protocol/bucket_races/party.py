@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from scripts.harness.s3_server import S3Server
+from scripts.harness.bucket_server import BucketServer
 from tests.support.children import line_of, tell
 
 ROLES = ("finisher", "aborter", "expirer", "cleaner") * 2
@@ -49,10 +49,11 @@ class Party:
 
 
 @contextmanager
-def party(server: S3Server, uri: str, job: str) -> Iterator[Party]:
+def party(server: BucketServer, uri: str, job: str) -> Iterator[Party]:
     """Start the eight, and end each of them."""
     waiting, barrier = os.pipe()
-    command = [sys.executable, "-m", "tests.protocol.s3_races.contender", uri, server.endpoint_url, job, str(waiting)]
+    told = [uri, server.endpoint_url, job, str(waiting)]
+    command = [sys.executable, "-m", "tests.protocol.bucket_races.contender", *told]
     processes: list[subprocess.Popen[str]] = []
     try:
         while len(processes) < len(ROLES):
@@ -68,7 +69,7 @@ def party(server: S3Server, uri: str, job: str) -> Iterator[Party]:
         os.close(barrier)
 
 
-def _started(command: list[str], server: S3Server, waiting: int) -> subprocess.Popen[str]:
+def _started(command: list[str], server: BucketServer, waiting: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         cwd=REPOSITORY,
