@@ -300,6 +300,19 @@ def regions(options: argparse.Namespace) -> Outcome:
     return Outcome(lines, {"dag": options.dag_id, "jobs": [_regions_document(job) for job in found]})
 
 
+def try_launcher(options: argparse.Namespace) -> Outcome:
+    """Try the launcher of a DAG's stage on its service; see `Trial`."""
+    with redirect_stdout(sys.stderr):
+        from ..operators.group.checks import dag_in
+        from ..operators.stage.trial import Trial
+
+        task = dag_in(options.dag_file, options.dag_id).task_dict.get(options.task_id)
+        found = list(Trial(task).looks())
+    wide = max(len(each.what) for each in found)
+    lines = [f"{'' if each.fine else '! '}{each.what}".ljust(wide + 4) + each.found for each in found]
+    return Outcome(lines, {"seen": [asdict(each) for each in found]}, damaged=not all(each.fine for each in found))
+
+
 def _region_lines(job: JobRegions) -> list[str]:
     regions = job.regions
     stages = f"{len(job.stages)} stage{'s' if len(job.stages) != 1 else ''}"

@@ -18,6 +18,70 @@ ELSEWHERE = {
 }
 """Rows whose tests are not in a `test_failover*.py`."""
 
+UNIT = "tests/unit/operators/stage"
+DURABLE, LAUNCHED, PLAIN = f"{UNIT}/test_durable_drivers.py", f"{UNIT}/test_launched.py", f"{UNIT}/test_programs.py"
+ON_YARN = "tests/real/airflow/test_yarn.py::test_stages_run_in_containers_of_yarn"
+CLIENTS = "tests/real/airflow/test_over_connect.py::test_clients_and_their_server_die_and_each_stage_alone_runs_again"
+ZOMBIE = "tests/real/airflow/test_failover_around.py::test_a_zombie_acknowledges_late_8"
+SESSION = "test_what_a_killed_client_left_running_is_stopped_before_the_next_try"
+BY_LAUNCHER = {
+    "the driver is killed": (
+        "tests/real/airflow/test_failover.py::test_the_failed_stage_runs_again_1",
+        ON_YARN,
+        CLIENTS,
+        f"{LAUNCHED}::test_a_driver_fails",
+    ),
+    "the task is killed before its driver's id is known": (
+        ZOMBIE,
+        f"{DURABLE}::test_a_worker_that_is_killed_before_it_noted_its_driver",
+        CLIENTS,
+        f"{LAUNCHED}::test_a_worker_is_killed",
+    ),
+    "the task is killed, the driver lives on": (
+        ZOMBIE,
+        ON_YARN,
+        CLIENTS,
+        f"{LAUNCHED}::test_a_worker_is_killed",
+    ),
+    "the cluster does not answer the retry": (
+        "",
+        f"{DURABLE}::test_a_cluster_that_does_not_answer_decides_nothing",
+        "",
+        f"{LAUNCHED}::test_the_service_does_not_answer_or_has_forgotten",
+    ),
+    "the cluster has forgotten the driver": (
+        "",
+        f"{DURABLE}::test_a_driver_that_is_gone_is_a_failover",
+        "",
+        f"{LAUNCHED}::test_the_service_does_not_answer_or_has_forgotten",
+    ),
+    "the driver of another attempt lives": (
+        ZOMBIE,
+        f"{DURABLE}::test_the_driver_of_another_attempt_is_ended_first",
+        f"tests/real/spark/test_connect.py::{SESSION}",
+        f"{LAUNCHED}::test_the_driver_of_an_attempt_that_is_over_is_ended",
+    ),
+    "a person ends the task": (
+        "tests/real/airflow/test_hands.py::test_what_runs_is_marked",
+        f"{DURABLE}::test_the_end_of_a_task_ends_the_driver_that_it_waits_for",
+        f"{UNIT}/test_over_connect.py::test_a_task_whose_time_is_over_ends_its_client",
+        f"{LAUNCHED}::test_a_kill_ends_the_driver",
+    ),
+    "no block: the program ends well, having written nothing": (
+        f"{PLAIN}::test_one_that_fails_is_tried_again_from_the_checkpoint",
+        "",
+        "",
+        f"{LAUNCHED}::test_a_program_without_a_block",
+    ),
+    "no block: it ended well, and its task was killed before it acknowledged": (
+        f"{PLAIN}::test_a_worker_killed_around_the_acknowledgement",
+        f"{DURABLE}::test_a_retry_acknowledges_for_a_program",
+        "",
+        f"{LAUNCHED}::test_a_program_without_a_block",
+    ),
+}
+"""The tests of the table by launcher, cell by cell; empty where it has a dash."""
+
 
 def numbered() -> list[int]:
     """Give the numbers in which tests of a failover end; row 21 has one for each transport."""
@@ -34,3 +98,14 @@ def test_each_row_has_its_test_and_stands_once_and_in_order() -> None:
     rows = [int(found[1]) for found in re.finditer(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
     assert rows == sorted({*numbered(), *ELSEWHERE})
     assert [each for each in ELSEWHERE.values() if not (E2E / each).exists()] == []
+
+
+def test_each_cell_of_the_table_by_launcher_has_its_test() -> None:
+    table = PAGE.partition("## By launcher")[2].partition("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    rows = {first: rest for first, *rest in cells[2:]}
+    assert list(rows) == list(BY_LAUNCHER)
+    for fault, tests in BY_LAUNCHER.items():
+        assert [cell == "–" for cell in rows[fault]] == [not test for test in tests], fault
+        for path, _, name in (test.partition("::") for test in tests if test):
+            assert f"\ndef {name}(" in (ROOT / path).read_text(), name

@@ -198,6 +198,10 @@ class Claims(UseCase):
             gone: str | None = f"no application can start from its handover: {handover}"
         elif request.drivers is None or not handover.durable:
             gone = "the try before ended without acknowledging"
+        elif handover.program is not None and (
+            declined := acks.why_declined(self._files, request.stage, current.execution)
+        ):
+            gone = declined[1]  # its driver has ended well, so only the operator's check knows of the failure
         else:
             gone = request.drivers.driver_loss_reason(handover)
             if gone is None:

@@ -35,6 +35,7 @@ def add_reports(verbs: Verbs) -> None:
         _savepoints,
         _servers,
         _regions,
+        _try_launcher,
         _verify,
         _doctor,
     ):
@@ -103,6 +104,16 @@ def _regions(verbs: Verbs) -> None:
     verb.add_argument("dag_id", metavar="DAG_ID")
     as_json(verb)
     verb.set_defaults(run=commands.regions, on_store=False)
+
+
+def _try_launcher(verbs: Verbs) -> None:
+    what = "try a stage's launcher on its service: submits its program three times, and cancels"
+    verb = described(verbs, "try-launcher", what, " Needs Airflow, and the stage's storage.")
+    verb.add_argument("dag_file", metavar="DAG_FILE")
+    verb.add_argument("dag_id", metavar="DAG_ID")
+    verb.add_argument("task_id", metavar="TASK_ID")
+    as_json(verb)
+    verb.set_defaults(run=commands.try_launcher, on_store=False)
 
 
 def _verify(verbs: Verbs) -> None:

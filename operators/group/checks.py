@@ -202,7 +202,7 @@ def regions_in(path: str, dag_id: str) -> tuple[JobRegions, ...]:
         InvalidConfigError: the file or the DAG does not exist, the file cannot be imported, or the DAG has no
             checkpoint.
     """
-    dag = _parsed(path, dag_id)
+    dag = dag_in(path, dag_id)
     found = tuple(_jobs(dag))
     if not found:
         raise InvalidConfigError(
@@ -217,8 +217,13 @@ def _jobs(dag: DAG) -> Iterator[JobRegions]:
             yield JobRegions(task.task_id, str(task.job), task.declared_stages())
 
 
-def _parsed(path: str, dag_id: str) -> DAG:
-    # Imports Airflow's database layer. Each DAG file imports this module, but only `cairn regions` comes here.
+def dag_in(path: str, dag_id: str) -> DAG:
+    """Parse a DAG file as Airflow does, and return one of its DAGs.
+
+    Raises:
+        InvalidConfigError: the file or the DAG does not exist, or the file cannot be imported.
+    """
+    # Imports Airflow's database layer. Each DAG file imports this module, but only commands come here.
     from airflow.dag_processing.dagbag import DagBag
 
     if not Path(path).is_file():

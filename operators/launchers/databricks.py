@@ -1,9 +1,11 @@
-"""One-time runs of Databricks, over `DatabricksSubmitRunOperator` and its hook.
+"""Runs of Databricks, one-time and of its jobs, over their operators and their hook.
 
-The token is `idempotency_token`: a second submission with it gives the first run. It is the end of the run's name too,
-which the list of runs shows. Airflow's own note of a run (`databricks_run_id`) outlives a clear, so it is never asked.
+The token is `idempotency_token`: a second submission with it gives the first run. It is the end of a one-time run's
+name too, which the list of runs shows, and stands in the addresses among the parameters of a job's run, which has the
+job's name. Airflow's own note of a run (`databricks_run_id`) outlives a clear, so it is never asked.
 
-Databricks takes Spark conf with a new cluster alone, and no zip for Python: the driver's code comes as a wheel.
+Databricks takes Spark conf with a new cluster alone, and no zip for Python: the driver's code comes as a wheel. A
+program without an `Epoch` block needs neither, so it runs on any compute.
 """
 
 from __future__ import annotations
@@ -12,20 +14,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
+from ...spark.programs.arguments import texts_in
 from .addresses import as_s3, by_token
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
-    from airflow.providers.databricks.operators.databricks import DatabricksSubmitRunOperator
+    from airflow.providers.databricks.operators.databricks import (
+        DatabricksRunNowOperator,
+        DatabricksSubmitRunOperator,
+    )
     from airflow.sdk import Context
 
 ENDED = frozenset({"TERMINATED", "SKIPPED", "INTERNAL_ERROR"})
 """The states of a run that has ended; one that is TERMINATING may still write."""
 
-LIST_RUNS = ("GET", "2.2/jobs/runs/list")
+LIST_RUNS, GET_JOB = ("GET", "2.2/jobs/runs/list"), ("GET", "2.2/jobs/get")
 PAGE = 25
 """The longest page of the list."""
 MAX_NAME = 4096
+WITHOUT_BLOCK = (
+    "give it one, or give the program places in its parameters, such as Output('clean'). Then it needs no block, and "
+    "runs on a cluster that is there, on serverless compute, as a notebook or a jar"
+)
+TRIES_AGAIN = (
+    "max_retries has Databricks start a failed driver again by itself, and a failure has to reach the task, which "
+    "restores first: remove it, and give the task retries"
+)
 LINES = 100
 
 NOT_FOUND = 404
@@ -49,9 +63,8 @@ class DatabricksLauncher(Launcher):
 
     @property
     def arguments(self) -> object:
-        """The parameters of the Python file."""
-        task = self._task().get("spark_python_task")
-        return task.get("parameters") if isinstance(task, Mapping) else None
+        """The texts in the description of the task's program, its parameters among them."""
+        return [text for name, part in self._task().items() if name.endswith("_task") for text in texts_in(part)]
 
     def check(self) -> None:
         """Check the author's options.
@@ -70,14 +83,16 @@ class DatabricksLauncher(Launcher):
         """
         self._check_payload()
         operator, payload, task = self._operator, self._payload() or {}, self._task()
-        cluster = task["new_cluster"]
-        added = {
-            "new_cluster": {
-                **cluster,
-                "spark_conf": {**handed.defaults, **(cluster.get("spark_conf") or {}), **handed.conf},
-            },
-            "libraries": [*(task.get("libraries") or ()), {"whl": as_s3(handed.code_uri)}],
-        }
+        added: dict[str, Any] = {}
+        cluster = task.get("new_cluster")
+        if isinstance(cluster, Mapping):
+            conf = {**handed.defaults, **(cluster.get("spark_conf") or {}), **handed.conf}
+            added["new_cluster"] = {**cluster, "spark_conf": conf}
+        elif "existing_cluster_id" not in task:
+            added["disable_auto_optimization"] = True  # by which serverless compute tries a failed task again
+        if handed.code:
+            wheels = ({"whl": as_s3(each)} for each in handed.code)
+            added["libraries"] = [*(task.get("libraries") or ()), *wheels]
         one = {**payload, "tasks": [{**task, **added}]} if "tasks" in payload else {**payload, **added}
         for name in operator._get_named_json_parameters():
             setattr(operator, name, None)  # they would win over the same name in `json`
@@ -140,9 +155,16 @@ class DatabricksLauncher(Launcher):
         why = (
             "idempotency_token is set by Cairn, which gives each attempt another: remove it"
             if taken
-            else "the run has no spark_python_task: a stage is one PySpark file, and a run has one task"
+            else "the run has another number of tasks than one: a stage is one task"
+            if not task
+            else TRIES_AGAIN
+            if str(task.get("max_retries") or 0) != "0"
+            else None
+            if not self.has_block
+            else f"the run has no spark_python_task, and an Epoch block needs one: {WITHOUT_BLOCK}"
             if not isinstance(task.get("spark_python_task"), Mapping)
-            else "the run has no new_cluster, and Databricks takes Spark conf, by which Cairn hands over, with no other"
+            else "the run has no new_cluster, and Databricks takes Spark conf, by which Cairn hands over to an Epoch "
+            f"block, with no other: {WITHOUT_BLOCK}"
             if not isinstance(task.get("new_cluster"), Mapping)
             else None
         )
@@ -164,3 +186,85 @@ class DatabricksLauncher(Launcher):
         payload = self._payload() or {}
         tasks = payload.get("tasks", [payload])
         return tasks[0] if isinstance(tasks, list) and len(tasks) == 1 and isinstance(tasks[0], Mapping) else {}
+
+
+class DatabricksJobLauncher(DatabricksLauncher):
+    """Starts runs of a job of one task, whose program has no `Epoch` block: a run brings no conf and no library."""
+
+    service = "Databricks job run"
+
+    _operator: DatabricksRunNowOperator
+
+    @property
+    def conf(self) -> object:
+        """None: the job has its own."""
+        return None
+
+    @property
+    def arguments(self) -> object:
+        """The texts in the run's parameters."""
+        payload = self._payload() or {}
+        return [text for name, part in payload.items() if "param" in name for text in texts_in(part)]
+
+    def hand_over(self, handed: HandedOver) -> None:
+        """Put the token into the run.
+
+        Raises:
+            InvalidConfigError: the rendered run, or the job, cannot be a stage.
+        """
+        self._check_payload()
+        settings = self._operator._hook._do_api_call(GET_JOB, {"job_id": self._job()})["settings"]
+        tasks: Sequence[Any] = settings.get("tasks") or ()
+        task = tasks[0] if len(tasks) == 1 else {}
+        serverless = "environment_key" in task and not task.get("disable_auto_optimization")
+        why = (
+            "the job has another number of tasks than one: a stage is one task"
+            if len(tasks) != 1
+            else TRIES_AGAIN
+            if task.get("max_retries")
+            else "disable_auto_optimization of the job's task has to be true: serverless compute would start a failed "
+            "program again by itself"
+            if serverless
+            else None
+        )
+        if why is not None:
+            raise InvalidConfigError(why, task=self._operator.task_id, job=str(settings.get("name", "")))
+        self._operator.idempotency_token = handed.token
+
+    def find(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return the job's runs, ended ones too: their outputs' addresses have the token in them."""
+        found: dict[str, str] = {}
+        asked: dict[str, Any] = {"job_id": self._job(), "limit": PAGE} if tokens else {}
+        while asked:
+            answer = self._operator._hook._do_api_call(LIST_RUNS, asked)
+            for run in answer.get("runs") or ():
+                texts = list(texts_in([run.get("overriding_parameters"), run.get("job_parameters")]))
+                of_it = (token for token in tokens if any(f"/{token}/" in text for text in texts))
+                found |= {token: str(run["run_id"]) for token in of_it if token not in found}
+            if len(found) == len(tokens) or not answer.get("next_page_token"):
+                break
+            asked["page_token"] = answer["next_page_token"]
+        return found
+
+    def _check_payload(self) -> None:
+        operator, payload = self._operator, self._payload() or {}
+        taken = next((each for each in ("repair_run", "cancel_previous_runs") if getattr(operator, each)), None)
+        why = (
+            "idempotency_token is set by Cairn, which gives each attempt another: remove it"
+            if "idempotency_token" in payload or operator.idempotency_token is not None
+            else f"{taken} acts on the runs of other attempts and epochs: remove it"
+            if taken
+            else "a run of a job takes no Spark conf, by which Cairn hands over to an Epoch block: give the program "
+            "places in its parameters, python_params=['--out', Output('clean')], and take the block out"
+            if self.has_block
+            else None
+        )
+        if why is not None:
+            raise InvalidConfigError(why, task=operator.task_id)
+
+    def _job(self) -> Any:
+        payload = self._payload() or {}
+        found = payload.get("job_id") or self._operator._hook.find_job_id_by_name(payload.get("job_name", ""))
+        if found is None:
+            raise InvalidConfigError("Databricks has no such job", task=self._operator.task_id, job=payload["job_name"])
+        return found

@@ -30,10 +30,10 @@ class DataprocLauncher(Launcher):
     missing = "Dataproc has no driver of it: it was not submitted"
     option: str
     """The operator's option that describes the driver."""
-    kind: str
-    """The part of it that names a PySpark application."""
-    holder: str
-    """The part of it that holds the Spark conf."""
+    kinds: tuple[str, ...]
+    """The parts of it that name an application, PySpark first: an `Epoch` block needs that one."""
+    holder: str | None = None
+    """The part of it that holds the Spark conf; None: that of the application."""
     defaults: Mapping[str, str] = {}
     """Spark conf for the sake of the place, which the author may override."""
 
@@ -42,12 +42,14 @@ class DataprocLauncher(Launcher):
     @property
     def conf(self) -> object:
         """The author's `properties`."""
-        return _part(self._described(), self.holder).get("properties")
+        return _part(self._described(), self.holder or self._kind()).get("properties")
 
     @property
     def arguments(self) -> object:
-        """The application's arguments."""
-        return _part(self._described(), self.kind).get("args")
+        """The application's arguments; of a SQL script its variables."""
+        part = _part(self._described(), self._kind())
+        variables = part.get("script_variables") or part.get("query_variables")
+        return list(variables.values()) if isinstance(variables, Mapping) else part.get("args")
 
     def check(self) -> None:
         """Check the author's options.
@@ -60,9 +62,10 @@ class DataprocLauncher(Launcher):
         why = (
             f"{taken} is set by Cairn, which gives each attempt another: remove it"
             if taken
-            else f"{self.option} has no {self.kind}: a stage is a PySpark application, {self.option}={{'{self.kind}': "
-            "{'main_python_file_uri': 'gs://…/routes.py'}, …}"
-            if self.kind not in described and not is_rendered_later(getattr(self._operator, self.option))
+            else f"{self.option} has no {self._kind()}: an application with an Epoch block is PySpark, {self.option}="
+            f"{{'{self._kind()}': {{'main_python_file_uri': 'gs://…/routes.py'}}, …}}. One without a block has places "
+            "in its arguments"
+            if self._kind() not in described and not is_rendered_later(getattr(self._operator, self.option))
             else self._why_no_stage()
         )
         if why is not None:
@@ -76,12 +79,13 @@ class DataprocLauncher(Launcher):
         """
         self.check()
         operator, described = self._operator, self._described()
-        spark = _part(described, self.kind)
-        files = [*(spark.get("python_file_uris") or ()), handed.code_uri]
-        changed = {**described, self.kind: {**spark, "python_file_uris": files}}
-        holder = _part(changed, self.holder)
+        kind, changed = self._kind(), dict(described)
+        if handed.code:
+            spark = _part(described, kind)
+            changed[kind] = {**spark, "python_file_uris": [*(spark.get("python_file_uris") or ()), *handed.code]}
+        holder = _part(changed, self.holder or kind)
         conf = {**self.defaults, **handed.defaults, **(holder.get("properties") or {}), **handed.conf}
-        changed[self.holder] = {**holder, "properties": conf}
+        changed[self.holder or kind] = {**holder, "properties": conf}
         operator.request_id, operator.asynchronous, operator.deferrable = handed.token, True, False
         self._name(changed, _driver(handed.token))
         setattr(operator, self.option, changed)
@@ -141,6 +145,10 @@ class DataprocLauncher(Launcher):
         except NotFound:
             return None
 
+    def _kind(self) -> str:
+        kinds = self.kinds[:1] if self.has_block else self.kinds
+        return next((each for each in kinds if each in self._described()), kinds[0])
+
     def _described(self) -> Mapping[str, Any]:
         return _part(vars(self._operator), self.option)
 
@@ -157,7 +165,8 @@ class DataprocLauncher(Launcher):
 class DataprocJobLauncher(DataprocLauncher):
     """Starts jobs on a cluster."""
 
-    service, option, kind, holder, defaults = "Dataproc job", "job", "pyspark_job", "pyspark_job", YARN_DEFAULTS
+    service, option, defaults = "Dataproc job", "job", YARN_DEFAULTS
+    kinds = ("pyspark_job", "spark_job", "spark_r_job", "spark_sql_job")
 
     _operator: DataprocSubmitJobOperator
 
@@ -193,7 +202,8 @@ class DataprocJobLauncher(DataprocLauncher):
 class DataprocBatchLauncher(DataprocLauncher):
     """Starts batches without a cluster."""
 
-    service, option, kind, holder = "Dataproc batch", "batch", "pyspark_batch", "runtime_config"
+    service, option, holder = "Dataproc batch", "batch", "runtime_config"
+    kinds = ("pyspark_batch", "spark_batch", "spark_r_batch", "spark_sql_batch")
 
     _operator: DataprocCreateBatchOperator
 

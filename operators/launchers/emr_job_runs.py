@@ -125,9 +125,9 @@ class JobRunLauncher(Launcher):
             )
         own = {key: value for key, value in own.items() if value}  # EMR takes no empty value
         given = str(submit.get("sparkSubmitParameters") or "")
-        zip_uri = as_s3(handed.code_uri)
-        with_zip, found = _PY_FILES.subn(rf"\g<1>\g<2>,{zip_uri}", given)
-        submit["sparkSubmitParameters"] = with_zip if found else f"{given} --py-files {zip_uri}".strip()
+        for zip_uri in map(as_s3, handed.code):
+            with_zip, found = _PY_FILES.subn(rf"\g<1>\g<2>,{zip_uri}", given)
+            submit["sparkSubmitParameters"] = with_zip if found else f"{given} --py-files {zip_uri}".strip()
         operator.job_driver = {**operator.job_driver, self.kind: submit}
         others = [
             each

@@ -72,12 +72,12 @@ class EmrStepLauncher(Launcher):
         (step,) = self._steps()
         jar = step["HadoopJarStep"]
         options, rest = _split(_words([step]))
-        files = [value for name, value in options if name == "--py-files"][-1:]
+        files = [*[value for name, value in options if name == "--py-files"][-1:], *map(as_s3, handed.code)]
         defaults = {**YARN_DEFAULTS, **handed.defaults}
         arranged = (
             *(("--conf", f"{key}={value}") for key, value in defaults.items()),
             *(option for option in options if option[0] != "--py-files"),
-            ("--py-files", ",".join([*files, as_s3(handed.code_uri)])),
+            *((("--py-files", ",".join(files)),) if files else ()),
             *(("--conf", f"{key}={value}") for key, value in handed.conf.items()),
         )
         words = [word for name, value in arranged for word in ((name,) if name in ALONE else (name, value))]

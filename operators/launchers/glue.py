@@ -89,11 +89,11 @@ class GlueLauncher(Launcher):
             )
         given = str(arguments.get(CONF, "")).strip()
         settings = (*_settings(before), *([given] if given else []), *_settings(own))
-        files = [each for each in [str(arguments.get(PY_FILES, ""))] if each]
+        files = [*filter(None, [str(arguments.get(PY_FILES, ""))]), *map(as_s3, handed.code)]
         operator.script_args = {
             **operator.script_args,
             CONF: " --conf ".join(settings),
-            PY_FILES: ",".join([*files, as_s3(handed.code_uri)]),
+            **({PY_FILES: ",".join(files)} if files else {}),
         }
         # It would wait in its own ways, and take up a run of any earlier try.
         operator.deferrable, operator.durable = False, False

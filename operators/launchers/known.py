@@ -17,6 +17,7 @@ LAUNCHERS = {
     "airflow.providers.cncf.kubernetes.operators.spark_kubernetes.SparkKubernetesOperator": (
         "spark_kubernetes.SparkKubernetesLauncher"
     ),
+    "airflow.providers.databricks.operators.databricks.DatabricksRunNowOperator": "databricks.DatabricksJobLauncher",
     "airflow.providers.databricks.operators.databricks.DatabricksSubmitRunOperator": "databricks.DatabricksLauncher",
     "airflow.providers.google.cloud.operators.dataproc.DataprocCreateBatchOperator": "dataproc.DataprocBatchLauncher",
     "airflow.providers.google.cloud.operators.dataproc.DataprocSubmitJobOperator": "dataproc.DataprocJobLauncher",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoint.errors import InvalidConfigError
+from ...spark.programs.arguments import unmarked
 from ...tasks.job_settings import is_rendered_later
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ class HandedOver:
     """Spark conf that the author may override."""
     conf: Mapping[str, str]
     """Spark conf that nothing overrides."""
-    code_uri: str
-    """Cairn's code for the driver, for Spark's Python path: a zip, or a wheel."""
+    code: tuple[str, ...]
+    """The address of Cairn's code for the driver, for Spark's Python path: a zip, or a wheel. Empty for a program
+    without an `Epoch` block, which needs none and may be a jar."""
 
 
 class Launcher(Tracker):
@@ -103,6 +105,8 @@ class Launcher(Tracker):
     """The service's name for a run of it, such as `Livy batch`."""
     takes_wheel = False
     """Whether the driver's code has to be a wheel."""
+    has_block = True
+    """Whether the program opens an epoch. One that knows nothing of Cairn needs neither its conf nor its code."""
 
     def __init__(self, operator: Any) -> None:
         self._operator = operator
@@ -151,6 +155,11 @@ class Launcher(Tracker):
                 "render_template_as_native_obj=True, or the task a dictionary with templates in it",
                 task=self._operator.task_id,
             )
+
+    def give_places(self, texts: Mapping[str, str]) -> None:
+        """Put texts in place of their marks, in any argument of the operator."""
+        fields = vars(self._operator)
+        fields.update({name: unmarked(value, texts) for name, value in fields.items()})
 
     def start(self, context: Context) -> str:
         """Submit by the operator's own `execute`, without waiting; returns the driver."""

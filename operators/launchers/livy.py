@@ -65,7 +65,7 @@ class LivyLauncher(Launcher):
         self._operator.spark_params = {
             **given,
             "conf": {**YARN_DEFAULTS, **handed.defaults, **author, **handed.conf},
-            "py_files": [*(given["py_files"] or ()), handed.code_uri],
+            "py_files": [*(given["py_files"] or ()), *handed.code],
             "name": handed.name,
         }
         # It would wait in its own ways, one of which takes up a batch of any earlier try.

@@ -70,8 +70,8 @@ class SparkKubernetesLauncher(Launcher):
         spec, labels = spark["spec"], (spark.setdefault("metadata", {}).get("labels") or {})
         spec["sparkConf"] = {**handed.defaults, **(spec.get("sparkConf") or {}), **handed.conf}
         dependencies = spec.get("deps") or {}
-        files = [*(dependencies.get("pyFiles") or ()), handed.code_uri]
-        spec["deps"] = {**dependencies, "pyFiles": files}
+        files = [*(dependencies.get("pyFiles") or ()), *handed.code]
+        spec["deps"] = {**dependencies, **({"pyFiles": files} if files else {})}
         spark["metadata"]["labels"] = {**labels, LABEL: handed.token}
         name = str(operator.name or spark["metadata"].get("name") or operator.task_id)
         operator.application_file, operator.template_spec = None, body
@@ -151,9 +151,9 @@ class SparkKubernetesLauncher(Launcher):
         policy = spec.get("restartPolicy") or {}
         restart = policy.get("type", "Never") if isinstance(policy, Mapping) else policy
         why = (
-            "the application has no spec of type Python: a stage is a PySpark application, and the application_file or "
-            "template_spec a SparkApplication"
-            if spec.get("type") != "Python"
+            "the application has no spec of type Python: an application with an Epoch block is PySpark, and the "
+            "application_file or template_spec a SparkApplication. One without a block has places in its arguments"
+            if spec.get("type") != "Python" and (self.has_block or "type" not in spec)
             else f"restartPolicy is {restart}: the controller would start a failed driver again by itself, and a "
             "failure has to reach the task, which restores first. Set it to Never, and give the task retries"
             if restart != "Never"

@@ -13,16 +13,17 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
 from ...spark.execution.failure_kinds import one_line
 from ...spark.execution.log_lines import Application
-from ...spark.programs.arguments import places_in
+from ...spark.programs.arguments import Argument, mark, marked, texts_in
 from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
 from ..graph.exchange import Exchange
 from ..launchers.known import check_known, launcher_of
 from ..launchers.launcher import DriverState, HandedOver, Launcher
+from . import programs
 from .drivers import StageDrivers
 from .epoch_stage import EpochStage
-from .extras import extras_of
+from .extras import Extras, extras_of
 from .outcome import StageFailedError
 from .submit_options import check_author_settings, checked_not_secret
 
@@ -64,25 +65,24 @@ class LaunchedStage(EpochStage):
     cairn_not_secret: ClassVar[tuple[str, ...]]
 
     def __init__(self, **kwargs: Any) -> None:
-        if place := next(places_in(kwargs), None):
-            raise InvalidConfigError(
-                f"{place!r} stands in the arguments of an operator of a service, and only SparkEpochOperator hands "
-                "places to a program. Give the program an Epoch block, or start it by spark-submit",
-                task=str(kwargs.get("task_id", "")),
-            )
-        super().__init__(**kwargs)
+        places: list[Argument] = []
+        super().__init__(**marked(kwargs, places))
+        self.application_args = places or None
+        self.place_marks = tuple(mark(number, place) for number, place in enumerate(places))
         # An operator may have arguments with the names of Cairn's, such as aws_conn_id.
         self.launch_fields = {name: vars(self)[name] for name in self.cairn_options if name in vars(self)}
         scope = self._declare(**self.cairn_options)
         self.not_secret = (*(scope.not_secret if scope else ()), *self.cairn_not_secret)
-        launcher = self._make_launcher()
+        launcher = self.made_launcher()
+        self._check_places(launcher)
         self._check_author(launcher)
         launcher.check()
+        programs.program(self)
         self._launcher: Launcher | None = None
         self._driver: str | None = None
 
     def _prepare(self) -> None:
-        self._launcher = self._make_launcher()
+        self._launcher = self.made_launcher()
         self._check_author(self._launcher)
 
     def _find_drivers(self, context: Context) -> StageDrivers:  # noqa: ARG002 - the service knows
@@ -92,13 +92,11 @@ class LaunchedStage(EpochStage):
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
         from ..graph.run_tasks import source_folders
-        from .stored_runtime import stored_runtime
 
         launcher, it = self._ready(), answer.handover
         extras = extras_of(settings, answer, source_folders(self))
-        code_uri = stored_runtime(settings.hook().open_store(waits=True), wheel=launcher.takes_wheel)
-        name = f"{it.job}-{it.stage}-{it.token}"
-        launcher.hand_over(HandedOver(it.token, name, extras.defaults, extras.handed, code_uri))
+        launcher.give_places(dict(zip(self.place_marks, self.application_args or (), strict=True)))
+        launcher.hand_over(handed_over(launcher, settings, answer, extras))
         try:
             self._driver = launcher.start(context)
         except Exception as error:
@@ -200,11 +198,23 @@ class LaunchedStage(EpochStage):
         assert self._launcher is not None  # `execute` begins with `_prepare`
         return self._launcher
 
-    def _make_launcher(self) -> Launcher:
+    def made_launcher(self) -> Launcher:
         """Return the launcher over a copy of this task that is nothing but the operator."""
         plain = self.cairn_operator.__new__(self.cairn_operator)
         vars(plain).update({**vars(self), **self.launch_fields})
-        return launcher_of(self.cairn_operator, plain)
+        launcher = launcher_of(self.cairn_operator, plain)
+        launcher.has_block = not self.place_marks
+        return launcher
+
+    def _check_places(self, launcher: Launcher) -> None:
+        given = list(texts_in(launcher.arguments))
+        for place, text in zip(self.application_args or (), self.place_marks, strict=True):
+            if not any(text in each for each in given):
+                raise InvalidConfigError(
+                    f"{place!r} is no argument of the application, and no other field takes a place: give it where "
+                    f"{self.cairn_operator.__name__} takes the application's arguments",
+                    task=self.task_id,
+                )
 
     def _check_author(self, launcher: Launcher) -> None:
         check_author_settings(
@@ -214,6 +224,20 @@ class LaunchedStage(EpochStage):
             texts=launcher.texts,
             not_secret=self.not_secret,
         )
+
+
+def handed_over(launcher: Launcher, settings: JobSettings, answer: Submit, extras: Extras) -> HandedOver:
+    """Return what a submission has to carry; uploads Cairn's code to the storage if need be.
+
+    Raises:
+        CairnError: the storage refused, or did not answer.
+    """
+    from .stored_runtime import stored_runtime
+
+    it, code = answer.handover, tuple[str, ...]()
+    if launcher.has_block:
+        code = (stored_runtime(settings.hook().open_store(waits=True), wheel=launcher.takes_wheel),)
+    return HandedOver(it.token, f"{it.job}-{it.stage}-{it.token}", extras.defaults, extras.handed, code)
 
 
 def epoch_stage(

@@ -42,6 +42,7 @@ from .submit_options import (
     TEXTS,
     check_author_settings,
     check_forms,
+    check_program,
     checked_not_secret,
     folder_of,
     not_found,
@@ -152,6 +153,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
                 "no application is given: name the Python file or jar that opens the epoch, application='routes.py'",
                 task=self.task_id,
             )
+        check_program(self.application, self.task_id)
         self.not_secret = (*(scope.not_secret if scope else ()), *checked_not_secret(not_secret, self.task_id))
         self._check_author_settings(rendered=False)
         programs.program(self)

@@ -11,6 +11,7 @@ from ...checkpoint.documents.acknowledgement import DeclineDocument
 from ...checkpoint.documents.attempt import Handover, run_of_slice
 from ...checkpoint.documents.head import run_of_head
 from ...checkpoint.errors import CheckpointError, FencedError
+from ...checkpoint.reasons import Reason
 from ...checkpoint.store import acks
 from ...hooks.versions import RetryDecision, RetryPolicy
 from ...spark.execution.failure_kinds import names_store
@@ -62,6 +63,25 @@ class StageRun:
     def declined(self) -> DeclineDocument | None:
         """Return the application's own decline; None if it wrote none, for example because it was killed."""
         return acks.read_decline(self.coordinator.files, self.handover.stage, self.handover.execution)
+
+    def decline(self, detail: str) -> None:
+        """Decline for a program that knows nothing of Cairn.
+
+        Args:
+            detail: why it has not done what it had to.
+        """
+        at = self.handover
+        self.coordinator.decline(
+            DeclineDocument(
+                job=at.job,
+                checkpoint=at.checkpoint,
+                epoch=at.epoch,
+                stage=at.stage,
+                token=at.token,
+                reason=Reason.CHECKPOINT_DECLINED,
+                detail=detail,
+            )
+        )
 
     def failure(
         self,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.config import AT_LEAST_ONCE
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
 from ...checkpoint.validation import did_you_mean
+from ...spark.execution.failure_kinds import one_line
 from ...spark.programs.arguments import NO_PARTS, Argument, NewState, Output, Publish, Read, pieces_of, program_of
 from ..graph.run_tasks import source_folders
 
@@ -35,7 +36,7 @@ def program(stage: StageOperator) -> Program | None:
     if found is not None:
         if str(stage.storage).startswith(("gs:", "abfs")):
             raise InvalidConfigError(
-                "a place in application_args says that the program has no Epoch block, and on Google Cloud and Azure "
+                "a place in its arguments says that the program has no Epoch block, and on Google Cloud and Azure "
                 "an Epoch alone writes by a committer that is safe. Give it an Epoch block, or use a storage on S3",
                 task=stage.task_id,
                 storage=str(stage.storage),
@@ -43,7 +44,7 @@ def program(stage: StageOperator) -> Program | None:
         for option in ("parallelism", "max_parallelism", "reads"):
             if getattr(stage, option):
                 raise InvalidConfigError(
-                    f"{option} needs an Epoch block in the program, and a place in application_args says that it has "
+                    f"{option} needs an Epoch block in the program, and a place in its arguments says that it has "
                     f"none: such a program has no subtasks, and waits for all that it reads. Take {option} away",
                     task=stage.task_id,
                 )
@@ -154,4 +155,6 @@ def acknowledge(run: StageRun, *, vanished: bool) -> None:
     try:
         acknowledge_program(run.coordinator, run.handover, run.handover.program)
     except InvalidStateError as error:
+        # The driver has ended well, so the next try would acknowledge in its place, and find the same.
+        run.decline(one_line(error))
         raise run.refused(str(error), incurable=False) from error

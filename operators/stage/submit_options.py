@@ -79,6 +79,16 @@ LISTS = {
 MAPPINGS = {"conf": "{'spark.executor.cores': '2'}", "env_vars": "{'REGION': 'eu'}"}
 """Options that are dictionaries of plain values, with an example of each."""
 
+NO_PROGRAMS = {
+    "ipynb": "spark-submit runs no notebook: export it to a Python file (jupyter nbconvert --to script), whose "
+    "arguments name its places. On Databricks it is a stage as it is: epoch_stage(DatabricksSubmitRunOperator) with a "
+    "notebook_task, whose base_parameters name them",
+    "sql": "spark-submit runs no SQL file: application names the jar of Spark's own shell, and application_args the "
+    "file, ['-f', 'totals.sql', '--hivevar', 'out=' + Output('totals')], with "
+    "java_class='org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver'",
+}
+"""What is no program of spark-submit, by the end of its name, and how it becomes a stage."""
+
 _PROBE = "cairn-asks"
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
 """The beginning of a URL or of an absolute path."""
@@ -147,6 +157,21 @@ def check_forms(
             refuse(option, value, f"must be one text{many or _memory_text(option)}")
         elif option in MEMORIES and value and not _MEMORY.match(value):
             refuse(option, value, f"must be memory above 0, a whole number and a unit{_memory_text(option)}")
+
+
+def check_program(application: object, task: str) -> None:
+    """Refuse a file that spark-submit cannot run.
+
+    Args:
+        application: the author's.
+        task: the task's id, for error messages.
+
+    Raises:
+        InvalidConfigError: it is a notebook or a SQL file; says how it becomes a stage.
+    """
+    end = str(application).rpartition(".")[2].lower()
+    if end in NO_PROGRAMS:
+        raise InvalidConfigError(NO_PROGRAMS[end], task=task, application=str(application))
 
 
 def check_author_settings(

@@ -296,6 +296,57 @@ def places_in(value: object) -> Iterator[Argument]:
             yield from places_in(each)
 
 
+def marked(value: Any, places: list[Argument]) -> Any:
+    """Return an operator's argument with a mark in place of each place or value, however deep.
+
+    Operators of services check, join and render texts. A mark is a text for people too: the task's rendered fields show
+    it until the stage begins.
+
+    Args:
+        value: the argument.
+        places: gets what the marks stand for; `mark` makes the same ones of it.
+    """
+    if isinstance(value, Argument):
+        places.append(value)
+        return mark(len(places) - 1, value)
+    if next(places_in(value), None) is None:
+        return value
+    if isinstance(value, Mapping):
+        return {key: marked(each, places) for key, each in value.items()}
+    return [marked(each, places) for each in value]
+
+
+def mark(number: int, place: Argument) -> str:
+    """Return the text that stands for a place until it is known; it ends so that no name of a template does."""
+    shown = (
+        part if isinstance(part, str) else f"{type(part).__name__}({getattr(part, 'name', None) or ''})"
+        for part in _parts(place)
+    )
+    return f"<{''.join(shown)} #{number}>"
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yield the texts in an argument of an operator, however deep, without the keys of dictionaries."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_in(each)
+
+
+def unmarked(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return an operator's argument with texts in place of their marks; the same object if it has none."""
+    if not any(each in text for text in texts_in(value) for each in texts):
+        return value
+    if isinstance(value, Mapping):
+        return {key: unmarked(each, texts) for key, each in value.items()}
+    if not isinstance(value, str):
+        return [unmarked(each, texts) for each in value]
+    for each, text in texts.items():
+        value = value.replace(each, text)
+    return value
+
+
 def program_of(arguments: object, task: str) -> Program | None:
     """Return what a program writes by its arguments; None if no place or value is in them: the driver acknowledges.
 

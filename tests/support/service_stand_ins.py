@@ -490,6 +490,37 @@ class DatabricksStandIn(ServiceStandIn):
         return {**one, "tasks": [{"run_id": int(driver)}]}
 
 
+class DatabricksJobStandIn(DatabricksStandIn):
+    """Runs of a job of Databricks, which have its name, and list the parameters that replace the job's."""
+
+    operator = "airflow.providers.databricks.operators.databricks.DatabricksRunNowOperator"
+    TASK: ClassVar[dict[str, Any]] = {"task_key": "routes", "spark_python_task": {"python_file": "routes.py"}}
+
+    def arguments(self) -> dict[str, Any]:
+        return {"job_name": "routes", "databricks_retry_limit": 1}
+
+    def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
+        match path.removeprefix("/api/2.2/jobs/"):
+            case "list":
+                return 200, {"jobs": [{"job_id": 7, "settings": {"name": "routes"}}], "has_more": False}
+            case "get":
+                return 200, {"job_id": 7, "settings": {"name": "routes", "tasks": [self.TASK]}}
+            case "run-now":
+                assert asked.body["job_id"] == 7
+                return super().answer(asked, "/api/2.2/jobs/runs/submit", query)
+            case "runs/list":
+                assert query["job_id"] == ["7"]
+                at = int(query.get("page_token", ["0"])[0])
+                more = {"next_page_token": str(at + 1)} if at + 1 < len(self.drivers) else {}
+                return 200, {"runs": [self._run(each) for each in list(self.drivers)[::-1][at : at + 1]]} | more
+        return super().answer(asked, path, query)
+
+    def _run(self, driver: str) -> dict[str, Any]:
+        body = self.drivers[driver].body
+        body.setdefault("run_name", "routes")
+        return super()._run(driver) | {"overriding_parameters": {"python_params": body["python_params"]}}
+
+
 class SparkKubernetesStandIn(ServiceStandIn):
     """Kubernetes with the Spark operator's resource: one of a name, lists by label, its status by the controller."""
 

@@ -8,19 +8,30 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pyarrow.dataset
 import pyspark
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
-from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpec
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.operators import NewState, Output, Publish, Read, SliceStart, SparkEpochOperator, State
 from airflow_cairn.operators.stage.function import spark_epoch_task
+from airflow_cairn.operators.stage.outcome import StageFailedError
 from scripts.harness.spark.start import small_conf
+from scripts.harness.wait import wait_until
+from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 
@@ -95,3 +106,71 @@ def test_programs_without_a_block(job: Job, conf: dict[str, str], said: Said) ->
     assert f"FOUND {days} {totals} [('BER', '2'), ('MUC', '1')]" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [checkpoint]
     assert all(each.whole for each in job.coordinator.verify(deep=True))
+
+
+def test_three_ordinary_scripts_of_which_one_is_killed_while_it_writes(
+    tmp_path: Path, connections: Callable[[str, str], None], conf: dict[str, str]
+) -> None:
+    """The example of docs/how-to/examples.md, by its own DAG file: two days, and the totals are exact."""
+    connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    job, lake = Job(tmp_path / "cairn", "three_scripts"), tmp_path / "lake"
+    (tmp_path / "dags").mkdir()
+    shutil.copytree(ROOT / "dags" / "applications", tmp_path / "applications")
+    text = (ROOT / "dags" / "examples" / "three_scripts.py").read_text()
+    file = tmp_path / "dags" / "three_scripts.py"
+    file.write_text(text.replace("s3://lake/cairn", job.storage).replace("s3a://lake", f"file://{lake}"))
+    bag = DagBag(dag_folder=file, safe_mode=False)
+    assert bag.import_errors == {}
+    expected = sell(lake)
+
+    def run(day: int, uid: str, number: int = 1) -> Handover:
+        task: Any = copy(bag.dags["three_scripts"].task_dict[f"epoch.{uid}"])  # a task runs once in a process
+        task.conf = conf
+        ti = Ti("three_scripts", f"scheduled__2026-01-0{day}", f"epoch.{uid}", try_number=number, max_tries=3)
+        assert task.execute(context(ti))["attempt"] == number
+        handover: Handover = task._run.handover
+        return handover
+
+    stages = [StageSpec("ingest"), StageSpec("join", ("ingest",)), StageSpec("total", ("join",))]
+    for day in (1, 2):
+        window = Slice(start=f"2026-01-0{day}T00:00:00+00:00", end=f"2026-01-0{day + 1}T00:00:00+00:00")
+        job.trigger(f"scheduled__2026-01-0{day}", *stages, reads=window)
+        for uid in ("ingest", "join"):
+            run(day, uid)
+        if day == 2:
+            with ThreadPoolExecutor(1) as pool:
+                killed = pool.submit(kill_writer, job.folder)
+                with pytest.raises(StageFailedError, match="signal 9"):
+                    run(day, "total")
+                killed.result()
+        done = run(day, "total", day)
+    written = acks.read_ack(job.coordinator.files, "total", done.execution).subtasks[0].handles
+    paths = [str(job.folder / "three_scripts" / each.path) for each in written if "/country=" in each.path]
+    found = pyarrow.dataset.dataset(paths, partitioning="hive").to_table().to_pylist()
+    assert {(row["country"], row["store"]): (row["amount"], row["sales"]) for row in found} == expected
+    assert [each.id for each in job.coordinator.head().completed][-1] == 3
+    assert all(each.whole for each in job.coordinator.verify(deep=True))
+
+
+def sell(lake: Path) -> dict[tuple[str, str], tuple[Decimal, int]]:
+    """Write the input of two days, with sales that come twice or have no amount; gives what the table has to hold."""
+    countries = {"b1": "DE", "m1": "DE", "p1": "FR"}
+    (lake / "sales").mkdir(parents=True)
+    (lake / "stores.csv").write_text("\n".join(["store,country", *map(",".join, countries.items())]))
+    totals: dict[tuple[str, str], tuple[Decimal, int]] = {}
+    for day in (1, 2):
+        sales = [(number, list(countries)[number % 3], Decimal(number * day) / 4) for number in range(60)]
+        lines = [f"{number},{store},{amount:.2f}" for number, store, amount in sales]
+        (lake / "sales" / f"2026-01-0{day}.csv").write_text("\n".join(["id,store,amount", *lines, lines[7], "99,b1,"]))
+        for _, store, amount in sales:
+            before, count = totals.get((countries[store], store), (Decimal(0), 0))
+            totals[countries[store], store] = before + amount, count + 1
+    return totals
+
+
+def kill_writer(folder: Path) -> None:
+    """Kill the JVM of the driver, once it has begun to write."""
+    wait_until(lambda: next(folder.glob("**/_temporary"), None), 120, "a driver that writes", interval=0.01)
+    for each in psutil.Process().children(recursive=True):
+        if each.name() == "java":
+            each.kill()

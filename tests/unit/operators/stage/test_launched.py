@@ -5,6 +5,8 @@ The provider's operator and hook, the store and the domain are real; services ar
 none left alive.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -19,8 +21,9 @@ from airflow_cairn import CheckpointedTaskGroup
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.cli.main import main
 from airflow_cairn.operators import Output, Read, SparkEpochOperator, epoch_stage
-from airflow_cairn.operators.stage import launched, stored_runtime
+from airflow_cairn.operators.stage import launched, stored_runtime, trial
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import system_time
@@ -29,7 +32,8 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.dataproc_stand_in import SERVICES
 from tests.support.errors import raises_code
-from tests.support.service_stand_ins import DONE, FAILED, RUNNING, ServiceStandIn
+from tests.support.plain_program import write_to
+from tests.support.service_stand_ins import DONE, FAILED, RUNNING, DatabricksJobStandIn, ServiceStandIn
 from tests.unit.operators.stage.test_durable_drivers import TaskState
 from tests.unit.operators.stage.test_spark_epoch import Submitted, submitted
 
@@ -38,6 +42,9 @@ __all__ = ["submitted"]
 RUN = "manual__2001-01-01T00:00:00+00:00"
 
 pytestmark = [pytest.mark.large, pytest.mark.usefixtures("launcher_providers")]
+
+
+ALL: dict[str, type[ServiceStandIn]] = {**SERVICES, "databricks_job": DatabricksJobStandIn}
 
 
 class Killed(BaseException):
@@ -58,7 +65,7 @@ def service(
     def act(conf: dict[str, str], looks: int) -> str:
         return RUNNING if looks < 5 else acknowledge(job, conf)
 
-    with SERVICES[request.param](act) as it:
+    with ALL[request.param](act) as it:
         it.arrange(monkeypatch)
         connections(*it.connection())
         yield it
@@ -261,6 +268,170 @@ def test_a_kill_leaves_a_driver_that_another_try_waits_for(job: Job, service: Se
     assert service.live == []
 
 
+def step(*words: Any, jar: str = "command-runner.jar") -> dict[str, Any]:
+    return {"Name": "routes", "HadoopJarStep": {"Jar": jar, "Args": list(words)}}
+
+
+def on_emr(kind: str) -> dict[str, Any]:
+    submit = {"entryPoint": "s3://lake/x.jar", "entryPointArguments": WORDS, "sparkSubmitParameters": "--class Main"}
+    return {"job_driver": {kind: submit}}
+
+
+WORDS = ["--out", Output("clean")]
+PLACED: dict[str, dict[str, Any]] = {
+    "livy": {"file": "s3://lake/x.jar", "class_name": "Main", "args": ["--out=" + Output("clean")], "py_files": None},
+    "emr_serverless": on_emr("sparkSubmit"),
+    "emr_container": on_emr("sparkSubmitJobDriver"),
+    "emr_steps": {"steps": [step("spark-submit", "--class", "Main", "s3://lake/x.jar", *WORDS)]},
+    "glue": {"script_args": {"--out": Output("clean")}},
+    "databricks": {
+        **dict.fromkeys(("spark_python_task", "libraries")),
+        "json": {"notebook_task": {"notebook_path": "/routes", "base_parameters": {"out": Output("clean")}}},
+    },
+    "databricks_job": {"python_params": WORDS},
+    "spark_kubernetes": {
+        "template_spec": {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": {},
+            "spec": {"type": "Scala", "arguments": WORDS, "driver": {}, "executor": {}},
+        }
+    },
+    "dataproc_job": {"job": {"spark_job": {"main_class": "Main", "args": WORDS}}},
+    "dataproc_batch": {"batch": {"spark_sql_batch": {"query_variables": {"out": Output("clean")}}}},
+}
+"""Programs that know nothing of Cairn, most of them no Python, as each operator is given them."""
+
+
+class TriedJob:
+    """What a driver of a trial does: it acknowledges in the job that its conf names."""
+
+    def __init__(self, job: Job) -> None:
+        self.folder = job.folder
+
+    def __call__(self, conf: dict[str, str], looks: int) -> str:
+        return RUNNING if looks < 3 else acknowledge(Job(self.folder, conf["spark.cairn.job"]), conf)
+
+
+AGAIN = {
+    "livy": "another driver, 2: it is ended",
+    "emr_steps": "another",
+    "glue": "another",
+    "spark_kubernetes": "refused",
+}
+
+
+def test_a_launcher_is_tried(job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the stage of a DAG; what it has submitted and stored is gone in the end, but for Cairn's own code."""
+    monkeypatch.setattr(trial, "LOOK_S", 0.01)
+    monkeypatch.setattr(trial, "LONGEST_S", 1)
+    service.act = TriedJob(job)
+    with DAG("tried"):
+        task = stage(job, service)
+    seen = {each.what: each for each in trial.Trial(task).looks()}
+    name = next(name for name, each in ALL.items() if type(service) is each)
+    assert seen["the same token again"].found.startswith(AGAIN.get(name, "the same driver"))
+    assert seen["found by the token"].fine
+    assert seen["conf, code and the storage reach the driver"].found == "it acknowledged"
+    assert seen["ended well, by its state"].found == "yes"
+    assert " s), " in seen["states"].found
+    assert seen["cancelled"].found.endswith(" s)")
+    assert service.live == []
+    assert {each.key.partition("/")[0] for each in open_store(job.storage).list("")} == {"_cairn"}
+
+
+@pytest.mark.parametrize("service", ["livy"], indirect=True)
+def test_a_trial_of_what_does_not_work(
+    job: Job, service: ServiceStandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.act = lambda _conf, _looks: DONE
+    file = tmp_path / "tried.py"
+    file.write_text(
+        "from airflow.sdk import DAG\n"
+        "from airflow.providers.apache.livy.operators.livy import LivyOperator\n"
+        "from airflow_cairn.operators import epoch_stage\n"
+        f"with DAG('tried'):\n    epoch_stage(LivyOperator, storage='{job.storage}')(task_id='routes', file='x.py')\n"
+    )
+    assert main(["try-launcher", str(file), "tried", "routes"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"^! conf, code and the storage reach the driver +no: it has not acknowledged", out, re.MULTILINE)
+    assert main(["try-launcher", str(file), "tried", "other"]) == 2
+
+
+FORGET = {"emr_serverless", "emr_container", "emr_steps", "databricks"}
+"""Services that are asked for living drivers alone."""
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("service", list(PLACED), indirect=True)
+def test_a_program_without_a_block(
+    job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """decision 0058: it gets addresses and no code of Cairn; what it leaves is checked; its retry waits for it.
+
+    If it has `ended` before the retry, that acknowledges, or runs it again where the service shows no ended drivers.
+    """
+    monkeypatch.setattr(service, "conf_of", lambda _driver: {})
+    bodies: list[str] = []
+
+    def act(_conf: dict[str, str], looks: int) -> str:
+        bodies.append(json.dumps(list(service.drivers.values())[-1].body))
+        if looks >= 5 and service.submitted > 1:
+            write()
+        return RUNNING if looks < 5 else DONE
+
+    def write() -> None:
+        (url,) = set(re.findall(r'file://[^"\\]*/exchange\.clean', bodies[-1]))
+        write_to(url, [{"key": "a", "n": 1}])
+
+    def run() -> Any:
+        kind: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
+        return kind(task_id="routes", retries=3, **{**service.arguments(), **PLACED[name]})
+
+    name = next(name for name, each in ALL.items() if type(service) is each)
+    service.act = act
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError, match="was not written, although the program ended"):
+        run().execute(context(a_try()))
+    killed(run(), while_it_waits, a_try(2))
+    if ended:
+        write()
+        list(service.drivers.values())[-1].state = DONE
+    again = ended and name in FORGET
+    assert run().execute(context(a_try(3)))["attempt"] == (3 if again else 2)
+    assert service.submitted == (3 if again else 2)
+    assert "airflow_cairn-" not in bodies[-1]
+    assert "#0>" not in bodies[-1]
+    assert [entry.id for entry in job.coordinator.head().completed] == [3 if again else 2]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ([{}, {}], "the job has another number of tasks"),
+        ([{"max_retries": 2}], "max_retries has Databricks start a failed driver again"),
+        ([{"environment_key": "it"}], "disable_auto_optimization of the job's task has to be true"),
+    ],
+)
+@pytest.mark.parametrize("service", ["databricks_job"], indirect=True)
+def test_a_job_of_databricks_that_is_no_stage(
+    job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, tasks: list[dict[str, Any]], said: str
+) -> None:
+    answer = service.answer
+    settings = {"name": "routes", "tasks": tasks}
+    monkeypatch.setattr(
+        service,
+        "answer",
+        lambda asked, path, query: (
+            (200, {"settings": settings}) if path.endswith("jobs/get") else answer(asked, path, query)
+        ),
+    )
+    job.trigger(RUN)
+    kind: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
+    with pytest.raises(AirflowFailException, match=said):
+        kind(task_id="routes", **service.arguments(), **PLACED["databricks_job"]).execute(context(a_try()))
+
+
 def test_one_job_on_several_launchers(
     job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,8 +508,9 @@ def test_a_zip_that_somebody_has_changed_is_replaced_before_a_driver_runs_it(job
         ({}, {"conf": {"spark.my.password": "hunter2"}}, "holds a secret"),
         ({}, {"args": ["--password", "hunter2"]}, "password holds a secret"),
         ({"reads": "clean"}, {}, "list of stages' uids"),
-        ({}, {"args": ["--out", Output("clean")]}, "Give the program an Epoch block"),
-        ({}, {"conf": {"spark.x": "a/" + Output("clean")}}, "Give the program an Epoch block"),
+        ({}, {"conf": {"spark.x": "a/" + Output("clean")}}, "is no argument of the application.*LivyOperator takes"),
+        ({}, {"args": [Output("a"), Output("a")]}, "the same output, exchange a"),
+        ({"parallelism": 2}, {"args": [Output("a")]}, "parallelism needs an Epoch block"),
     ],
 )
 def test_a_bad_option_is_refused_at_parse(
@@ -349,10 +521,6 @@ def test_a_bad_option_is_refused_at_parse(
         epoch_stage(kind, storage=job.storage, job="flights", **options)(
             task_id="routes", file="routes.py", **arguments
         )
-
-
-def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
-    return {"Name": "routes", "HadoopJarStep": {"Jar": jar, "Args": list(words)}}
 
 
 @pytest.mark.parametrize(
@@ -373,7 +541,11 @@ def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
         ("emr_steps", {"steps": [step("spark-submit", "x.py", "--password", "hunter2")]}, "password holds a secret"),
         ("databricks", {"idempotency_token": "mine"}, "idempotency_token is set by Cairn"),
         ("databricks", {"spark_python_task": None}, "no spark_python_task"),
-        ("databricks", {"tasks": [{}, {}]}, "no spark_python_task"),
+        ("databricks", {"tasks": [{}, {}]}, "another number of tasks"),
+        ("databricks", {"json": {"max_retries": 1}}, "max_retries has Databricks start a failed driver again"),
+        ("databricks_job", {}, "a run of a job takes no Spark conf.*python_params="),
+        ("databricks_job", {"repair_run": True}, "repair_run acts on the runs of other attempts"),
+        ("databricks_job", {"idempotency_token": "mine"}, "idempotency_token is set by Cairn"),
         ("databricks", {"new_cluster": {"spark_conf": {"spark.cairn.job": "x"}}}, "is set by Cairn"),
         ("databricks", {"json": {"existing_cluster_id": "c"}}, "no new_cluster"),
         ("databricks", {"spark_python_task": {"parameters": ["--password", "hunter2"]}}, "password holds a secret"),
@@ -416,7 +588,7 @@ def step(*words: str, jar: str = "command-runner.jar") -> dict[str, Any]:
 def test_options_that_leave_no_stage_are_refused_at_parse(
     job: Job, name: str, arguments: dict[str, Any], match: str
 ) -> None:
-    stand_in = SERVICES[name]()
+    stand_in = ALL[name]()
     with pytest.raises(InvalidConfigError, match=match):
         epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")(
             task_id="routes", **{**stand_in.arguments(), **arguments}
@@ -435,7 +607,9 @@ def test_an_option_from_a_template_is_checked_once_it_is_rendered(job: Job, give
 
 
 def test_an_operator_without_a_launcher_is_refused() -> None:
-    with pytest.raises(InvalidConfigError, match="one of DatabricksSubmitRunOperator, EmrAddStepsOperator, "):
+    with pytest.raises(
+        InvalidConfigError, match="one of DatabricksRunNowOperator, DatabricksSubmitRunOperator, Dataproc"
+    ):
         epoch_stage(SparkEpochOperator)
 
 
@@ -458,7 +632,7 @@ def test_a_group_has_stages_of_several_kinds() -> None:
     assert (clean.storage, clean.job, clean.retries, clean.pool) == ("s3://lake/cairn", "flights", 3, "emr")
     # The operator's own connection is not the storage's.
     assert (clean.aws_conn_id, clean.launch_fields) == ("lake", {"aws_conn_id": "emr"})
-    assert clean._make_launcher()._operator.aws_conn_id == "emr"
+    assert clean.made_launcher()._operator.aws_conn_id == "emr"
     trigger: Any = dag.task_dict["epoch.trigger_checkpoint"]
     drawn = {each.uid: (each.reads, each.instances) for each in trigger.drawn_stages()}
     assert drawn == {"raw": ((), 0), "clean": (("raw",), 0), "each": (("clean",), 2)}

@@ -140,7 +140,7 @@ def dag_of(*stages: tuple[str, list[Any], dict[str, Any]], edges: bool = True, *
     with DAG("d", schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC")):
         with CheckpointedTaskGroup("epoch", **{"storage": "file:///tmp/s", **config}) as group:
             tasks = [
-                SparkEpochOperator(task_id=uid, application="plain.py", application_args=args, **more)
+                SparkEpochOperator(task_id=uid, application_args=args, **{"application": "plain.py", **more})
                 for uid, args, more in stages
             ]
             for up, down in pairwise(tasks) if edges else ():
@@ -176,6 +176,8 @@ def test_a_group_of_programs_is_parsed() -> None:
         (lambda: dag_of(("raw", [State("a", default="")], {})), "never writes it"),
         (lambda: dag_of(("raw", [], {"conf": {"spark.a": "x/" + Output()}})), "conf spark.a cannot hold Joined"),
         (lambda: dag_of(("raw", [], {"env_vars": {"OUT": Output()}})), "env_vars OUT cannot hold Output"),
+        (lambda: dag_of(("raw", [], {"application": "x.ipynb"})), "nbconvert.*DatabricksSubmitRunOperator"),
+        (lambda: dag_of(("raw", [], {"application": "s3a://lake/x.sql"})), "'-f', 'totals.sql'"),
         (lambda: dag_of(("raw", [], {"files": [Output()]})), "files cannot hold Output"),
         (lambda: dag_of(("raw", ["--out", [Output()]], {})), r"application_args\[1\] cannot hold Output"),
     ],
