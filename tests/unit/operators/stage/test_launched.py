@@ -310,7 +310,7 @@ class TriedJob:
         self.folder = job.folder
 
     def __call__(self, conf: dict[str, str], looks: int) -> str:
-        return RUNNING if looks < 3 else acknowledge(Job(self.folder, conf["spark.cairn.job"]), conf)
+        return RUNNING if looks < 6 else acknowledge(Job(self.folder, conf["spark.cairn.job"]), conf)
 
 
 AGAIN = {
