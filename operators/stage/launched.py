@@ -262,6 +262,9 @@ def epoch_stage(
     arguments about waiting say. Its driver outlives a worker that dies, and the next try finds it by its execution's
     token.
 
+    With places such as `Output("clean")` among the arguments for the application, that has no `Epoch` block, and the
+    operator acknowledges.
+
     Args:
         operator: a class of Airflow's providers that has a launcher, or one derived from it.
         storage: storage URI (templated); in a `CheckpointedTaskGroup` the group's.

@@ -18,6 +18,7 @@ from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store import acks
 from ...spark.execution.failure_kinds import one_line
 from ...storage.clock import new_token, system_sleep, system_time
+from ...storage.errors import CairnError
 from ...tasks.job_settings import rendered_settings
 from .extras import extras_of
 from .launched import LOOK_S, LaunchedStage, handed_over
@@ -73,7 +74,7 @@ class Trial:
         """Submit twice with one token, watch the driver to its end, and cancel another one; yields what is seen.
 
         Raises:
-            CairnError: the storage does not answer, or the first submission was refused.
+            CairnError: the storage does not answer.
         """
         yield from self._in_job(self._watched)
         yield from self._in_job(self._cancelled)
@@ -91,9 +92,17 @@ class Trial:
             coordinator.trigger(TriggerRequest(epoch_name(run_id), Slice(), stages, CheckpointConfig(), owner))
             answer = coordinator.begin(epoch_name(run_id), task.uid, "try-launcher")
             assert isinstance(answer, Submit)  # a job that nobody else knows
-            yield from part(coordinator, answer)
+            try:
+                yield from part(coordinator, answer)
+            except Exception as error:
+                if isinstance(error, CairnError):
+                    raise
+                # Such as a right that is missing; whatever the provider raises is what is asked.
+                yield Seen("the service refused what comes next", one_line(error), fine=False)
         finally:
-            store.delete([each.key for each in store.list(f"{task.job}/")])
+            kept = store.delete([each.key for each in store.list(f"{task.job}/")])
+        if kept:
+            yield Seen("its job in the storage is removed", f"no: {kept[0].key}: {kept[0].reason}", fine=False)
 
     def _watched(self, coordinator: Any, answer: Submit) -> Iterator[Seen]:
         token = answer.handover.token

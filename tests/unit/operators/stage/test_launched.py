@@ -356,6 +356,10 @@ def test_a_trial_of_what_does_not_work(
     out = capsys.readouterr().out
     assert re.search(r"^! conf, code and the storage reach the driver +no: it has not acknowledged", out, re.MULTILINE)
     assert main(["try-launcher", str(file), "tried", "other"]) == 2
+    service.down = True
+    assert main(["try-launcher", str(file), "tried", "routes"]) == 1
+    assert re.search(r"^! the service refused what comes next +.*500", capsys.readouterr().out, re.MULTILINE)
+    assert {each.key.partition("/")[0] for each in open_store(job.storage).list("")} == {"_cairn"}
 
 
 FORGET = {"emr_serverless", "emr_container", "emr_steps", "databricks"}

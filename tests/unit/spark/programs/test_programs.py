@@ -138,6 +138,7 @@ def success_alone(out: Path) -> None:
     ("program", "arguments", "said"),
     [
         (lambda out: None, RAW, "exchange.main was not written, although the program ended with status 0"),
+        (lambda out: write_to(f"{out}-elsewhere", []), RAW, "exchange.main was not written"),
         (lambda out: write_to(str(out), [], success=False), RAW, "has 1 files and no _SUCCESS"),
         (leaves_temporary, RAW, "was not committed: '_temporary/0/part-1' is still there"),
         (broken, RAW, "cannot be read as Parquet"),
