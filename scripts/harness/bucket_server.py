@@ -51,10 +51,7 @@ class BucketServer(Service):
         return self.root_of(f"lake-{self._made}")
 
     def renew(self) -> None:
-        """Start anew, empty, once many buckets were made.
-
-        An emulator holds all that was ever written in memory; after ten minutes Azurite stands still to look it over.
-        """
+        """Start anew, empty, once many buckets were made: an emulator holds all that was ever written in memory."""
         if self._made >= MANY:
             stop_all(list(self._processes.values()))
             self._processes.clear()

@@ -11,7 +11,7 @@ from .base import CACHE, only_one, say
 from .node import Node, ensure_node, install_packages, pins_of
 
 _PINNED = Path(__file__).parent / "pinned" / "azurite"
-_AS_THE_SERVICE = Path(__file__).with_name("azurite_order.js")
+_CHANGES = Path(__file__).with_name("azurite_changes.js")
 
 
 def ensure_azurite() -> list[str | Path]:
@@ -26,7 +26,7 @@ def ensure_azurite() -> list[str | Path]:
             if not folder.exists():
                 _install(folder, node)
     blobs = folder / "node_modules" / "azurite" / "dist" / "src" / "blob"
-    return [node.program, "--require", _AS_THE_SERVICE, blobs / "main.js"]
+    return [node.program, "--require", _CHANGES, blobs / "main.js"]
 
 
 def _install(folder: Path, node: Node) -> None:

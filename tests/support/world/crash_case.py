@@ -87,8 +87,11 @@ def in_each_place(cases: Iterable[Struck], some: Callable[[str], Hashable] = lam
 
     def shows(pair: tuple[str, Struck]) -> Iterator[Hashable]:
         cloud, case = pair
+        verb = case.write.partition(" ")[0]
         if case.fault is not None and not case.other:
-            yield from ((cloud, case.fault), (some(case.write.partition(" ")[0]), case.fault))
+            yield from ((cloud, case.fault), (some(verb), case.fault))
+        elif case.fault is None and verb == "replace":
+            yield cloud, "somebody swaps first"
 
     here = [pytest.param(MEMORY, case, marks=() if new else pytest.mark.soak) for case, new in given]
     return [*here, *covering(there, shows)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import table
@@ -14,9 +15,9 @@ from airflow_cairn.storage.names import scheme_of
 from airflow_cairn.storage.open import OPTIONS
 from tests.real.spark.pipeline import Pipeline, counts, rows, session_builder
 
-storage, endpoint, conf = sys.argv[1:]
+storage, endpoint = sys.argv[1:]
 options = OPTIONS[scheme_of(storage)](endpoint_url=endpoint)
-spark = session_builder().config(map=json.loads(conf)).getOrCreate()
+spark = session_builder().getOrCreate()
 
 
 def opened(uri: str) -> ObjectStore:
@@ -59,5 +60,6 @@ found["daily"] = rows(table(spark, f"{storage}-moved", "flights", "daily"))
 found["league"] = rows(table(spark, storage, "flights", "league"))
 found["whole"] = [each.whole for each in pipeline.coordinator.verify(deep=True)]
 found["left"] = [key for key in pipeline.listing() if "_temporary" in key or "_SUCCESS" in key or key.endswith("/")]
-print("FOUND", json.dumps(found))
 spark.stop()
+found["stopped at"] = time.monotonic()
+print("FOUND", json.dumps(found))

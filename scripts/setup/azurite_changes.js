@@ -10,3 +10,7 @@ xml.stringifyXML = (...given) =>
     const entries = listed.match(/<Blob>.*?<\/Blob>|<BlobPrefix>.*?<\/BlobPrefix>/gs) ?? [];
     return head + entries.sort((one, other) => (name(one) < name(other) ? -1 : 1)).join("") + tail;
   });
+
+// After ten minutes Azurite looks all its memory over for garbage and answers nobody meanwhile, for minutes if much was
+// written. Tests that write much start it anew.
+require(path.join(path.dirname(process.argv[1]), "utils", "constants.js")).DEFAULT_GC_INTERVAL_MS = 2 ** 31 - 1;
