@@ -48,6 +48,8 @@ MAX_TRIES = 32
 
 CLEARED = "its task was cleared after the stage had acknowledged, so it runs again"
 """Detail of an attempt that ended because a person has run a stage again."""
+CLEARED_WHILE_IT_RAN = "its task was cleared while its driver ran, so it runs again"
+"""The same for a stage that had not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,8 @@ class Claims(UseCase):
             declined := acks.why_declined(self._files, request.stage, current.execution)
         ):
             gone = declined[1]  # its driver has ended well, so only the operator's check knows of the failure
+        elif carry_over.was_cleared_since(handover, request.first_try):
+            return self._fail_over(request, current, CLEARED_WHILE_IT_RAN, again=True)
         else:
             gone = request.drivers.driver_loss_reason(handover)
             if gone is None:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # re-imported there, but public
 
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver
@@ -195,7 +195,8 @@ def _is_unknown(context: Context) -> bool:
     error = context.get("exception")
     # A task whose process still runs passes its exception. The dag processor passes a line of text at most.
     return not isinstance(error, BaseException) or (
-        isinstance(error, CheckpointError) and error.code == "driver_unknown"
+        # A trigger that failed has not seen how its driver ended.
+        isinstance(error, TaskDeferralError) or (isinstance(error, CheckpointError) and error.code == "driver_unknown")
     )
 
 

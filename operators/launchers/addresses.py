@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
+
+from .launcher import DriverState
+
+AWS = ("aws_conn_id", "region_name", "verify", "botocore_config")
+"""The fields by which each operator of AWS makes its client."""
 
 
 def by_token(tokens: Sequence[str], drivers: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -15,6 +21,28 @@ def by_token(tokens: Sequence[str], drivers: Iterable[tuple[str, str]]) -> dict[
     """
     found = {name.rpartition("-")[2]: driver for name, driver in drivers}
     return {token: found[token] for token in tokens if token in found}
+
+
+def on_pages(
+    drivers: Collection[str],
+    pages: Iterable[Iterable[Mapping[str, Any]]],
+    key: str,
+    state_of: Callable[[Mapping[str, Any]], DriverState],
+) -> dict[str, DriverState]:
+    """Return the states of drivers that a listing shows; ends where asking for each alone would be cheaper.
+
+    Args:
+        drivers: those that are wanted.
+        pages: of the listing, each one request.
+        key: the field of an entry that has the driver's id.
+        state_of: reads the state in an entry.
+    """
+    found: dict[str, DriverState] = {}
+    for page in islice(pages, len(drivers)):
+        found |= {str(each[key]): state_of(each) for each in page if str(each[key]) in drivers}
+        if len(found) == len(drivers):
+            break
+    return found
 
 
 def alive(client: Any, shape: str, ended: Collection[str]) -> list[str]:

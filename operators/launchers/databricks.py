@@ -10,12 +10,12 @@ program without an `Epoch` block needs neither, so it runs on any compute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...spark.programs.arguments import texts_in
-from .addresses import as_s3, by_token
+from .addresses import as_s3, by_token, on_pages
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class DatabricksLauncher(Launcher):
     service = "Databricks run"
     missing = "Databricks has no driver of it: it was not submitted, or has ended without acknowledging"
     takes_wheel = True
+    asks_with = ("databricks_conn_id", "databricks_retry_limit", "databricks_retry_delay")
 
     _operator: DatabricksSubmitRunOperator
 
@@ -102,6 +103,10 @@ class DatabricksLauncher(Launcher):
             "idempotency_token": handed.token,
         }
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields, without the author's functions for retrying."""
+        return {**super().fields(), "databricks_retry_args": None}
+
     def start(self, context: Context) -> str:
         """Submit by the operator's own method, and give its button what it needs, without waiting."""
         run = self._operator.submit_job(context)
@@ -110,16 +115,23 @@ class DatabricksLauncher(Launcher):
 
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return runs that have not ended."""
-        found: dict[str, str] = {}
+        if not tokens:
+            return {}
+        runs = (run for page in self._pages() for run in page)
+        return by_token(tokens, ((str(run.get("run_name", "")), str(run["run_id"])) for run in runs))
+
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
+        """See `Launcher`."""
+        return on_pages(drivers, self._pages(), "run_id", _state_of)
+
+    def _pages(self) -> Iterator[Sequence[dict[str, Any]]]:
         asked: dict[str, Any] = {"active_only": "true", "run_type": "SUBMIT_RUN", "limit": PAGE}
-        while tokens:
+        while True:
             answer = self._operator._hook._do_api_call(LIST_RUNS, asked)
-            runs = answer.get("runs") or ()
-            found |= by_token(tokens, ((str(run.get("run_name", "")), str(run["run_id"])) for run in runs))
+            yield answer.get("runs") or ()
             if not answer.get("next_page_token"):
-                break
+                return
             asked["page_token"] = answer["next_page_token"]
-        return found
 
     def state(self, driver: str) -> DriverState:
         """See `Launcher`."""
@@ -132,10 +144,7 @@ class DatabricksLauncher(Launcher):
             if error.http_status_code != NOT_FOUND and not gone:
                 raise
             return DriverState("unknown to Databricks", lives=False)
-        state = run["state"]
-        words = [str(state[each]) for each in ("life_cycle_state", "result_state", "state_message") if state.get(each)]
-        ended, well = words[0] in ENDED, state.get("result_state") == "SUCCESS"
-        return DriverState(": ".join(words) if ended else words[0], not ended, well, str(run.get("run_page_url") or ""))
+        return _state_of(run)
 
     def cancel(self, driver: str) -> None:
         """See `Launcher`."""
@@ -231,6 +240,10 @@ class DatabricksJobLauncher(DatabricksLauncher):
             raise InvalidConfigError(why, task=self._operator.task_id, job=str(settings.get("name", "")))
         self._operator.idempotency_token = handed.token
 
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:  # noqa: ARG002 - see `Launcher`
+        """List nothing: the job's list needs the job's id, which the triggerer is not given."""
+        return {}
+
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return the job's runs, ended ones too: their outputs' addresses have the token in them."""
         found: dict[str, str] = {}
@@ -268,3 +281,10 @@ class DatabricksJobLauncher(DatabricksLauncher):
         if found is None:
             raise InvalidConfigError("Databricks has no such job", task=self._operator.task_id, job=payload["job_name"])
         return found
+
+
+def _state_of(run: Mapping[str, Any]) -> DriverState:
+    state = run["state"]
+    words = [str(state[each]) for each in ("life_cycle_state", "result_state", "state_message") if state.get(each)]
+    ended, well = words[0] in ENDED, state.get("result_state") == "SUCCESS"
+    return DriverState(": ".join(words) if ended else words[0], not ended, well, str(run.get("run_page_url") or ""))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...tasks.job_settings import is_rendered_later
-from .addresses import alive, as_s3, by_token
+from .addresses import AWS, alive, as_s3, by_token, on_pages
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -153,9 +153,16 @@ class JobRunLauncher(Launcher):
         """Return job runs that have not ended."""
         if not tokens:
             return {}
+        return by_token(tokens, ((run.get("name", ""), run["id"]) for page in self._pages() for run in page))
+
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
+        """See `Launcher`."""
+        return on_pages(drivers, self._pages(), "id", self._state_of)
+
+    def _pages(self) -> Iterator[list[dict[str, Any]]]:
         states = alive(self._client, "JobRunState", self.ended)
-        pages = self._client.get_paginator("list_job_runs").paginate(**self._args(), states=states)
-        return by_token(tokens, ((run.get("name", ""), run["id"]) for page in pages for run in page["jobRuns"]))
+        for page in self._client.get_paginator("list_job_runs").paginate(**self._args(), states=states):
+            yield page["jobRuns"]
 
     def state(self, driver: str) -> DriverState:
         """See `Launcher`."""
@@ -164,6 +171,9 @@ class JobRunLauncher(Launcher):
             run = getattr(client, self.ask)(**self._args(driver))["jobRun"]
         except client.exceptions.ResourceNotFoundException:
             return DriverState("unknown to EMR", lives=False)
+        return self._state_of(run)
+
+    def _state_of(self, run: Mapping[str, Any]) -> DriverState:
         word, why = str(run["state"]), str(run.get("stateDetails") or run.get("failureReason") or "")
         return DriverState.of(word, why, self.ended, self.succeeded)
 
@@ -191,6 +201,7 @@ class EmrServerlessLauncher(JobRunLauncher):
     missing = "EMR Serverless has no driver of it: it was not submitted, or has ended without acknowledging"
     kind, place, mappings = "sparkSubmit", ("applicationId", "application_id"), ("configuration_overrides", "config")
     run, ask = "jobRunId", "get_job_run"
+    asks_with = (*AWS, "application_id")
     ended, succeeded = frozenset({"SUCCESS", "FAILED", "CANCELLED"}), "SUCCESS"
 
     _operator: EmrServerlessStartJobOperator
@@ -216,6 +227,7 @@ class EmrContainerLauncher(JobRunLauncher):
     missing = "EMR on EKS has no driver of it: it was not submitted, or has ended without acknowledging"
     kind, place = "sparkSubmitJobDriver", ("virtualClusterId", "virtual_cluster_id")
     run, ask = "id", "describe_job_run"
+    asks_with = (*AWS, "virtual_cluster_id")
     ended, succeeded = frozenset({"COMPLETED", "FAILED", "CANCELLED"}), "COMPLETED"
 
     _operator: EmrContainerOperator

@@ -8,7 +8,7 @@ cluster mode with what YARN says of the driver, which a cancelled step leaves to
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.spark_submit import YARN_DEFAULTS
-from .addresses import alive, as_s3, by_token
+from .addresses import AWS, alive, as_s3, by_token
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ ENDED = frozenset({"COMPLETED", "CANCELLED", "FAILED", "INTERRUPTED"})
 """The states of a step that has ended; one whose cancellation is pending may still write."""
 
 MAX_NAME = 256
+MAX_IDS = 10
+"""Steps that EMR takes in one question."""
 ALONE = frozenset({"--verbose", "-v", "--supervise"})
 """Options of spark-submit without a value."""
 
@@ -37,6 +39,7 @@ class EmrStepLauncher(Launcher):
     service = "EMR step"
 
     missing = "the EMR cluster has no driver of it: it was not submitted, or has ended without acknowledging"
+    asks_with = AWS
 
     _operator: EmrAddStepsOperator
 
@@ -87,6 +90,10 @@ class EmrStepLauncher(Launcher):
         ]
         self._operator.deferrable, self._operator.wait_for_completion = False, False
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields, with the cluster's id even where the author gives its name."""
+        return {**super().fields(), "job_flow_id": self._cluster}
+
     def start(self, context: Context) -> str:
         """See `Launcher`."""
         (step,) = self._execute(context)
@@ -107,9 +114,18 @@ class EmrStepLauncher(Launcher):
             status = client.describe_step(ClusterId=self._cluster, StepId=driver)["Step"]["Status"]
         except client.exceptions.InvalidRequestException as error:
             return DriverState(f"unknown to EMR: {error}", lives=False)
-        word, failure = str(status["State"]), status.get("FailureDetails") or status.get("StateChangeReason") or {}
-        why = str(failure.get("Message") or failure.get("Reason") or "")
-        return DriverState.of(word, why, ENDED, "COMPLETED")
+        return _state_of(status)
+
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
+        """See `Launcher`; a step that EMR does not know has it refuse the question, and each is asked about alone."""
+        client, ids, found = self._client, sorted(drivers), dict[str, DriverState]()
+        for at in range(0, len(ids), MAX_IDS):
+            try:
+                answer = client.list_steps(ClusterId=self._cluster, StepIds=ids[at : at + MAX_IDS])
+            except client.exceptions.InvalidRequestException:
+                continue
+            found |= {step["Id"]: _state_of(step["Status"]) for step in answer["Steps"]}
+        return found
 
     def cancel(self, driver: str) -> None:
         """Ask EMR to end the step.
@@ -156,6 +172,12 @@ class EmrStepLauncher(Launcher):
     @property
     def _client(self) -> Any:
         return self._operator.hook.conn
+
+
+def _state_of(status: Mapping[str, Any]) -> DriverState:
+    word, failure = str(status["State"]), status.get("FailureDetails") or status.get("StateChangeReason") or {}
+    why = str(failure.get("Message") or failure.get("Reason") or "")
+    return DriverState.of(word, why, ENDED, "COMPLETED")
 
 
 def _words(steps: Sequence[Any]) -> list[str]:

@@ -11,7 +11,7 @@ quoting of `--conf`: nothing is handed over that needs any.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...spark.handover.conf import FOR_PEOPLE, HANDOVER
-from .addresses import as_s3
+from .addresses import AWS, as_s3, on_pages
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class GlueLauncher(Launcher):
     service = "Glue job run"
 
     missing = "Glue has no driver of it: it was not submitted"
+    asks_with = (*AWS, "job_name")
 
     _operator: GlueJobOperator
 
@@ -105,8 +106,7 @@ class GlueLauncher(Launcher):
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return the runs that Glue knows, ended ones too."""
         found, lives = dict[str, str](), set[str]()
-        pages = self._client.get_paginator("get_job_runs").paginate(JobName=self._operator.job_name)
-        for run in (run for page in (pages if tokens else ()) for run in page["JobRuns"]):
+        for run in (run for page in (self._pages() if tokens else ()) for run in page):
             match = _TOKEN.search(str((run.get("Arguments") or {}).get(CONF, "")))
             if match is None or match[1] not in tokens or match[1] in lives:
                 continue
@@ -122,8 +122,15 @@ class GlueLauncher(Launcher):
             run = client.get_job_run(JobName=self._operator.job_name, RunId=driver)["JobRun"]
         except client.exceptions.EntityNotFoundException:
             return DriverState("unknown to Glue", lives=False)
-        word, why = str(run["JobRunState"]), str(run.get("ErrorMessage") or "")
-        return DriverState.of(word, why, ENDED, "SUCCEEDED")
+        return _state_of(run)
+
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
+        """See `Launcher`."""
+        return on_pages(drivers, self._pages(), "Id", _state_of)
+
+    def _pages(self) -> Iterator[list[dict[str, Any]]]:
+        for page in self._client.get_paginator("get_job_runs").paginate(JobName=self._operator.job_name):
+            yield page["JobRuns"]
 
     def cancel(self, driver: str) -> None:
         """Ask Glue to stop the run.
@@ -177,6 +184,11 @@ class GlueLauncher(Launcher):
             aws_conn_id=it.aws_conn_id, region_name=it.region_name, verify=it.verify, config=it.botocore_config
         )
         return hook.conn
+
+
+def _state_of(run: Mapping[str, Any]) -> DriverState:
+    word, why = str(run["JobRunState"]), str(run.get("ErrorMessage") or "")
+    return DriverState.of(word, why, ENDED, "SUCCEEDED")
 
 
 def _settings(conf: Mapping[str, str]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 from airflow.sdk import BaseOperator
 
@@ -33,9 +35,23 @@ def launcher_of(kind: type[BaseOperator], operator: BaseOperator) -> Launcher:
         kind: its class, of a provider or derived from one.
         operator: an instance.
     """
-    module, _, name = LAUNCHERS[_known(kind)].partition(".")
+    module, _, name = LAUNCHERS[known_as(kind)].partition(".")
     made: Launcher = getattr(import_module(f".{module}", __package__), name)(operator)
     return made
+
+
+def launcher_at(operator: str, fields: Mapping[str, Any]) -> Launcher:
+    """Return a launcher in a process that has no operator; it finds, looks at and ends drivers.
+
+    Args:
+        operator: an operator of `LAUNCHERS`.
+        fields: as `Launcher.fields` gave them.
+    """
+    module, _, name = operator.rpartition(".")
+    kind = getattr(import_module(module), name)
+    plain = kind.__new__(kind)
+    vars(plain).update(fields)
+    return launcher_of(kind, plain)
 
 
 def check_known(kind: object) -> None:
@@ -44,7 +60,7 @@ def check_known(kind: object) -> None:
     Raises:
         InvalidConfigError: it has none; names those that have.
     """
-    if not isinstance(kind, type) or not issubclass(kind, BaseOperator) or not _known(kind):
+    if not isinstance(kind, type) or not issubclass(kind, BaseOperator) or not known_as(kind):
         raise InvalidConfigError(
             "epoch_stage has no launcher for this: it takes the class of an operator, one of "
             f"{', '.join(sorted(name.rpartition('.')[2] for name in LAUNCHERS))}, or a class derived from it",
@@ -54,9 +70,10 @@ def check_known(kind: object) -> None:
 
 def has_launcher(kind: type) -> bool:
     """Return whether an operator's class can be made a stage."""
-    return bool(_known(kind))
+    return bool(known_as(kind))
 
 
-def _known(kind: type) -> str:
+def known_as(kind: type) -> str:
+    """Return the operator of `LAUNCHERS` that a class is, or is derived from; empty if there is none."""
     names = (f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__)
     return next((name for name in names if name in LAUNCHERS), "")

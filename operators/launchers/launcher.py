@@ -107,6 +107,8 @@ class Launcher(Tracker):
     """Whether the driver's code has to be a wheel."""
     has_block = True
     """Whether the program opens an epoch. One that knows nothing of Cairn needs neither its conf nor its code."""
+    asks_with: tuple[str, ...]
+    """The operator's fields by which the service is asked about a driver: ids of connections, and no secrets."""
 
     def __init__(self, operator: Any) -> None:
         self._operator = operator
@@ -161,6 +163,10 @@ class Launcher(Tracker):
         fields = vars(self._operator)
         fields.update({name: unmarked(value, texts) for name, value in fields.items()})
 
+    def fields(self) -> dict[str, Any]:
+        """Return the operator's fields with which another process can ask the service (`known.launcher_at`)."""
+        return {name: getattr(self._operator, name) for name in self.asks_with}
+
     def start(self, context: Context) -> str:
         """Submit by the operator's own `execute`, without waiting; returns the driver."""
         return str(self._execute(context))
@@ -175,6 +181,25 @@ class Launcher(Tracker):
     def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
         """See `Tracker`."""
         return self.find(replaced).values()
+
+    def states(self, drivers: Collection[str]) -> dict[str, DriverState | Exception]:
+        """Ask for the states of several drivers, in few requests where the service lists them.
+
+        Returns:
+            By driver its state, or why the service does not say it.
+        """
+        found: dict[str, DriverState | Exception] = {**self.listed(drivers)} if len(drivers) > 1 else {}
+        for driver in drivers:
+            if driver not in found:
+                try:
+                    found[driver] = self.state(driver)
+                except Exception as error:  # noqa: BLE001 - the others have their answers
+                    found[driver] = error
+        return {driver: found[driver] for driver in drivers}
+
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:  # noqa: ARG002 - see the docstring
+        """List drivers, in at most as many requests as there are; one that is missing may have ended."""
+        return {}
 
     def leave(self, driver: str) -> None:
         """Remove what the operator removes after a driver's end."""

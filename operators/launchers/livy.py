@@ -8,13 +8,14 @@ not know does: were it to live on, it could not acknowledge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.spark_submit import YARN_DEFAULTS
+from .addresses import on_pages
 from .launcher import DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class LivyLauncher(Launcher):
     service = "Livy batch"
 
     missing = "Livy has no driver of it: it was not submitted, or has ended without acknowledging"
+    asks_with = ("_livy_conn_id", "_livy_conn_auth_type", "_livy_endpoint_prefix", "_extra_options", "_extra_headers")
 
     _operator: LivyOperator
 
@@ -57,6 +59,12 @@ class LivyLauncher(Launcher):
                 "name is set by Cairn, which finds the batch by it: remove it from the stage",
                 task=self._operator.task_id,
             )
+        if self._operator.deferrable and (self._operator._extra_headers or self._operator._livy_conn_auth_type):
+            raise InvalidConfigError(
+                "extra_headers and livy_conn_auth_type may be secrets, which are not handed to the triggerer: put "
+                "headers into the extra of the Livy connection, or set deferrable=False",
+                task=self._operator.task_id,
+            )
 
     def hand_over(self, handed: HandedOver) -> None:
         """See `Launcher`."""
@@ -74,23 +82,29 @@ class LivyLauncher(Launcher):
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return the batches that Livy knows, ended ones too."""
         found: dict[str, str] = {}
+        for batch in (batch for page in (self._pages() if tokens else ()) for batch in page):
+            token = str(batch.get("name") or "").rpartition("-")[2]
+            if token in tokens:
+                found[token] = str(batch["id"])
+        return found
+
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
+        """See `Launcher`."""
+        return on_pages(drivers, self._pages(), "id", _state_of)
+
+    def _pages(self) -> Iterator[list[dict[str, Any]]]:
         begin, total = 0, 1
-        while tokens and begin < total:
+        while begin < total:
             answer = self._ask("GET", f"/batches?from={begin}&size={PAGE}")
             begin, total = begin + PAGE, int(answer.get("total", 0))
-            for batch in answer["sessions"]:
-                token = str(batch.get("name") or "").rpartition("-")[2]
-                if token in tokens:
-                    found[token] = str(batch["id"])
-        return found
+            yield answer["sessions"]
 
     def state(self, driver: str) -> DriverState:
         """See `Launcher`."""
         batch = self._ask("GET", f"/batches/{int(driver)}", missing_ok=True)
         if not batch:
             return DriverState("unknown to Livy", lives=False)
-        word, more = str(batch["state"]), batch.get("appInfo") or {}
-        return DriverState(word, word not in ENDED, word == "success", more.get("sparkUiUrl") or "")
+        return _state_of(batch)
 
     def cancel(self, driver: str) -> None:
         """See `Launcher`."""
@@ -118,3 +132,8 @@ class LivyLauncher(Launcher):
             raise AirflowException(f"Livy answered {response.status_code} to {method} {path}: {response.text[:200]}")
         answer: dict[str, Any] = response.json()
         return answer
+
+
+def _state_of(batch: Mapping[str, Any]) -> DriverState:
+    word, more = str(batch["state"]), batch.get("appInfo") or {}
+    return DriverState(word, word not in ENDED, word == "success", more.get("sparkUiUrl") or "")

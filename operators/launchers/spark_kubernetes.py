@@ -8,7 +8,7 @@ waits for a driver's start before it returns: so the resource is created here, f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
@@ -36,6 +36,7 @@ class SparkKubernetesLauncher(Launcher):
 
     service = "SparkApplication"
     missing = "Kubernetes has no SparkApplication of it: it was not created, or was deleted since it ended"
+    asks_with = ("kubernetes_conn_id", "namespace", "in_cluster", "config_file", "cluster_context")
 
     _operator: SparkKubernetesOperator
 
@@ -77,6 +78,11 @@ class SparkKubernetesLauncher(Launcher):
         operator.application_file, operator.template_spec = None, body
         operator.name = operator._set_name(f"{name[: MAX_NAME - len(handed.token) - 1]}-{handed.token}")
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields, with the part of the template that says where the cluster is."""
+        where = {"kubernetes": (self._body() or {}).get("kubernetes") or {}, "spark": {}}
+        return {**super().fields(), "application_file": None, "template_spec": where}
+
     def start(self, context: Context) -> str:  # noqa: ARG002 - see `Launcher`
         """Create the resource, without waiting for its driver."""
         from airflow.providers.cncf.kubernetes.operators.custom_object_launcher import CustomObjectLauncher
@@ -95,19 +101,25 @@ class SparkKubernetesLauncher(Launcher):
         """Return the applications that Kubernetes has, ended ones too."""
         if not tokens:
             return {}
-        listed = self._resources.list_namespaced_custom_object(
+        return {each["metadata"]["labels"][LABEL]: str(each["metadata"]["name"]) for each in self._of(tokens)}
+
+    def _of(self, tokens: Iterable[str]) -> list[dict[str, Any]]:
+        listed: dict[str, list[dict[str, Any]]] = self._resources.list_namespaced_custom_object(
             GROUP, VERSION, self._operator.namespace, PLURAL, label_selector=f"{LABEL} in ({','.join(tokens)})"
         )
-        return {each["metadata"]["labels"][LABEL]: str(each["metadata"]["name"]) for each in listed["items"]}
+        return listed["items"]
 
     def state(self, driver: str) -> DriverState:
         """See `Launcher`."""
         status = self._status(driver)
         if status is None:
             return DriverState("unknown to Kubernetes", lives=False)
-        state = status.get("applicationState") or {}
-        word, why = str(state.get("state") or "NEW"), str(state.get("errorMessage") or "")
-        return DriverState.of(word, why, ENDED, "COMPLETED")
+        return _state_of(status)
+
+    def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
+        """See `Launcher`."""
+        found = self._of(driver.rpartition("-")[2] for driver in drivers)
+        return {str(each["metadata"]["name"]): _state_of(each.get("status") or {}) for each in found}
 
     def cancel(self, driver: str) -> None:
         """Delete the application; its controller ends the pods."""
@@ -178,3 +190,9 @@ class SparkKubernetesLauncher(Launcher):
     @property
     def _resources(self) -> Any:
         return self._operator.hook.custom_object_client
+
+
+def _state_of(status: Mapping[str, Any]) -> DriverState:
+    state = status.get("applicationState") or {}
+    word, why = str(state.get("state") or "NEW"), str(state.get("errorMessage") or "")
+    return DriverState.of(word, why, ENDED, "COMPLETED")

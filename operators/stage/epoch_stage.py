@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -131,7 +131,6 @@ class EpochStage(StageOperator):
         """
         # A parse does not need these imports.
         from .claim import StageClaim
-        from .trigger_and_complete import complete_if_last
 
         self._prepare()
         ti = context["ti"]
@@ -145,20 +144,23 @@ class EpochStage(StageOperator):
         if answer is None:
             return None
         run = StageRun(coordinator, answer.handover)
-        self._run = run
-        with settings.naming_connection():
-            self._run_execution(context, drivers, settings, answer, run)
-        log.info("Checkpoint %s: acknowledged", run.title)
-        complete_if_last(coordinator, claim.epoch, uid)
-        stop_if_paused(coordinator, ti)
-        return {
-            "checkpoint": answer.handover.checkpoint,
-            "epoch": claim.epoch,
-            "attempt": answer.handover.attempt,
-            "stage": uid,
-        }
+        return self._end_with(context, settings, run, lambda: self._begin_with(context, drivers, settings, answer, run))
 
-    def _run_execution(
+    def _end_with(
+        self, context: Context, settings: JobSettings, run: StageRun, until_end: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Run the application to its end by a function, check that it has acknowledged, and do what follows."""
+        from .trigger_and_complete import complete_if_last
+
+        self._run, it = run, run.handover
+        with settings.naming_connection():
+            self._run_execution(context, run, until_end)
+        log.info("Checkpoint %s: acknowledged", run.title)
+        complete_if_last(run.coordinator, it.epoch, it.stage)
+        stop_if_paused(run.coordinator, context["ti"])
+        return {"checkpoint": it.checkpoint, "epoch": it.epoch, "attempt": it.attempt, "stage": it.stage}
+
+    def _begin_with(
         self,
         context: Context,
         drivers: StageDrivers,
@@ -166,24 +168,28 @@ class EpochStage(StageOperator):
         answer: Submit | Reconnect,
         run: StageRun,
     ) -> None:
+        """Do what the answer to the claim says, and wait for the application's end."""
+        if isinstance(answer, Reconnect):
+            self._reconnect(context, drivers, run)
+            return
+        head, it = run.coordinator.head(), run.handover
+        log_restore_source(head, it)
+        drivers.end_those_before(it.token, replaced_executions(head, it.stage, it.token))
+        log.info("Checkpoint %s: submitting", run.title)
+        with programs.in_places(self, run):
+            self._submit(context, drivers, settings, answer, run)
+
+    def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> None:
         """Run the application to its end, and check that it has acknowledged."""
         from .overtaken_epoch import reschedule_if_overtaken
 
         coordinator, uid = run.coordinator, run.handover.stage
         try:
-            if isinstance(answer, Reconnect):
-                self._reconnect(context, drivers, run)
-            else:
-                head = coordinator.head()
-                log_restore_source(head, answer.handover)
-                drivers.end_those_before(answer.handover.token, replaced_executions(head, uid, answer.handover.token))
-                log.info("Checkpoint %s: submitting", run.title)
-                with programs.in_places(self, run):
-                    self._submit(context, drivers, settings, answer, run)
+            until_end()
             programs.acknowledge(run, vanished=self.pod_vanished)
             run.check_acknowledged()
         except CheckpointError as error:
-            kept = left_out(coordinator, answer.handover.epoch, uid)
+            kept = left_out(coordinator, run.handover.epoch, uid)
             if kept is not None:
                 raise skipping(kept) from error
             if isinstance(error, StageFailedError) and self._told_to_end:
@@ -196,7 +202,7 @@ class EpochStage(StageOperator):
                 raise AirflowFailException(str(error)) from error
             if isinstance(error, InvalidConfigError):
                 raise AirflowFailException(f"{error}. {NO_CURE}") from error
-            reschedule_if_overtaken(coordinator, answer.handover, error)
+            reschedule_if_overtaken(coordinator, run.handover, error)
             raise
 
     def _ended(self, run: StageRun, why: str) -> StageFailedError:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.attempt import Handover, Slice
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
 from ...spark.execution.failure_kinds import one_line
 from ...spark.execution.log_lines import Application
 from ...spark.programs.arguments import Argument, mark, marked, texts_in
-from ...storage.clock import system_sleep
-from ...storage.errors import CairnError
+from ...storage.clock import system_sleep, system_time
+from ...storage.errors import CairnError, GoneError
+from ...tasks.job_settings import rendered_settings
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
+from ..graph.declaration import stage_uid
 from ..graph.exchange import Exchange
-from ..launchers.known import check_known, launcher_of
+from ..launchers.known import check_known, known_as, launcher_at, launcher_of
 from ..launchers.launcher import DriverState, HandedOver, Launcher
 from . import programs
 from .drivers import StageDrivers
 from .epoch_stage import EpochStage
 from .extras import Extras, extras_of
-from .outcome import StageFailedError
+from .outcome import StageFailedError, StageRun
 from .submit_options import check_author_settings, checked_not_secret
 
 if TYPE_CHECKING:
@@ -32,7 +38,6 @@ if TYPE_CHECKING:
 
     from ...checkpoint.answers import Submit
     from ...tasks.job_settings import JobSettings
-    from .outcome import StageRun
 
 log = logging.getLogger("airflow_cairn")
 
@@ -63,6 +68,8 @@ class LaunchedStage(EpochStage):
     """The options of a stage, as `_declare` takes them."""
     cairn_durable: ClassVar[bool]
     cairn_not_secret: ClassVar[tuple[str, ...]]
+    deferrable: bool
+    """The operator's own: whether the triggerer waits for the driver."""
 
     def __init__(self, **kwargs: Any) -> None:
         places: list[Argument] = []
@@ -125,10 +132,20 @@ class LaunchedStage(EpochStage):
         )
         self._wait(context, drivers, run, self._driver)
 
-    def _wait(self, context: Context, drivers: StageDrivers, run: StageRun, driver: str) -> None:
+    def _wait(
+        self, context: Context, drivers: StageDrivers, run: StageRun, driver: str, deadline: float | None = None
+    ) -> None:
         """Wait until a driver has ended.
 
+        Args:
+            context: Airflow's task context.
+            drivers: those of this stage.
+            run: the execution.
+            driver: its driver.
+            deadline: of a wait in the triggerer that goes on; None: it begins now.
+
         Raises:
+            TaskDeferred: the driver lives, and the triggerer waits for it.
             StageFailedError: it did not end well.
             UnreachableError: the service does not say any more whether it lives.
         """
@@ -151,10 +168,118 @@ class LaunchedStage(EpochStage):
                 context["ti"].xcom_push(SparkLink().xcom_key, link)
             if state is not None and not state.lives:
                 break
+            if state is not None and self.deferrable:
+                self._defer(run, driver, deadline)
             system_sleep(LOOK_S)
+        self._check_end(run, driver, state)
+
+    def _check_end(self, run: StageRun, driver: str, state: DriverState) -> None:
+        """Pass on the log of a driver that has ended.
+
+        Raises:
+            StageFailedError: it did not end well, and has not acknowledged.
+        """
+        launcher = self._ready()
         cause = self._pass_on_log(launcher, driver)
-        if not state.succeeded:
+        if not state.succeeded and not run.acknowledged():
             raise self._failed(run, f"{launcher.service} {driver} ended ({state.word})", cause)
+
+    def _defer(self, run: StageRun, driver: str, deadline: float | None) -> NoReturn:
+        """Let the triggerer wait for a driver.
+
+        The event leads to this execution and its driver again: a second `begin` of the same try would submit.
+        """
+        from ...triggers.driver import DriverTrigger
+
+        it, limit = run.handover, self.execution_timeout
+        if deadline is None and limit is not None:
+            deadline = system_time() + limit.total_seconds()
+        log.info(
+            "Checkpoint %s: the triggerer waits for %s %s, without a worker", run.title, self._ready().service, driver
+        )
+        self.defer(
+            trigger=DriverTrigger(
+                launcher=f"{launcher_at.__module__}.{launcher_at.__name__}",
+                operator=known_as(self.cairn_operator),
+                fields=self._ready().fields(),
+                driver=driver,
+                deadline=deadline,
+            ),
+            method_name=self.resume.__name__,
+            kwargs={
+                "driver": driver,
+                "checkpoint": it.checkpoint,
+                "attempt": it.attempt,
+                "token": it.token,
+                "deadline": deadline,
+            },
+        )
+
+    def resume(
+        self,
+        context: Context,
+        event: Mapping[str, Any],
+        *,
+        driver: str,
+        checkpoint: int,
+        attempt: int,
+        token: str,
+        deadline: float | None,
+    ) -> dict[str, Any]:
+        """Go on after the wait in the triggerer, with the execution and the driver that it began with.
+
+        Args:
+            context: Airflow's task context.
+            event: the trigger's event.
+            driver: the driver.
+            checkpoint: of the execution.
+            attempt: of the execution.
+            token: of the execution.
+            deadline: at which `execution_timeout` is over, seconds since 1970; None: there is none.
+
+        Returns:
+            As `execute` does, whose errors may come too.
+
+        Raises:
+            AirflowTaskTimeout: the driver took longer than `execution_timeout`, and is asked to end.
+            TaskDeferred: the triggerer had no answer about the driver, which lives.
+        """
+        from ...triggers.driver import ENDED, TIMEOUT
+
+        self._prepare()
+        settings, drivers = rendered_settings(self), self._find_drivers(context)
+        coordinator = settings.coordinator(waits=True)
+        ti = context["ti"]
+        own = Handover(
+            job=settings.job,
+            checkpoint=checkpoint,
+            epoch=layout.epoch_name(ti.run_id),
+            attempt=attempt,
+            stage=stage_uid(self.uid, ti.map_index),
+            token=token,
+            claimant=str(ti.id),
+            slice=Slice(),
+        )
+        with suppress(GoneError):  # cleaned after later checkpoints: the head still knows how the epoch ended
+            own, _ = coordinator.files.read(Handover, layout.handover(checkpoint, own.stage, token))
+        run = StageRun(coordinator, own)
+        self._driver = driver
+
+        def until_end() -> None:
+            if event["status"] == TIMEOUT:
+                self.on_kill()
+                raise AirflowTaskTimeout(f"{self._ready().service} {driver} took longer than execution_timeout")
+            if event["status"] == ENDED:
+                self._check_end(run, driver, DriverState(event["word"], lives=False, succeeded=event["succeeded"]))
+                return
+            log.warning(
+                "The triggerer had no answer about %s %s, so this task looks itself",
+                self._ready().service,
+                driver,
+            )
+            self._wait(context, drivers, run, driver, deadline)
+
+        return self._end_with(context, settings, run, until_end)
 
     @staticmethod
     def _pass_on_log(launcher: Launcher, driver: str) -> str:
@@ -258,9 +383,9 @@ def epoch_stage(
     """Return an operator of a service as a class of stages: `epoch_stage(LivyOperator)(task_id="routes", …)`.
 
     The call of the class takes the operator's own arguments, as they stand in a DAG without Cairn. Template fields,
-    retries, pools, callbacks and extra links stay the operator's. The stage waits in its task, whatever the operator's
-    arguments about waiting say. Its driver outlives a worker that dies, and the next try finds it by its execution's
-    token.
+    retries, pools, callbacks and extra links stay the operator's. With its `deferrable` the triggerer waits for the
+    driver, without a worker slot; otherwise the task waits, whatever other arguments about waiting say. A driver
+    outlives a worker or a triggerer that dies, and the next try finds it by its execution's token.
 
     With places such as `Output("clean")` among the arguments for the application, that has no `Epoch` block, and the
     operator acknowledges.

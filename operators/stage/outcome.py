@@ -60,6 +60,23 @@ class StageRun:
             return False
         return standing.adopted and standing.claimant != it.claimant
 
+    def acknowledged(self) -> bool:
+        """Return whether this execution has acknowledged, as far as the store still tells."""
+        return self._judged()[0]
+
+    def _judged(self) -> tuple[bool, bool]:
+        """Return whether the execution has acknowledged, and whether it counts."""
+        # Look for the marker first: after the checkpoint completes, which the head records, cleaning deletes the
+        # marker.
+        acknowledged = acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
+        standing = self.coordinator.standing(self.handover)
+        if standing.completed is not None:
+            counts = self.coordinator.completed_with(self.handover)
+            return counts, counts
+        return acknowledged, standing.current or (
+            standing.awaited and standing.ended is not None and standing.ended.paused
+        )
+
     def declined(self) -> DeclineDocument | None:
         """Return the application's own decline; None if it wrote none, for example because it was killed."""
         return acks.read_decline(self.coordinator.files, self.handover.stage, self.handover.execution)
@@ -136,14 +153,7 @@ class StageRun:
         if declined is not None:
             said = f"stage {self.handover.stage} declined: {declined.detail}"
             raise self._error(said, incurable=declined.incurable, of_store=declined.of_store)
-        # Look for the marker first: after the checkpoint completes, which the head records, cleaning deletes the
-        # marker.
-        acknowledged = acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
-        standing = self.coordinator.standing(self.handover)
-        if standing.completed is not None:
-            counts = acknowledged = self.coordinator.completed_with(self.handover)
-        else:
-            counts = standing.current or (standing.awaited and standing.ended is not None and standing.ended.paused)
+        acknowledged, counts = self._judged()
         if not counts:
             raise FencedError(
                 "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",

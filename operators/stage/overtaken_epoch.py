@@ -149,12 +149,12 @@ class GroupTasks:
 # F5).
 
 
-RUNNING = "running"
-"""Airflow's state of a task whose process runs."""
+RUNNING, DEFERRED = "running", "deferred"
+"""Airflow's states of a task whose process runs, and of one that waits in the triggerer."""
 
 
 def not_scheduled(ti: Any, where: Where, restarted: Iterable[Restarted]) -> list[Restarted]:
-    """Return those stages whose tasks Airflow does not start by itself: they have succeeded, or still run the old try.
+    """Return those stages whose tasks Airflow does not start by itself: they have succeeded, or their old try is on.
 
     Asks through the task's own channel to Airflow, which needs no connection.
     """
@@ -163,7 +163,7 @@ def not_scheduled(ti: Any, where: Where, restarted: Iterable[Restarted]) -> list
     return [
         each
         for each in found
-        if each.stage in where.tasks and states.get(where.tasks[each.stage]) in (SUCCESS, RUNNING)
+        if each.stage in where.tasks and states.get(where.tasks[each.stage]) in (SUCCESS, RUNNING, DEFERRED)
     ]
 
 

@@ -117,6 +117,11 @@ class Serving(ABC):
         """Its address."""
         return self._server.url
 
+    @property
+    def asked(self) -> list[Asked]:
+        """The requests so far."""
+        return self._server.asked
+
     @abstractmethod
     def _answer(self, asked: Asked) -> Answer:
         """Answer a request."""

@@ -340,6 +340,10 @@ class EmrStepsStandIn(AwsJsonStandIn):
                 drivers = [self.accept(step) for step in body["Steps"]]
                 return None if self.cuts else (200, {"StepIds": drivers})
             case "ListSteps":
+                if "StepIds" in body:
+                    unknown = set(body["StepIds"]) - self.drivers.keys()
+                    wrong = {"__type": "InvalidRequestException", "Message": f"Step ids are not valid: {unknown}"}
+                    return (400, wrong) if unknown else (200, {"Steps": [self._step(it) for it in body["StepIds"]]})
                 known = [self._step(each) for each in self.drivers]
                 listed = [each for each in known if each["Status"]["State"] in body["StepStates"]]
                 steps, marker = self.page(listed, body.get("Marker"))

@@ -28,6 +28,7 @@ from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.base import ROOT
+from scripts.setup.beside import ensure_launchers
 from scripts.setup.venv import VENV
 from tests.real.airflow import side_by_side
 from tests.real.airflow.flights_jobs import Shell, first_savepoint
@@ -53,6 +54,14 @@ if sys.argv[1:2] == ["scheduler"]:
     storage.Waiting = partial(storage.Waiting, longest_s=20.0)
 """
 """What has tasks wait for a store that refuses for less than five minutes, in airflow_local_settings.py."""
+SEES_PROVIDERS = """
+if sys.argv[1:2] == ["triggerer"]:
+    import airflow
+
+    sys.path.append("{folder}")
+    airflow.__path__.append("{folder}/airflow")
+"""
+"""What has the triggerer import the providers of services; a DAG file does that for its tasks."""
 HEARTBEAT_TIMEOUT_S = 20
 """A supervisor tells of itself every second; one that a busy machine keeps waiting is not to be taken for dead."""
 ENDS_AIRFLOW = "ends_airflow"
@@ -236,6 +245,7 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer, statsd: dict[s
         "CAIRN_TEST_GCS_JARS": ",".join(map(str, gcs_jars())),
         "CAIRN_TEST_AZURE_JARS": ",".join(map(str, azure_jars())),
         "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": NO_JVM}),
+        "CAIRN_TEST_LAUNCHERS": str(ensure_launchers()),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "AIRFLOW_CONN_CAIRN_SESSION": json.dumps({"conn_type": "generic", "password": SESSION_SECRET}),
     }
@@ -255,7 +265,7 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer, statsd: dict[s
         facts = {"conn_type": "http", "host": home.url, **who}
         home.add_env(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(facts))
     with (home.home / "config" / "airflow_local_settings.py").open("a") as settings:
-        settings.write(IMPATIENT)
+        settings.write(IMPATIENT + SEES_PROVIDERS.format(folder=ensure_launchers()))
     shutil.copytree(HERE / "dags", home.dags_folder, dirs_exist_ok=True)
     with home:
         home.api.wait_for_dag_files({path.name for path in (HERE / "dags").glob("*.py")})

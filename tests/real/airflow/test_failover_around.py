@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from airflow_cairn.checkpoint.documents.attempt import Handover
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until
@@ -23,7 +24,9 @@ from tests.real.airflow.scenario import (
     on_s3,
 )
 from tests.real.airflow.store import JobStore
+from tests.support.acking import ack_of
 from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
+from tests.support.service_stand_ins import DONE, RUNNING, LivyStandIn
 
 pytestmark = pytest.mark.e2e
 
@@ -33,6 +36,8 @@ POINTS = ("started", "writing", "written", "acknowledged")
 """Of an application, in order: where row 21 kills it."""
 DIES = {"e1": "a", "e2": "b", "e3": "c"}
 """The stage that row 21 kills in each run."""
+LAUNCHED = "deferred"
+"""The DAG with a stage on a service, beside row 10."""
 
 
 @pytest.mark.side_by_side(60)
@@ -73,14 +78,53 @@ def test_the_scheduler_dies_9(scenario: Scenario) -> None:
 
 
 def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str) -> None:
-    """The sensor waits in the triggerer, which dies; another one goes on waiting, and nothing runs again."""
+    """The sensor waits in the triggerer, which dies; another one goes on waiting, and nothing runs again.
+
+    So does a stage on a service. Then people act on it while it is deferred: marked failed, its driver is ended by the
+    triggerer; cleared, it runs on a driver of its own.
+    """
     scenario = Scenario(airflow, gates, JobStore(storage, "failover_10"), group="")
-    scenario.stopped_at("e1", "b")
-    airflow.api.wait_for_task(scenario.name, "e1", "wait", states={"deferred"})
-    airflow.kill_component("triggerer")
-    airflow.start_component("triggerer")
-    scenario.release("e1", 1, "b")
-    scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)])
+    api, job = airflow.api, JobStore(storage, LAUNCHED)
+
+    def acknowledge(conf: dict[str, str], _looks: int) -> str:
+        handover, _ = job.coordinator.files.read(Handover, conf["spark.cairn.handover"])
+        job.coordinator.acknowledge(ack_of(handover))
+        return DONE
+
+    with LivyStandIn() as livy:
+        where = {"conn_type": "livy", "host": "127.0.0.1", "port": int(livy.url.rpartition(":")[2])}
+        api.request("POST", "/connections", json={"connection_id": "livy_of_the_test", **where})
+        api.trigger(LAUNCHED, "e1")
+        scenario.stopped_at("e1", "b")
+        api.wait_for_task(scenario.name, "e1", "wait", states={"deferred"})
+        api.wait_for_task(LAUNCHED, "e1", "epoch.routes", states={"deferred"})
+        airflow.kill_component("triggerer")
+        assert livy.live == ["1"]
+        pool = api.request("GET", "/pools/default_pool")
+        assert (pool["running_slots"], pool["deferred_slots"]) == (1, 2), "b alone holds a worker"
+        airflow.start_component("triggerer")
+        scenario.release("e1", 1, "b")
+        livy.act = acknowledge
+        scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)])
+        api.wait_for_run(LAUNCHED, "e1")
+        assert (api.task(LAUNCHED, "e1", "epoch.routes").try_number, livy.submitted) == (1, 1)
+
+        livy.act = lambda _conf, _looks: RUNNING
+        api.trigger(LAUNCHED, "e2")
+        api.wait_for_task(LAUNCHED, "e2", "epoch.routes", states={"deferred"})
+        wait_until(lambda: livy.drivers["2"].looks > 1, 60, "the triggerer to look at the driver")
+        path = f"/dags/{LAUNCHED}/dagRuns/e2/taskInstances/epoch.routes"
+        api.request("PATCH", path, json={"new_state": "failed"})
+        wait_until(lambda: livy.killed == ["2"], 60, "the triggerer to end the driver of the marked task")
+        api.clear(LAUNCHED, "e2", ["epoch.routes", "epoch.wait_for_checkpoint"])
+        wait_until(lambda: livy.submitted == 3, 60, "the cleared task to submit")
+        api.wait_for_task(LAUNCHED, "e2", "epoch.routes", states={"deferred"})
+        api.clear(LAUNCHED, "e2", ["epoch.routes", "epoch.wait_for_checkpoint"])
+        wait_until(lambda: livy.submitted == 4, 60, "the cleared task to submit")
+        livy.act = acknowledge
+        api.wait_for_run(LAUNCHED, "e2")
+        assert livy.killed == ["2", "3"]
+        assert [entry[2] for entry in job.outcomes()].count(COMPLETED) == 2
 
 
 @pytest.mark.side_by_side

@@ -91,7 +91,7 @@ def stage(
     job: Job, cluster: ClusterStandIn, kind: type[SparkEpochOperator] = SparkEpochOperator, **options: Any
 ) -> SparkEpochOperator:
     settings = {"task_id": "routes", "application": "routes.py", "storage": job.storage, "job": job.name}
-    return kind(**{**settings, "conn_id": "cluster", **cluster.options(), **options})
+    return kind(**{**settings, "conn_id": "cluster", "retries": 2, **cluster.options(), **options})
 
 
 def outlived(job: Job, cluster: ClusterStandIn, state: TaskState, **options: Any) -> Ti:
