@@ -33,6 +33,8 @@ from .errors import NoCheckpointError
 from .extensions.contracts import MasterHook
 from .extensions.listeners import Notices
 from .extensions.master_hooks import HookAnswers
+from .mirrors.activation import Activating
+from .mirrors.mirror_pass import Mirroring
 from .rules import admission, restored_state, transitions
 from .rules.admission import StateOf, always_running
 from .rules.history import EpochUnknown
@@ -101,6 +103,12 @@ class Coordinator(UseCase):
         notices = Notices(opened)
         self.deliver = notices.deliver
         self.forget_listener = notices.forget
+        mirroring = Mirroring(opened)
+        self.mirror = mirroring.run
+        self.give_up_mirror = mirroring.give_up
+        activating = Activating(opened)
+        self.activation_plan = activating.plan
+        self.activate = activating.activate
         self._hook_answers = HookAnswers(opened)
         self.ask_hooks = self._hook_answers.ask
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..storage.names import check_name, shorten
-from .errors import InvalidConfigError
+from ..storage.names import check_name, parse_storage_uri, shorten
+from .errors import InvalidConfigError, RefusedError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -167,3 +167,28 @@ def check_distinct(kind: str, names: Iterable[object]) -> None:
         if check_name(kind, name) in seen:
             raise InvalidConfigError(f"two {kind}s have one name; give each its own", **{kind: name})
         seen.add(name)
+
+
+MIRROR_LISTENER = "cairn.mirror"
+"""Name of the listener that mirrors a job after each completion; no mirror keeps its notices."""
+
+
+def check_apart(mirror: str, storage: str) -> None:
+    """Refuse a mirror that shares files with the job, or whose folders would be taken for jobs.
+
+    Args:
+        mirror: URI of the mirror's storage.
+        storage: URI of the job's.
+
+    Raises:
+        RefusedError: one lies in the other.
+    """
+    where, ours = parse_storage_uri(mirror), parse_storage_uri(storage)
+    if where.has(ours) or ours.has(where):
+        raise RefusedError(
+            "a mirror lies in a storage of its own, and this one is the job's, or lies in it or around it. Name "
+            "another bucket, or a folder beside the storage",
+            code="mirror_refused",
+            mirror=mirror,
+            storage=storage,
+        )

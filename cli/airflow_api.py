@@ -257,6 +257,17 @@ def take_over(options: argparse.Namespace) -> None:
     options.stores |= {scheme: _with(found, said) for scheme, kind in OPTIONS.items() if isinstance(found, kind)}
 
 
+def stores_of(conn_id: str, storage: str) -> dict[str, StoreOptions]:
+    """Return the options of a second storage's store, with the connection that is named for it.
+
+    Args:
+        conn_id: of the connection.
+        storage: URI of the storage.
+    """
+    found, _ = _read(conn_id, storage)
+    return {scheme: found for scheme, kind in OPTIONS.items() if isinstance(found, kind)}
+
+
 def _with(options: StoreOptions, said: Mapping[str, str | None]) -> StoreOptions:
     known = {each.name for each in fields(options)}
     return replace(options, **{name: value for name, value in said.items() if value and name in known})  # type: ignore[arg-type]

@@ -28,8 +28,9 @@ from ..storage.names import check_name, parse_storage_uri
 from ..storage.port import ObjectStore
 from . import doctor as doctor_of
 from . import interventions
+from . import mirrors as mirrors_of
 from . import savepoints as savepoints_of
-from .airflow_api import TOKEN, AirflowApi
+from .airflow_api import TOKEN, AirflowApi, stores_of
 from .output import detail_lines, listings, states
 from .output.listings import servers as servers_of
 from .output.text import ProgressLine, meant
@@ -154,6 +155,20 @@ def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     return Outcome(lines, document)
 
 
+def mirror(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Copy a job to another storage, or forget its mirror there."""
+    if options.give_up:
+        return Outcome(*mirrors_of.give_up(_job(store, options.job), options.to))
+    lines, document, failed = mirrors_of.mirror(_job(store, options.job), opened_other(options.to, options))
+    return Outcome(lines, document, damaged=failed)
+
+
+def activate(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Make a mirror the job."""
+    first = opened_other(options.first, options) if options.first else None
+    return Outcome(*mirrors_of.activate(_job(store, options.job), first, options))
+
+
 def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Start a job from a savepoint, or let a stopped one go on.
 
@@ -226,6 +241,18 @@ def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
     """
     where = parse_storage_uri(uri)
     return open_store(where, options=options.stores.get(where.scheme))
+
+
+def opened_other(uri: str, options: argparse.Namespace) -> ObjectStore:
+    """Open a second storage, which may have a connection of its own.
+
+    Args:
+        uri: of the storage.
+        options: the command's arguments, with `other_conn`.
+    """
+    if options.other_conn is None:
+        return opened(uri, options)
+    return opened(uri, argparse.Namespace(stores=stores_of(options.other_conn, uri)))
 
 
 def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:

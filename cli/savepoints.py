@@ -19,7 +19,8 @@ from ..checkpoint.savepoints.disposal import Disposal
 from ..checkpoint.savepoints.savepoint_format import open_named
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest, drain_run
 from ..checkpoint.views import wording
-from ..checkpoint.views.checkpoint_list import Shown, savepoint_json, window_json
+from ..checkpoint.views.checkpoint_list import Shown, window_json
+from ..checkpoint.views.details import savepoint_json
 from ..storage.errors import CairnError, printable
 from ..storage.port import ObjectStore
 from .airflow_api import TOKEN, AirflowApi

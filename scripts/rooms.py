@@ -25,6 +25,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "savepoints",
         "extensions",
         "cleanup",
+        "mirrors",
         "coordinator",
         "views",
         "health",

@@ -71,7 +71,11 @@ log = logging.getLogger("airflow_cairn")
 
 def tell_listeners(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
     """Notify the listeners of checkpoints that they have not heard of; a job without listeners sends no request."""
-    listeners = listeners_of(coordinator.job, given)
+    from .mirror import Mirror  # here: a DAG file imports this module, and needs no mirror
+
+    listeners = [
+        each.of_job(coordinator) if isinstance(each, Mirror) else each for each in listeners_of(coordinator.job, given)
+    ]
     if listeners:
         calls = coordinator.deliver(listeners)
         if calls:

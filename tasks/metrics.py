@@ -15,6 +15,7 @@ from functools import cache
 from ..checkpoint.documents.entries import EndedEntry, RestoreRecord, SavepointEntry
 from ..checkpoint.documents.head import Head
 from ..checkpoint.reasons import DECLINES, Reason, Status
+from ..checkpoint.rules import mirrors
 from ..hooks import versions
 
 # Derives the events of a swap of the head from the version before and the version after.
@@ -135,6 +136,11 @@ SAVEPOINTS_COMPLETED = Metric("cairn.savepoint.completed", Kind.COUNTER)
 """Savepoints that completed."""
 SAVEPOINTS_FAILED = Metric("cairn.savepoint.failed", Kind.COUNTER)
 """Savepoints that failed."""
+MIRROR_BEHIND = Metric("cairn.mirror.behind", Kind.GAUGE)
+"""Completed checkpoints that the job's mirror lacks; of several mirrors, that of the furthest behind."""
+MIRROR_COMPLETED_AT = Metric("cairn.mirror.completed_at", Kind.GAUGE)
+"""When the newest checkpoint in the mirror completed, in seconds since 1970. The time now less this is the recovery
+point."""
 
 METRICS = (
     TRIGGERED,
@@ -152,6 +158,8 @@ METRICS = (
     RESTORE_DURATION,
     SAVEPOINTS_COMPLETED,
     SAVEPOINTS_FAILED,
+    MIRROR_BEHIND,
+    MIRROR_COMPLETED_AT,
 )
 """All metrics, in the order of the documentation."""
 
@@ -209,3 +217,7 @@ def _gauges(head: Head) -> None:
     PENDING.send(head.job, len(head.pending))
     FAILURES_IN_A_ROW.send(head.job, head.failures)
     WAITING.send(head.job, len(head.waiting))
+    lags = mirrors.lags(head)
+    if lags:
+        MIRROR_BEHIND.send(head.job, max(each.behind for each in lags))
+        MIRROR_COMPLETED_AT.send(head.job, min(each.completed_at_ms or 0 for each in lags) // 1000)

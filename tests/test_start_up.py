@@ -84,10 +84,10 @@ def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_pat
 @pytest.mark.parametrize(
     ("code", "most"),
     [
-        (PARSED_DAG, 158),
+        (PARSED_DAG, 160),
         ("import airflow_cairn.spark.remote.client", 79),
-        ("from airflow_cairn import Epoch", 120),
-        ("import airflow_cairn.cli.main", 135),
+        ("from airflow_cairn import Epoch", 121),
+        ("import airflow_cairn.cli.main", 138),
     ],
     ids=["DAG file", "client", "driver", "command line"],
 )

@@ -21,7 +21,7 @@ from ..documents.entries import JobOwner, PendingEntry, TriggeringTask
 from ..documents.head import MAX_TRIGGERING, Head
 from ..errors import DamagedError
 from ..reasons import Reason
-from ..rules import admission, history, partial_completion, restored_state, transitions
+from ..rules import admission, history, mirrors, partial_completion, restored_state, transitions
 from ..rules.admission import StateOf, always_running, take_ownership, without_ended
 from ..rules.history import EpochPending, EpochPlace, EpochUnknown
 from ..rules.transitions import Ending
@@ -69,7 +69,8 @@ class EpochTriggering(UseCase):
                 leaves the queue, and may join it again; a run known to be deleted counts as ended (W8).
 
         Raises:
-            CheckpointError: the job belongs to another DAG or deployment; nothing has changed (semantics W8).
+            CheckpointError: the job belongs to another DAG or deployment (semantics W8), has moved, or is a mirror that
+                nobody has activated (semantics M5); nothing has changed.
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice is too large, or not JSON; or the latest checkpoint holds state of a stage, or
                 the position of a source, that the request does not have, and `allow_non_restored_state` is False
@@ -95,6 +96,7 @@ class EpochTriggering(UseCase):
 
     def _answer(self, call: _Call, head: Head, now_ms: int) -> Decision[TriggerAnswer]:
         request = call.request
+        mirrors.check_runs_here(head, self._files.store.uri)
         settled = settle.settle(self._files, take_ownership(head, request.owner), now_ms)
         place = self._where_is(settled, request)
         if isinstance(place, EpochCompleted):

@@ -6,6 +6,7 @@
 - the checkpoints that these attempts restore;
 - the metadata of each retained checkpoint, and of each source of a savepoint, with every file that it names;
 - the copies of a savepoint that is being imported, and the files that a waiting notice needs;
+- what a pass to a mirror copies, until its hold ends;
 - the records of the newest failed checkpoints, for people (O3);
 - files that the positions of sources name, in attempts and checkpoints.
 
@@ -31,6 +32,7 @@ from ..documents.head import Head
 from ..errors import DamagedError
 from ..extensions.committables import kept_for
 from ..reasons import Status
+from ..rules import mirrors
 from ..store import completed_epochs, metadata_file
 from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import UseCase
@@ -78,7 +80,7 @@ class Live:
         return execution[2] not in ended.rejected or not key.startswith(layout.ack_folder(*execution[:2]))
 
 
-def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: LastSeen) -> Live:
+def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: LastSeen, now_ms: int) -> Live:
     """Find the live files: read the documents of attempts and the metadata of every retained checkpoint.
 
     Args:
@@ -86,6 +88,7 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
         documents: reads the documents of attempts.
         head: the version of the head.
         known: references of the metadata that this process wrote last, so that it is not read again.
+        now_ms: the time, milliseconds since 1970 UTC: holds of passes to mirrors end by it.
     """
     live = Live(recorded=head.recorded())
     for entry in head.pending:
@@ -113,6 +116,9 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
     for savepoint in head.savepoints:
         if savepoint.status is Status.PENDING and savepoint.source is not None:
             _keep_completed(files, known, live, savepoint.source.metadata)
+    for hold in (each for mirror in head.mirrors for each in mirror.holds if each.until_ms > now_ms):
+        _keep_completed(files, known, live, hold.source.metadata)
+        live.keys.update(hold.segments)
     # Last, because metadata whose key is live already counts as read.
     for notice in head.notices:
         live.keys |= kept_for(files, notice)
@@ -241,8 +247,10 @@ class Cleaner(UseCase):
         Raises:
             GoneError: the document of a pending attempt is gone; nothing was deleted.
             DocumentError: that document is broken; nothing was deleted.
+            CheckpointError: this is a mirror that nobody has activated, whose passes clean it.
         """
         head, live = self._look()
+        mirrors.check_no_mirror(head, self._files.store.uri)
         compacted = Compactions(self._files, head, live, self._look_anew)
         foreign: list[str] = []
         dead = list(self._dead(head, live, compacted, foreign))
@@ -259,9 +267,27 @@ class Cleaner(UseCase):
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in unreadable.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
 
+    def judged(self) -> tuple[Head, Callable[[str], bool]]:
+        """Give a version of the head, and a function that tells of a key whether it is dead by that, and so for ever.
+
+        Raises:
+            GoneError, DocumentError: as `clean`.
+        """
+        head, live = self._look()
+        compacted = Compactions(self._files, head, live, self._look_anew)
+
+        def dead(key: str) -> bool:
+            checkpoint = layout.checkpoint_of(key)
+            if checkpoint is None and layout.epoch_of_list(key) is None and layout.epoch_of_slice(key) is None:
+                return False
+            newer = checkpoint is not None and checkpoint >= head.next_id
+            return not newer and not self._holds(head, live, key) and not compacted.holds(key)
+
+        return head, dead
+
     def _look(self, *, own: bool = True) -> tuple[Head, Live]:
         return self._heads.observe(
-            lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._job.known)),
+            lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._job.known, now_ms)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
             # A file that no version of the head refers to stays dead.
             own=own,

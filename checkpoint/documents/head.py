@@ -36,6 +36,7 @@ from .entries import (
     WaitingRequest,
 )
 from .layout import run_id_of
+from .mirrors import MirrorEntry, MirrorOf, Moved
 from .read_windows import WindowText
 from .strict_json import SPARSE
 
@@ -69,6 +70,12 @@ MAX_IMPORTS = 20
 
 MAX_SAVEPOINTS = 200
 """Savepoints that the head remembers (semantics P3)."""
+
+MAX_MIRRORS = 4
+"""Mirrors of one job."""
+
+MAX_HOLDS = 8
+"""Passes to one mirror whose checkpoints are spared at once; the oldest gives way."""
 
 WRITE_LOG = 64
 """Write ids that the head remembers; older writes are settled by the decisions themselves (semantics W2)."""
@@ -152,6 +159,12 @@ class Head:
     """Notes of version 0.1 count if they name a checkpoint below this one; None: that version wrote this head."""
     triggering: tuple[TriggeringTask, ...] = field(default=(), metadata=SPARSE)
     """Tasks with the right to trigger, of epochs that begin with several stages, newest last; one per epoch (T10)."""
+    mirrors: tuple[MirrorEntry, ...] = field(default=(), metadata=SPARSE)
+    """Mirrors of the job, in the order of their first passes."""
+    mirror_of: MirrorOf | None = None
+    """The job that this one is a mirror of, or was until it was activated."""
+    moved: Moved | None = None
+    """The activated mirror in which the job goes on; this one takes no trigger any more."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last, by which a writer whose answer was lost finds its outcome (semantics W2)."""
 
@@ -412,6 +425,11 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "one task triggers an epoch (T10)", len(set(triggering)) == len(triggering)
     yield "the tasks that trigger are bounded (T10)", len(triggering) <= MAX_TRIGGERING
     yield "the declined are bounded (T1)", len(new.declined) <= MAX_DECLINED
+    yield (
+        "the mirrors are bounded",
+        all(len(e.holds) <= MAX_HOLDS for e in new.mirrors) and len(new.mirrors) <= MAX_MIRRORS,
+    )
+    yield "nothing begins in a job that has moved", not new.moved or not new.pending
     yield "the interventions are bounded (O1)", len(new.interventions) <= MAX_INTERVENTIONS
 
 

@@ -11,6 +11,7 @@ from ..coordinator import Coordinator
 from ..documents.head import MAX_NOTICES, Head, run_of_head
 from ..documents.layout import run_id_of
 from ..reasons import Status
+from ..rules import mirrors
 from ..views.servers import servers
 from ..views.wording import duration, how_stopped, size
 from .findings import Finding, error, warning
@@ -54,6 +55,7 @@ def head_is_outdated(storage: str, coordinator: Coordinator) -> Iterator[Finding
 def stuck(storage: str, coordinator: Coordinator, runtime: Runtime) -> Iterator[Finding]:
     """Find facts in the head that keep the next checkpoint from being made."""
     yield from coordinator.observe(lambda head: list(_stuck(storage, coordinator, head, runtime)))
+    yield from _mirrors_behind(storage, coordinator.head(), runtime.now_ms())
 
 
 def _stuck(storage: str, coordinator: Coordinator, head: Head, runtime: Runtime) -> Iterator[Finding]:
@@ -98,6 +100,21 @@ def _stuck(storage: str, coordinator: Coordinator, head: Head, runtime: Runtime)
             f"Mend the listener; if it no longer exists: `cairn forget-listener {job} {names[0]} --yes --storage "
             f"{storage}`",
         )
+
+
+def _mirrors_behind(storage: str, head: Head, now_ms: int) -> Iterator[Finding]:
+    """Find mirrors that have lacked a completed checkpoint for long (semantics M4)."""
+    job = head.job
+    for each in mirrors.lags(head):
+        if each.behind_since_ms is not None and now_ms - each.behind_since_ms > mirrors.LATE_MS:
+            yield warning(
+                "mirror-behind",
+                job,
+                f"the mirror in {each.uri} has lacked {each.behind} checkpoints for "
+                f"{duration(now_ms - each.behind_since_ms)}",
+                "the job would go on there from an older checkpoint",
+                f"`cairn mirror {job} --to {each.uri} --storage {storage}` copies what it lacks, or says why it cannot",
+            )
 
 
 def too_old(storage: str, coordinator: Coordinator, runtime: Runtime, max_age_ms: int) -> Iterator[Finding]:

@@ -142,7 +142,7 @@ class ImportCopy:
             elif not isinstance(line, savepoint_format.SavepointHeader):
                 yield line
 
-    def _moved(self, line: Line) -> Move | Line:
+    def _moved(self, line: Line) -> Move[Line] | Line:
         if isinstance(line, HandleLine):
             # Bound now: the next stage's outputs take the place of these.
             there, here = self._folders(line.handle)

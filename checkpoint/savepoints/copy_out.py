@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from ...storage.checksums import SHA256, Hasher, algorithm_of
 from ...storage.errors import GoneError
@@ -23,7 +24,7 @@ from ..documents.metadata import HandleLine, Line
 from ..errors import DamagedError
 from ..store import job_files, metadata_file, verification
 from ..store.job_files import GONE, PIECE_BYTES, JobFiles, pieces
-from ..store.jsonl import Spool
+from ..store.jsonl import Reference, Spool
 from . import savepoint_format
 from .savepoint_format import METADATA, SavepointEnd, SavepointFiles, SavepointHeader
 
@@ -94,82 +95,28 @@ class Copying:
 
     def _carry(self, line: Line) -> Line:
         """Copy the files that a line names; gives the line for the savepoint."""
+        copying = FileCopy(self.files, self.folder, self._altered)
         if isinstance(line, HandleLine):
             handle = line.handle
-            sha256 = self._copy(handle)
-            return replace(line, handle=replace(handle, checksum=f"{savepoint_format.ALGORITHM}{sha256}", content=None))
+            sha256 = copying.copy(handle, SHA256)
+            return replace(line, handle=replace(handle, checksum=sha256, content=None))
         for listed in savepoint_format.side_lists_of(line):
-            known = f"{savepoint_format.ALGORITHM}{listed.sha256}"
-            sha256 = self._copy(StateHandle(metadata.LIST_KIND, listed.key, listed.size_bytes, listed.etag, known))
-            if sha256 != listed.sha256:
-                raise self._altered(listed.key, f"expected sha256:{listed.sha256}, found sha256:{sha256}")
+            handle = handle_of(listed, listed.etag)
+            sha256 = copying.copy(handle, SHA256)
+            if sha256 != handle.content:
+                raise self._altered(listed.key, f"expected {handle.content}, found {sha256}")
         return line
 
-    def _copy(self, handle: StateHandle) -> str:
-        """Copy one file, on the server if there is one for both; gives its SHA-256."""
-        try:
-            return self._copy_on_the_server(handle) or self._copy_through_here(handle)
-        except GoneError as error:
-            raise self._altered(handle.path, GONE) from error
-
-    def _copy_on_the_server(self, handle: StateHandle) -> str | None:
-        """Let the server copy; what it computes from the bytes that it copied is compared with what was written.
-
-        So a byte that flipped on the medium does not get a fresh and valid checksum in the savepoint (semantics W9).
-        """
-        known = job_files.known(handle)
-        algorithms = [SHA256] if known is None or algorithm_of(known) == SHA256 else [algorithm_of(known), SHA256]
-        copied = self._copied(handle, handle.checksum, algorithms)
-        if copied is None and known is not None:
-            etag = self.files.stat(handle.path).etag
-            if etag is not None and etag != handle.checksum:
-                copied = self._copied(handle, etag, algorithms)  # the file is a copy itself, and has another tag
-        if copied is None:
-            return None
-        if known is not None and known not in copied:
-            raise self._altered(handle.path, f"expected {known}, found {copied[0]}")
-        return copied[-1].removeprefix(savepoint_format.ALGORITHM)
-
-    def _copied(self, handle: StateHandle, etag: str, algorithms: list[str]) -> tuple[str, ...] | None:
-        source, target = self.files, self.folder
-        return target.store.copy_from(
-            source.store,
-            source.full(handle.path),
-            target.full(handle.path),
-            etag=etag,
-            algorithms=algorithms,
-            content=job_files.known(handle) if etag == handle.checksum else None,
-        )
-
-    def _copy_through_here(self, handle: StateHandle) -> str:
-        known = job_files.known(handle)
-        hasher = None if known is None else Hasher(algorithm_of(known))
-        key = handle.path
-        with Spool() as spool:
-            for piece in pieces(self.files.read_range, key, PIECE_BYTES):
-                spool.put(piece)
-                if hasher is not None:
-                    hasher.update(piece)
-            if spool.size_bytes != handle.size_bytes:
-                raise self._altered(key, f"expected {handle.size_bytes} bytes, found {spool.size_bytes}")
-            if hasher is not None:
-                if hasher.checksum() != known:
-                    raise self._altered(key, f"expected {known}, found {hasher.checksum()}")
-            elif (found := self.files.stat(key).etag) != handle.checksum:
-                # Nothing but the tag is known of it, and a tag is compared and not computed (semantics W3).
-                raise self._altered(key, f"expected {handle.checksum}, found {found}")
-            if not spool.create(self.folder, key):
-                raise DamagedError(
-                    "another file in the savepoint's folder has the name of one of its files; take it under "
-                    "another request id",
-                    code="savepoint_damaged",
-                    job=self.files.job,
-                    savepoint=self.folder.store.uri,
-                    key=key,
-                )
-            return spool.reference(key).sha256
-
     def _altered(self, key: str, problem: str) -> DamagedError:
+        if problem == OCCUPIED:
+            return DamagedError(
+                "another file in the savepoint's folder has the name of one of its files; take it under another "
+                "request id",
+                code="savepoint_damaged",
+                job=self.files.job,
+                savepoint=self.folder.store.uri,
+                key=key,
+            )
         return DamagedError(
             f"a file of the checkpoint was changed while it was being copied: {problem}. Take another savepoint",
             code="savepoint_damaged",
@@ -179,19 +126,114 @@ class Copying:
         )
 
 
+OCCUPIED = "another file has its name there"
+"""The problem of a file whose name is taken by another in the target."""
+
+
+def handle_of(ref: Reference, etag: str = "") -> StateHandle:
+    """Describe a document as a file, to be copied as one; without a tag its bytes pass through here."""
+    content = f"{savepoint_format.ALGORITHM}{ref.sha256}"
+    return StateHandle(metadata.LIST_KIND, ref.key, ref.size_bytes, etag or content, content)
+
+
+@dataclass(frozen=True, slots=True)
+class FileCopy:
+    """Copies files of a checkpoint under their own keys, and checks on the way that they are as they were written.
+
+    Args:
+        source: the job's files.
+        target: where to.
+        altered: gives the error for a key and its problem.
+    """
+
+    source: JobFiles
+    target: JobFiles
+    altered: Callable[[str, str], DamagedError]
+
+    def copy(self, handle: StateHandle, algorithm: str) -> str:
+        """Copy one file, on the server if there is one for both.
+
+        Args:
+            handle: the file.
+            algorithm: of the checksum to give.
+
+        Returns:
+            The copy's checksum.
+
+        Raises:
+            DamagedError: the file is gone or altered, or another one has its name in the target.
+        """
+        try:
+            return self._copy_on_the_server(handle, algorithm) or self._copy_through_here(handle, algorithm)
+        except GoneError as error:
+            raise self.altered(handle.path, GONE) from error
+
+    def _copy_on_the_server(self, handle: StateHandle, algorithm: str) -> str | None:
+        """Let the server copy; what it computes from the bytes that it copied is compared with what was written.
+
+        So a byte that flipped on the medium does not get a fresh and valid checksum in the copy (semantics W9).
+        """
+        known = job_files.known(handle)
+        if handle.checksum == known:
+            return None  # its tag is not known
+        algorithms = list(dict.fromkeys([algorithm_of(known) if known else algorithm, algorithm]))
+        copied = self._copied(handle, handle.checksum, algorithms)
+        if copied is None and known is not None:
+            etag = self.source.stat(handle.path).etag
+            if etag is not None and etag != handle.checksum:
+                copied = self._copied(handle, etag, algorithms)  # the file is a copy itself, and has another tag
+        if copied is None:
+            return None
+        if known is not None and known not in copied:
+            raise self.altered(handle.path, f"expected {known}, found {copied[0]}")
+        return copied[-1]
+
+    def _copied(self, handle: StateHandle, etag: str, algorithms: list[str]) -> tuple[str, ...] | None:
+        return self.target.store.copy_from(
+            self.source.store,
+            self.source.full(handle.path),
+            self.target.full(handle.path),
+            etag=etag,
+            algorithms=algorithms,
+            content=job_files.known(handle) if etag == handle.checksum else None,
+        )
+
+    def _copy_through_here(self, handle: StateHandle, algorithm: str) -> str:
+        known = job_files.known(handle)
+        key = handle.path
+        hashers = {name: Hasher(name) for name in {algorithm, algorithm_of(known) if known else algorithm}}
+        with Spool() as spool:
+            for piece in pieces(self.source.read_range, key, PIECE_BYTES):
+                spool.put(piece)
+                for hasher in hashers.values():
+                    hasher.update(piece)
+            if spool.size_bytes != handle.size_bytes:
+                raise self.altered(key, f"expected {handle.size_bytes} bytes, found {spool.size_bytes}")
+            if known is not None:
+                if (found := hashers[algorithm_of(known)].checksum()) != known:
+                    raise self.altered(key, f"expected {known}, found {found}")
+            elif (etag := self.source.stat(key).etag) != handle.checksum:
+                # Nothing but the tag is known of it, and a tag is compared and not computed (semantics W3).
+                raise self.altered(key, f"expected {handle.checksum}, found {etag}")
+            if not spool.create(self.target, key):
+                raise self.altered(key, OCCUPIED)
+        return hashers[algorithm].checksum()
+
+
 # Moves the files of a savepoint, several at once, and gives the lines that name them in their order (P1, R6).
 #
 # A line comes out once its files are there, so what is written from the lines names no file that is missing.
 
 
-Move = Callable[[], Line]
+T = TypeVar("T")
+Move = Callable[[], T]
 """Moves the files of one line, and returns the line with their new place."""
 
 _AHEAD = 8
 """Lines that are read ahead, for each file that is moved at once."""
 
 
-def in_order(moves: Iterable[Move | Line], parallel: int) -> Iterator[Line]:
+def in_order(moves: Iterable[Move[T] | T], parallel: int) -> Iterator[T]:
     """Yield lines in their order, each once its files are written.
 
     If a line fails, lines that have not begun do not begin, and its error is raised in its place.
@@ -203,7 +245,7 @@ def in_order(moves: Iterable[Move | Line], parallel: int) -> Iterator[Line]:
     if parallel == 1:
         yield from (move() if callable(move) else move for move in moves)
         return
-    due: deque[Future[Line] | Line] = deque()
+    due: deque[Future[T] | T] = deque()
     with ThreadPoolExecutor(parallel) as pool:
         try:
             for move in moves:
@@ -216,9 +258,9 @@ def in_order(moves: Iterable[Move | Line], parallel: int) -> Iterator[Line]:
             pool.shutdown(cancel_futures=True)
 
 
-def _stands(due: Future[Line] | Line) -> bool:
+def _stands(due: Future[T] | T) -> bool:
     return not isinstance(due, Future) or due.done()
 
 
-def _line(due: Future[Line] | Line) -> Line:
+def _line(due: Future[T] | T) -> T:
     return due.result() if isinstance(due, Future) else due

@@ -26,7 +26,7 @@ from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head, check_invariants
 from ..errors import DamagedError, InvalidStateError, RetryLaterError
-from ..rules import history
+from ..rules import history, mirrors
 from ..rules.history import bounded
 from . import acks, attempt_documents, completed_epochs
 from .attempt_documents import AttemptDocuments
@@ -312,8 +312,10 @@ def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int
     """Make the version that may follow `old`, and write the objects that must be in the store before it.
 
     Raises:
+        CheckpointError: this is a mirror that nobody has activated.
         OutcomeUnknownError: a list of completed epochs may or may not have been written.
     """
+    mirrors.check_no_mirror(old, files.store.uri)
     # Savepoints are settled in the same swap as the end of their epoch, in whichever way it ends (semantics P2).
     new = bounded(old, history.settle_savepoints(new, now_ms))
     new = acks.counted(files, old, new)

@@ -22,11 +22,12 @@ from ..documents.entries import (
     WaitingRequest,
 )
 from ..documents.head import Head
-from ..documents.layout import run_id_of
 from ..documents.read_windows import WindowText
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..reasons import RequestKind, Status, cause_and_verdict
+from ..rules import mirrors
+from ..rules.mirrors import Lag
 from ..store import acks
 from ..store.head_store import heads_of
 
@@ -62,6 +63,8 @@ class JobState(StrEnum):
     """Its head cannot be read."""
     FAILED = "failed"
     """Its newest attempt failed, and only a user or the next run can continue."""
+    MOVED = "moved"
+    """The job goes on in another storage, where its mirror was activated."""
     STOPPED = "stopped"
     STOPPING = "stopping"
     PAUSED = "paused"
@@ -69,6 +72,8 @@ class JobState(StrEnum):
     """Nothing is in progress: a request waits, or a failed attempt is followed by the next."""
     RUNNING = "in progress"
     IDLE = "idle"
+    MIRROR = "mirror"
+    """A mirror that nobody has activated."""
     NEW = "new"
     """The job has had no checkpoint."""
 
@@ -109,6 +114,12 @@ class JobRow:
     """Time when the newest savepoint that the job remembers completed."""
     durations_ms: tuple[int, ...] = ()
     """Durations of the last completed checkpoints, oldest first; `DURATIONS` at most."""
+    mirrors: tuple[Lag, ...] = ()
+    """How far each mirror of the job is behind."""
+    mirror_of: str | None = None
+    """The storage whose job this one mirrors, or mirrored until it was activated."""
+    moved_to: str | None = None
+    """The storage in which the job goes on."""
 
     @property
     def usual_ms(self) -> int | None:
@@ -426,6 +437,9 @@ def job_row(head: Head) -> JobRow:
         due_at_ms=_due_at_ms(head),
         savepoint_at_ms=max(saved, default=None),
         durations_ms=tuple(entry.ended_at_ms - entry.triggered_at_ms for entry in done[-DURATIONS:]),
+        mirrors=mirrors.lags(head),
+        mirror_of=head.mirror_of.uri if head.mirror_of else None,
+        moved_to=head.moved.uri if head.moved else None,
     )
 
 
@@ -445,6 +459,10 @@ def _failed_since(head: Head) -> list[EndedEntry]:
 
 
 def _state(head: Head) -> JobState:
+    if head.moved is not None:
+        return JobState.MOVED
+    if mirrors.is_mirror(head):
+        return JobState.MIRROR
     if head.stopped is not None:
         return JobState.PAUSED if head.stopped is Stopped.PAUSED else JobState.STOPPED
     if head.stopping() is not None:
@@ -469,26 +487,3 @@ def _due_at_ms(head: Head) -> int | None:
     asked += [(entry.window, entry.requested_at_ms) for entry in head.waiting]
     ends = (round(window.window.end.timestamp() * 1000) for window, _ in asked if window is not None)
     return min((*ends, *(at_ms for _, at_ms in asked)), default=None)
-
-
-# The savepoints that a job remembers, for programs (semantics P3).
-
-
-def savepoint_json(entry: SavepointEntry) -> dict[str, Json]:
-    """Give a savepoint as plain JSON values."""
-    return {
-        "savepoint": entry.uri,
-        "id": entry.id,
-        "request": entry.request,
-        "status": entry.status,
-        "checkpoint": entry.source.checkpoint if entry.source else None,
-        "run_id": run_id_of(entry.epoch),
-        "input": window_json(entry.window),
-        "requested_at_ms": entry.requested_at_ms,
-        "ended_at_ms": entry.ended_at_ms or None,
-        "files": entry.files,
-        "size_bytes": entry.size_bytes,
-        "reason": entry.reason,
-        "detail": entry.detail,
-        "owing": list(entry.owing),
-    }

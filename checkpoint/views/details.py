@@ -14,8 +14,9 @@ from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckMetrics
 from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice, run_text
-from ..documents.entries import CompletedEntry, EndedEntry, Slowest
+from ..documents.entries import CompletedEntry, EndedEntry, SavepointEntry, Slowest
 from ..documents.head import MAX_RECORDED, Head
+from ..documents.layout import run_id_of
 from ..documents.metadata import CHECKS, EXAMPLES, HandedOn, HandleLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.read_windows import Overlap, WindowText
 from ..documents.strict_json import Json
@@ -23,7 +24,7 @@ from ..reasons import Reason, Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
 from . import lineage
-from .checkpoint_list import CheckpointRow, Entry, entry_of, newest_of, row_of, said_of
+from .checkpoint_list import CheckpointRow, Entry, entry_of, newest_of, row_of, said_of, window_json
 from .drawn_stages import DrawnStage, drawn
 from .next_step import FollowedBy, ReadBy, failure_text, next_step
 from .stats import OutputRow, SubtaskRow, Tally
@@ -435,3 +436,26 @@ def _filled(row: StageRow, tally: Tally, parallelism: int) -> StageRow:
         outputs=outputs,
         subtasks=tally.subtasks(parallelism),
     )
+
+
+# The savepoints that a job remembers, for programs (semantics P3).
+
+
+def savepoint_json(entry: SavepointEntry) -> dict[str, Json]:
+    """Give a savepoint as plain JSON values."""
+    return {
+        "savepoint": entry.uri,
+        "id": entry.id,
+        "request": entry.request,
+        "status": entry.status,
+        "checkpoint": entry.source.checkpoint if entry.source else None,
+        "run_id": run_id_of(entry.epoch),
+        "input": window_json(entry.window),
+        "requested_at_ms": entry.requested_at_ms,
+        "ended_at_ms": entry.ended_at_ms or None,
+        "files": entry.files,
+        "size_bytes": entry.size_bytes,
+        "reason": entry.reason,
+        "detail": entry.detail,
+        "owing": list(entry.owing),
+    }

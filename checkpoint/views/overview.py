@@ -7,14 +7,18 @@ from dataclasses import asdict, dataclass
 
 from ..coordinator import Coordinator
 from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, SavepointEntry
+from ..documents.layout import run_id_of
+from ..documents.mirrors import MirrorOf, Moved
 from ..documents.read_windows import ReadWindow
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..reasons import Status
+from ..rules import mirrors
+from ..rules.mirrors import Lag
 from ..rules.restored_state import backfill_of
 from . import wording
-from .checkpoint_list import CheckpointRow, Listing, listing, savepoint_json
-from .details import CheckpointDetails, StageRow, details
+from .checkpoint_list import CheckpointRow, Listing, listing
+from .details import CheckpointDetails, StageRow, details, savepoint_json
 from .next_step import NOTHING, failure_text, remedy_of
 from .stats import JobStats, stats
 
@@ -76,6 +80,10 @@ class Overview:
     """The newest checkpoint, if it has failed and still counts."""
     gaps: tuple[ReadWindow, ...] = ()
     """Between the windows that the newest completed checkpoint has read, oldest first (semantics T8)."""
+    mirrors: tuple[Lag, ...] = ()
+    """How far each mirror of the job is behind (semantics M4)."""
+    elsewhere: MirrorOf | Moved | None = None
+    """Where the job has moved to, or what it is a mirror of."""
 
     @property
     def latest_completed(self) -> CheckpointRow | None:
@@ -132,6 +140,8 @@ def overview(coordinator: Coordinator) -> Overview:
         max(head.savepoints, key=lambda entry: entry.id, default=None),
         next(_details(coordinator, last.id), None) if last is not None and last.failed else None,
         newest_completed.read.gaps if (newest_completed := head.latest_completed()) else (),
+        mirrors.lags(head),
+        head.moved or head.mirror_of,
     )
 
 
@@ -143,7 +153,12 @@ def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
         storage: of the job, for the commands to type.
         now_ms: the time, milliseconds since 1970 UTC.
     """
-    said = [*_of_job(found, storage), *_of_failed(found, storage), *_of_gaps(found)]
+    said = [
+        *_of_job(found, storage),
+        *_of_mirrors(found, storage, now_ms),
+        *_of_failed(found, storage),
+        *_of_gaps(found),
+    ]
     said += [alarm for each in found.pending for alarm in _of_pending(each, now_ms)]
     return tuple(sorted(said, key=lambda alarm: ("error", "warning", "note").index(alarm.level)))
 
@@ -179,6 +194,28 @@ def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:
     elif found.stats.waiting:
         waits = "1 request waits" if found.stats.waiting == 1 else f"{found.stats.waiting:,} requests wait"
         yield Alarm("note", f"{waits} for a free place.")
+
+
+def _of_mirrors(found: Overview, storage: str, now_ms: int) -> Iterator[Alarm]:
+    """Say how far the mirrors are, and where the job goes on (semantics M4 to M6)."""
+    for each in found.mirrors:
+        age = "no pass to it has ended"
+        if each.completed_at_ms is not None:
+            age = f"its newest, {each.checkpoint}, completed {wording.duration(now_ms - each.completed_at_ms)} ago"
+        late = each.behind_since_ms is not None and now_ms - each.behind_since_ms > mirrors.LATE_MS
+        mend = f"To see why, type `cairn mirror {found.job} --to {each.uri} --storage {storage}`." if late else ""
+        text = f"The mirror in {each.uri} lacks {each.behind} completed checkpoints; {age}."
+        yield Alarm("warning" if late else "note", text, mend)
+    of = found.elsewhere
+    if isinstance(of, Moved):
+        moved = f"The job has moved to {of.uri}: no run begins here."
+        yield Alarm("warning", moved, "Let its DAG run with that storage.")
+    elif of is not None and not of.activated_at_ms:
+        activate = f"To let the job go on here, type `cairn activate {found.job} --storage {storage}`."
+        yield Alarm("note", f"This is a mirror of the job in {of.uri}: no run begins here.", activate)
+    elif of is not None and of.again:
+        runs = wording.some([run_id_of(epoch) for epoch in of.again], NAMED)
+        yield Alarm("note", f"When this mirror of {of.uri} was activated, it lacked {runs}: run them again.")
 
 
 def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:

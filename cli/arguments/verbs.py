@@ -192,6 +192,8 @@ def add_requests(verbs: Verbs) -> None:
         _stop,
         _resume,
         _rewind,
+        _mirror,
+        _activate,
         _adopt,
         _dispose,
         _forget_listener,
@@ -272,6 +274,32 @@ def _rewind(verbs: Verbs) -> None:
     _without_asking(verb)
     _abort_pending(verb)
     verb.set_defaults(run=commands.rewind)
+
+
+def _mirror(verbs: Verbs) -> None:
+    verb = job_command(verbs, "mirror", "copy a job to another storage, up to its newest checkpoint")
+    verb.add_argument("--to", metavar="URI", required=True, help="the mirror's storage")
+    _other_conn(verb, "--to-conn", "the mirror's storage")
+    verb.add_argument("--give-up", action="store_true", help="forget the mirror in place of a pass; its files stay")
+    verb.set_defaults(run=commands.mirror)
+
+
+def _activate(verbs: Verbs) -> None:
+    verb = job_command(verbs, "activate", "make a mirror the job, because the first storage is away or the job moves")
+    verb.add_argument(
+        "--from",
+        dest="first",
+        metavar="URI",
+        help="the first storage, if it answers: the job ends there, and a last pass brings the mirror up to it",
+    )
+    _other_conn(verb, "--from-conn", "the first storage")
+    _without_asking(verb)
+    verb.set_defaults(run=commands.activate)
+
+
+def _other_conn(verb: Command, name: str, of: str) -> None:
+    text = f"Airflow connection to {of}; by default that of the job's, if it is of the same kind"
+    verb.add_argument(name, dest="other_conn", metavar="ID", help=text)
 
 
 def _adopt(verbs: Verbs) -> None:

@@ -44,6 +44,14 @@ def job_lines(found: Sequence[JobRow]) -> list[str]:
         [_JOB_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=("completed",)
     )
     for row in found:
+        for each in row.mirrors:
+            held = f"checkpoint {each.checkpoint} of {wording.moment(each.completed_at_ms)}"
+            at = held if each.checkpoint else "nothing yet"
+            written += text.paragraph(f"{row.job}: mirror {each.uri}: {at}, {each.behind} behind", columns)
+        if row.moved_to is not None:
+            written += text.paragraph(f"{row.job}: has moved to {row.moved_to}", columns)
+        elif row.mirror_of is not None:
+            written += text.paragraph(f"{row.job}: mirror of {row.mirror_of}", columns)
         if row.problem:
             written += ["", *text.paragraph(f"{row.job}: {row.problem}", columns)]
     return written

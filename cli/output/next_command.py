@@ -169,6 +169,8 @@ _BY_CODE: Mapping[str, Callable[[_Failed], str]] = {
     "no_savepoint": _Failed.savepoints,
     "rewind_refused": lambda failed: failed.agreed_or(_Failed.checkpoints),
     "resume_refused": lambda failed: failed.agreed_or(_Failed.checkpoints),
+    "mirror_refused": lambda failed: failed.agreed_or(_Failed.checkpoints),
+    "mirror_not_activated": lambda failed: failed.typed.on_job("activate"),
     "adoption_refused": _Failed.checkpoints,
     "savepoint_refused": lambda failed: failed.agreed_or(_Failed.savepoints),
     "dag_not_paused": _Failed.pause,
@@ -183,6 +185,7 @@ _DAMAGED: Mapping[str, Callable[[Typed], str]] = {
     "clean": Typed.doctor,
     "dispose": Typed.again,
     "savepoint": Typed.again,
+    "mirror": Typed.again,
     "stop": Typed.again,
 }
 """Failures without an error, by the command's name; `doctor` itself names the fix for each finding."""

@@ -17,7 +17,9 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from ...checkpoint.config import AT_LEAST_ONCE
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.extensions.contracts import CheckpointListener
 from ...checkpoint.rules.failures import regions_of
+from ...checkpoint.validation import MIRROR_LISTENER, check_apart
 from ...sensors.checkpoint import CheckpointSensor
 from ...storage.names import shorten
 from ...tasks.job_settings import CheckpointScope, is_same_job, naming
@@ -267,3 +269,14 @@ def tooltip_of(stages: tuple[StageSpec, ...]) -> str:
     if len(regions) > _LINES:
         lines.append(f"and {len(regions) - _LINES} more: cairn regions lists them")
     return "\n".join(lines)
+
+
+def check_mirror(listeners: Sequence[CheckpointListener], storage: str) -> None:
+    """Refuse a mirror in, or around, the job's own storage.
+
+    Raises:
+        RefusedError: the two overlap.
+    """
+    for each in listeners:
+        if isinstance(mirror := getattr(each, "storage", None), str) and each.name == MIRROR_LISTENER:
+            check_apart(mirror, storage)

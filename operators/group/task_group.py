@@ -29,6 +29,7 @@ from ...tasks.job_settings import (
     SPARK_CONN_ID,
     CheckpointScope,
     check_storage_and_job,
+    is_rendered_later,
     is_same_job,
     naming,
     scope_of,
@@ -43,7 +44,7 @@ from ..stage.programs import check_inputs
 from ..stage.submit_options import check_author_settings, checked_not_secret
 from ..trigger.checks import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
-from .checks import check_last, check_outlets, check_reads, check_uids, stages_in, tooltip_of
+from .checks import check_last, check_mirror, check_outlets, check_reads, check_uids, stages_in, tooltip_of
 
 if TYPE_CHECKING:
     from ...tables.sink import TableSink
@@ -188,6 +189,8 @@ class CheckpointedTaskGroup(TaskGroup):
                     tables=", ".join(tables or ()),
                 )
             checked = check_listeners([*check_listeners(listeners), *sinks])
+            if not is_rendered_later(storage):
+                check_mirror(checked, storage)
             self._outlets = check_outlets(outlets)
             self._table_outlets = check_table_outlets(table_outlets, self._outlets)
         check_session(session, group=self.group_id)

@@ -17,7 +17,8 @@ from starlette.responses import JSONResponse
 from ...checkpoint import system_runtime
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.rows.reading import RowsKind
-from ...checkpoint.views.checkpoint_list import JobState, savepoint_json
+from ...checkpoint.views.checkpoint_list import JobState
+from ...checkpoint.views.details import savepoint_json
 from ...storage.errors import CairnError
 from ..interventions.plan import InterventionRefusedError
 from . import html_routes, intervention_routes

@@ -30,7 +30,7 @@ LATE: Literal["late"] = "late"
 LATE_MS = 300_000
 """A job is late if it is further behind than this, and than twice the usual duration of its checkpoints."""
 
-_STOPPED = (JobState.PAUSED, JobState.STOPPED, JobState.STOPPING)
+_STOPPED = (JobState.PAUSED, JobState.STOPPED, JobState.STOPPING, JobState.MOVED, JobState.MIRROR)
 _NEED_A_PERSON = (JobState.BROKEN, JobState.FAILED)
 _URGENCY: dict[JobState | None, int] = {state: number for number, state in enumerate(JobState)}
 

@@ -22,7 +22,8 @@ from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import NoSavepointError
 from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status
-from ...checkpoint.views.checkpoint_list import CheckpointRow, savepoint_json
+from ...checkpoint.views.checkpoint_list import CheckpointRow
+from ...checkpoint.views.details import savepoint_json
 from ...storage.errors import CairnError, printable
 from ...storage.port import ObjectStore
 from ...tasks import metrics

@@ -81,6 +81,7 @@ from airflow_cairn.checkpoint.documents.metadata import (
     MetadataHeader,
     StageLine,
 )
+from airflow_cairn.checkpoint.documents.mirrors import MirrorEntry, MirrorHold, MirrorOf, Moved
 from airflow_cairn.checkpoint.documents.programs import Program, ProgramOutput
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
@@ -245,6 +246,17 @@ EXAMPLES: dict[type, Any] = {
         segments=(Segment(DocumentRef("chk-0000000002/epochs-00000000000000a7.jsonl", 63, "ab" * 32), 1),),
         notes_below=2,
         triggering=(TriggeringTask("x1", "epoch.parts", 1, failed=True, claimant=_TRY),),
+        mirrors=(
+            MirrorEntry(
+                "s3://west/cairn", "00000000000000c1", 1, _BEFORE, 1_700_000_100_000, 1_700_000_200_000, 1, True,
+                holds=(
+                    MirrorHold("00000000000000c2", RestorePointer(1, _REF), 1_700_003_600_000,
+                               ("chk-0000000002/epochs-00000000000000a7.jsonl",)),
+                ),
+            ),
+        ),
+        mirror_of=MirrorOf("00000000000000c3", "s3://east/cairn", 40, 1_700_000_000_000, ("x1",), 1_700_000_300_000),
+        moved=Moved("00000000000000c1", "s3://west/cairn", 1_700_000_800_000),
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),

@@ -15,6 +15,7 @@ from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output import explained
 from tests.support import jobs
+from tests.support.memory_store import MemoryStore
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, JOB, World
 
@@ -32,6 +33,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     world.run_epoch("a")
     world.listen()
     world.run_epoch("b")
+    world.coordinator().mirror(MemoryStore("west"))
     world.memory.put(f"{JOB}/{next(key for key in world.referred() if 'chk-0000000002/state' in key)}", b"")
     world.trigger("c")
     world.run_stage("c", "clean")

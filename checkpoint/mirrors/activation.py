@@ -1,0 +1,139 @@
+"""Makes a mirror the job: one swap of the mirror's head, which each pass and each trigger sees (semantics M5, M6).
+
+If the first storage still answers, a caller may name it: then the job there is told first, so that nothing completes
+there any more; a last pass brings the mirror up to it; and nothing is lost. A crash before the mirror's swap leaves a
+job that has moved and no mirror that takes over: the same call again ends it. Without the first storage, whoever runs
+there goes on until a pass, or a person, tells it: no store can know what another one, out of reach, decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...storage.errors import DocumentError, GoneError
+from ...storage.names import same_place
+from ...storage.port import ObjectStore
+from ..answers import FilesProgress
+from ..documents.head import Head
+from ..errors import NoCheckpointError, RefusedError
+from ..extensions.committables import staged_in
+from ..rules import mirrors
+from ..store.head_store import Decision, HeadStore, OpenJob, UseCase
+from .mirror_pass import Mirroring, tell_moved
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a checkpoint in the mirror has staged for sinks outside of the storage."""
+
+    checkpoint: int
+    epoch: str
+    names: tuple[str, ...] | None
+    """Stage and name of each committable; None: its metadata cannot be read."""
+    undelivered: tuple[str, ...]
+    """Listeners that had not been told of it when it was mirrored; they are told again here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What an activation does, or has done."""
+
+    head: Head
+    """The mirror's, before it or after it."""
+    staged: tuple[Staged, ...]
+    """By retained checkpoint, newest first. Whether sinks had committed it, and what later ones, no store knows."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the mirror was activated."""
+        return not mirrors.is_mirror(self.head)
+
+
+class Activating(UseCase):
+    """Activates the mirror of one job."""
+
+    def plan(self) -> Activation:
+        """Describe the mirror.
+
+        Raises:
+            RefusedError: it is no mirror.
+            NoCheckpointError: no pass has ended yet.
+        """
+        return self._heads.observe(lambda head, _now_ms: self._described(head))
+
+    def activate(
+        self, first: ObjectStore | None = None, on_progress: Callable[[FilesProgress], None] = lambda _: None
+    ) -> Activation:
+        """Make the mirror the job; change nothing where it is that already, but tell the first storage.
+
+        Args:
+            first: the first storage, if it answers.
+            on_progress: called after each file of the last pass.
+
+        Raises:
+            RefusedError: it is no mirror, or not one of the job in `first`; nothing has changed.
+            NoCheckpointError: no pass has ended yet.
+        """
+        again: tuple[str, ...] | None = None
+        if first is not None:
+            again = self._leave(first, on_progress)
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            self._described(head)
+            if not mirrors.is_mirror(head):
+                return Decision(None)
+            assert head.mirror_of is not None
+            lacks = head.mirror_of.again if again is None else again
+            return Decision(None, mirrors.activated(head, lacks, now_ms))
+
+        heads = HeadStore(self._files, self._runtime, lambda _old, new, _now_ms: new)
+        return self._described(heads.update(decide)[0])
+
+    def _leave(self, first: ObjectStore, on_progress: Callable[[FilesProgress], None]) -> tuple[str, ...]:
+        """End the job in the first storage, and bring the mirror up to it; gives the epochs that have to run again."""
+        of = self._described(self._heads.load(), whole=False).head.mirror_of
+        job = OpenJob(first, self._files.job, self._runtime)
+        there = job.heads.load()
+        assert of is not None
+        if not same_place(of.uri, first.uri) or mirrors.entry_of(there, of.id) is None:
+            raise RefusedError(
+                "the storage that you name holds no job that this is a mirror of. Name that one, or none",
+                code="mirror_refused",
+                job=self._files.job,
+                named=first.uri,
+                mirror_of=of.uri,
+            )
+        tell_moved(job.heads, of.id, self._files.store.uri)
+        if not of.activated_at_ms:
+            Mirroring(job).run(self._files.store, on_progress)
+        return mirrors.begun(job.heads.load())
+
+    def _described(self, head: Head, *, whole: bool = True) -> Activation:
+        if head.mirror_of is None:
+            raise RefusedError(
+                "this job is no mirror, so there is nothing to activate",
+                code="mirror_refused",
+                job=self._files.job,
+                storage=self._files.store.uri,
+            )
+        if whole and not head.completed:
+            raise NoCheckpointError(
+                "the mirror holds no checkpoint: no pass has ended. Mirror the job first: "
+                f"`cairn mirror {self._files.job} --to {self._files.store.uri} --storage {head.mirror_of.uri}`",
+                job=self._files.job,
+            )
+        return Activation(head, tuple(self._staged(head)) if whole else ())
+
+    def _staged(self, head: Head) -> list[Staged]:
+        found = []
+        for entry in reversed(head.completed):
+            names: tuple[str, ...] | None
+            try:
+                names = tuple(f"{each.stage}: {each.name}" for each in staged_in(self._files, entry.metadata))
+            except (GoneError, DocumentError):
+                names = None
+            waiting = {name for each in head.notices if each.checkpoint == entry.id for name in each.listeners}
+            if names != () or waiting:
+                found.append(Staged(entry.id, entry.epoch, names, tuple(sorted(waiting))))
+        return found

@@ -1,0 +1,266 @@
+"""A job's mirrors, as pure functions of heads: holds, the mirror's head, the activation, the move (semantics M1 to M6).
+
+The head of a mirror follows from one version of the job's head, whose revision orders the passes: no older version ever
+takes the place of a newer one. What that version says of attempts that have not completed is left out, because their
+files are not copied; their epochs begin anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..documents.attempt import RestorePointer
+from ..documents.entries import CompletedEntry, Notice
+from ..documents.head import MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head
+from ..documents.mirrors import HOLD_MS, MirrorEntry, MirrorHold, MirrorOf, Moved
+from ..errors import CheckpointError, NoCheckpointError, RefusedError
+from ..reasons import Status
+from ..validation import MIRROR_LISTENER
+from . import transitions
+
+LATE_MS = 24 * 60 * 60 * 1_000
+"""How long a mirror may lack a completed checkpoint before it is a warning."""
+
+IDS_LEFT_OUT = 100_000
+"""Ids that an activation leaves out: those that the first storage may have handed out since the last pass (T5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a mirror is behind its job (semantics M4)."""
+
+    uri: str
+    """The mirror's storage."""
+    checkpoint: int | None
+    """The newest checkpoint that it holds; None: no pass has ended yet."""
+    completed_at_ms: int | None
+    """When that completed: the time now less this is the recovery point."""
+    behind: int
+    """Completed checkpoints that it lacks."""
+    behind_since_ms: int | None
+    """When the oldest of these completed; None: it lacks none."""
+
+
+def lags(head: Head) -> tuple[Lag, ...]:
+    """Give how far each mirror is behind, as the job's own head tells."""
+    return tuple(_lag(head, entry) for entry in head.mirrors)
+
+
+def _lag(head: Head, entry: MirrorEntry) -> Lag:
+    lacks = [
+        each.ended_at_ms
+        for each in head.history
+        if each.status is Status.COMPLETED and each.id > (entry.checkpoint or 0) and head.rewind_of(each.id) is None
+    ]
+    behind = max(len(lacks), head.counters.completed - entry.counted) if lacks else 0
+    at_ms = None if entry.checkpoint is None else entry.completed_at_ms
+    return Lag(entry.uri, entry.checkpoint, at_ms, behind, min(lacks, default=None))
+
+
+def check_runs_here(head: Head, storage: str) -> None:
+    """Refuse a trigger in a mirror that nobody has activated, and in a job that goes on elsewhere (semantics M5).
+
+    Raises:
+        CheckpointError: it is one of these; the text has the command.
+    """
+    if head.moved is not None:
+        raise CheckpointError(
+            f"the job has moved to {head.moved.uri}, its mirror. Let its DAG run with that storage. "
+            "To go back, mirror that job to a new folder here and activate it: "
+            f"`cairn mirror {head.job} --to NEW_URI --storage {head.moved.uri}`, then "
+            f"`cairn activate {head.job} --storage NEW_URI --from {head.moved.uri}`",
+            code="job_moved",
+            job=head.job,
+            storage=storage,
+        )
+    check_no_mirror(head, storage)
+
+
+def check_no_mirror(head: Head, storage: str) -> None:
+    """Refuse whatever only the job itself may do, in a mirror that nobody has activated.
+
+    Raises:
+        CheckpointError: it is such a mirror.
+    """
+    if is_mirror(head):
+        assert head.mirror_of is not None
+        raise CheckpointError(
+            f"this is a mirror of the job in {head.mirror_of.uri}, and nobody has activated it. If that storage is "
+            f"away, or the job shall move, type: `cairn activate {head.job} --storage {storage}`",
+            code="mirror_not_activated",
+            job=head.job,
+        )
+
+
+def is_mirror(head: Head) -> bool:
+    """Tell whether the head is that of a mirror which nobody has activated."""
+    return head.mirror_of is not None and not head.mirror_of.activated_at_ms
+
+
+def entry_of(head: Head, mirror: str) -> MirrorEntry | None:
+    """Give the job's entry of a mirror, by the mirror's id."""
+    return next((each for each in head.mirrors if each.id == mirror), None)
+
+
+def held(head: Head, storage: str, uri: str, mirror: str, token: str, now_ms: int) -> Head:
+    """Give the job's head in which the cleaner spares the newest checkpoint for a pass that begins, or goes on.
+
+    Args:
+        head: the version decided on.
+        storage: the job's storage, for messages.
+        uri: the mirror's.
+        mirror: its id, new if the head has no entry of it.
+        token: of the pass.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Raises:
+        NoCheckpointError: nothing has completed yet.
+        RefusedError: the job has too many mirrors.
+        CheckpointError: the job is a mirror itself, or has moved elsewhere.
+    """
+    check_no_mirror(head, storage)
+    if head.moved is not None and head.moved.id != mirror:
+        check_runs_here(head, storage)
+    latest = head.latest_completed()
+    if latest is None:
+        raise NoCheckpointError(
+            "there is nothing to mirror: the job has completed no checkpoint. Let an epoch complete first", job=head.job
+        )
+    entry = entry_of(head, mirror) or MirrorEntry(uri, mirror)
+    hold = MirrorHold(
+        token,
+        RestorePointer(latest.id, latest.metadata),
+        now_ms + HOLD_MS,
+        tuple(each.document.key for each in head.segments),
+    )
+    alive = tuple(each for each in entry.holds if each.until_ms > now_ms and each.token != token)
+    others = tuple(each for each in head.mirrors if each.id != mirror)
+    if len(others) >= MAX_MIRRORS:
+        raise RefusedError(
+            f"a job has at most {MAX_MIRRORS} mirrors. Give one up: `cairn mirror {head.job} --to URI --give-up`",
+            code="mirror_refused",
+            job=head.job,
+            mirrors=", ".join(each.uri for each in others),
+        )
+    return _with(head, replace(entry, unswept=True, holds=(*alive, hold)[-MAX_HOLDS:]))
+
+
+def is_held(head: Head, mirror: str, token: str) -> bool:
+    """Tell whether a pass holds the checkpoint that is the newest in this version."""
+    entry, latest = entry_of(head, mirror), head.latest_id()
+    return entry is not None and any(each.token == token and each.source.checkpoint == latest for each in entry.holds)
+
+
+def renewed(head: Head, mirror: str, token: str, now_ms: int) -> Head:
+    """Give the head in which a pass's hold lasts on; the same head if the hold has ended, or given way, by now."""
+    entry = entry_of(head, mirror)
+    if entry is None:
+        return head
+    holds = tuple(
+        replace(each, until_ms=now_ms + HOLD_MS) if each.token == token and each.until_ms > now_ms else each
+        for each in entry.holds
+    )
+    return _with(head, replace(entry, holds=holds))
+
+
+def released(head: Head, mirror: str, token: str, made: Head | None, now_ms: int, *, clean: bool) -> Head:
+    """Give the job's head at the end of a pass.
+
+    Args:
+        head: the version decided on.
+        mirror: the mirror's id.
+        token: of the pass.
+        made: the version of the job's head that the mirror's is a copy of now; None: the pass failed, or was overtaken.
+        now_ms: the time, milliseconds since 1970 UTC.
+        clean: the pass has deleted all that nothing names, and began beside no other.
+    """
+    entry = entry_of(head, mirror)
+    if entry is None:
+        return head
+    holds = tuple(each for each in entry.holds if each.token != token)
+    latest = made.latest_completed() if made is not None else None
+    entry = replace(entry, holds=holds, unswept=entry.unswept and not (clean and not holds))
+    if made is not None and latest is not None and made.counters.completed >= entry.counted:
+        entry = replace(
+            entry,
+            checkpoint=latest.id,
+            epoch=latest.epoch,
+            completed_at_ms=latest.completed_at_ms,
+            mirrored_at_ms=now_ms,
+            counted=made.counters.completed,
+        )
+    return _with(head, entry)
+
+
+def _with(head: Head, entry: MirrorEntry) -> Head:
+    known = any(each.id == entry.id for each in head.mirrors)
+    mirrors = tuple(entry if each.id == entry.id else each for each in head.mirrors)
+    return replace(head, mirrors=mirrors if known else (*mirrors, entry))
+
+
+def mirrored(mirror: Head, source: Head, of: MirrorOf) -> Head:
+    """Give the mirror's head as a copy of a version of the job's, whose newest checkpoint has been copied.
+
+    Args:
+        mirror: the version of the mirror's head decided on.
+        source: the version of the job's head.
+        of: what the mirror says of the job.
+    """
+    kept: dict[int, CompletedEntry] = {e.id: e for e in mirror.completed if source.completed_by_id(e.id) == e}
+    latest = source.latest_completed()
+    assert latest is not None  # a pass begins with it
+    kept[latest.id] = latest
+    completed = tuple(kept[id_] for id_ in sorted(kept))
+    return replace(
+        source,
+        revision=mirror.revision,
+        writes=mirror.writes,
+        next_id=max(mirror.next_id, source.next_id),
+        pending=(),
+        completed=completed,
+        history=tuple(each for each in source.history if each.status is Status.COMPLETED),
+        notices=tuple(_notice(each) for each in source.notices if each.checkpoint in kept and _notice(each).listeners),
+        waiting=(),
+        triggering=(),
+        declined=(),
+        failures=0,
+        restart_memory=None,
+        importing=None,
+        imports=tuple(replace(each, claimed=False) for each in source.imports),
+        savepoints=tuple(each for each in source.savepoints if each.ended),
+        mirrors=(),
+        moved=None,
+        mirror_of=of,
+    )
+
+
+def _notice(notice: Notice) -> Notice:
+    """Give a notice without the mirror's own listener, which the mirror will not have."""
+    return replace(notice, listeners=tuple(each for each in notice.listeners if each != MIRROR_LISTENER))
+
+
+def begun(head: Head) -> tuple[str, ...]:
+    """Give the epochs that have begun, or wait, and have not completed: a mirror of this version lacks them."""
+    done = head.completions()
+    known = (*(each.epoch for each in head.pending), *(each.epoch for each in head.history))
+    open_ = (epoch for epoch in (*known, *(each.epoch for each in head.waiting)) if epoch not in done)
+    return tuple(dict.fromkeys(open_))[-MAX_UNFINISHED:]
+
+
+def moved_to(head: Head, mirror: str, uri: str, now_ms: int) -> Head:
+    """Give the head of a job that goes on in its mirror: what was pending has ended, and nothing waits."""
+    if head.moved is not None:
+        return head
+    detail = f"the job has moved to {uri}"
+    ended = transitions.give_up_stop(transitions.suspend_pending(head, detail, now_ms), detail, now_ms)
+    return replace(ended, waiting=(), moved=Moved(mirror, uri, now_ms))
+
+
+def activated(head: Head, again: tuple[str, ...], now_ms: int) -> Head:
+    """Give the head of a mirror that is the job from now on.
+
+    The next trigger records the owner: another deployment may run the DAG here (semantics W8).
+    """
+    assert head.mirror_of is not None
+    of = replace(head.mirror_of, activated_at_ms=now_ms, again=again)
+    return replace(head, mirror_of=of, owner=None, next_id=head.next_id + IDS_LEFT_OUT)

@@ -1,0 +1,224 @@
+"""A job's mirror: what a pass copies, holds and drops, how far it is, and what an activation makes of it (M1 to M6)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.errors import CheckpointError, NoCheckpointError, RefusedError
+from airflow_cairn.checkpoint.health.job_head import stuck
+from airflow_cairn.checkpoint.rules import mirrors
+from airflow_cairn.checkpoint.views.checkpoint_list import job_row
+from airflow_cairn.checkpoint.views.overview import alarms, overview
+from airflow_cairn.operators.group.checks import check_mirror
+from airflow_cairn.storage import ObjectStore
+from airflow_cairn.tasks.mirror import Mirror
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+
+WEST = "west"
+
+
+@pytest.fixture
+def west() -> MemoryStore:
+    return MemoryStore(WEST)
+
+
+def _there(world: World, west: ObjectStore) -> Coordinator:
+    return Coordinator(west, world.job, Runtime(world.clock, world.new_token))
+
+
+def _in_west(world: World, west: MemoryStore) -> World:
+    """The job as its DAG in the second region runs it."""
+    there = World(west, job=world.job)
+    there.clock, there._tokens, there.appends = world.clock, world._tokens, world.appends
+    return there
+
+
+@pytest.mark.parametrize("appends", [False, True])
+def test_a_pass_costs_the_epochs_new_files(world: World, west: MemoryStore, appends: bool) -> None:  # semantics M2
+    world.appends = appends
+    world.run_epoch("e1", "e2")
+    world.coordinator().mirror(west)
+    world.run_epoch("e3")
+    recording = RecordingStore(west)
+    found = world.coordinator().mirror(recording)
+    created = {write.key for write in recording.writes if write.verb == "create"}
+    named = {f"{world.job}/{key}" for key in world.referred() if key.startswith("chk-0000000003")}
+    assert created == named | {f"{world.job}/epochs/e3.json"}
+    assert found.files == len(created)
+    again = RecordingStore(west)
+    assert world.coordinator().mirror(again).files == 0
+    assert again.writes == [], "a second pass has nothing to do"
+
+
+def test_the_mirror_drops_what_the_job_has_dropped(world: World, west: MemoryStore) -> None:  # semantics M2
+    world.appends = True
+    for epoch in ("e1", "e2", "e3", "e4", "e5", "e6"):
+        world.run_epoch(epoch)
+        world.coordinator().mirror(west)
+        lists = RecordingStore(west)
+        assert world.coordinator().mirror(lists).deleted == 0
+    assert {found.key for found in west.list("")} == {found.key for found in world.store.list("")}
+
+
+def test_a_hold_ends_by_itself(world: World, west: MemoryStore) -> None:  # semantics M3
+    world.run_epoch("e1")
+    with pytest.raises(Crashed):
+        world.coordinator().mirror(FaultyStore(west, 2, Fault.CRASH_BEFORE))
+    world.run_epoch("e2", "e3", "e4")
+    held = {key for key in world.standing() if key.startswith("chk-0000000001/_metadata")}
+    assert held, "the cleaner spares what the dead pass was copying"
+    world.clock.advance(timedelta(hours=1))
+    world.coordinator().clean()
+    assert not held & world.standing()
+    world.coordinator().mirror(west)
+    assert not _there(world, west).head().completed_by_id(1)
+
+
+def test_a_long_pass_renews_its_hold(world: World, west: MemoryStore) -> None:  # semantics M3
+    world.run_epoch("e1")
+    files: list[int] = []
+
+    def slow(_: object) -> None:
+        world.clock.advance(timedelta(minutes=31))
+        files.append(len(world.coordinator().head().mirrors[0].holds))
+        if len(files) == 3:
+            world.run_epoch("e2", "e3", "e4")
+
+    assert world.coordinator().mirror(west, slow, parallel=1).checkpoint == 1
+    assert len(files) > 4
+    assert all(found.whole for found in _there(world, west).verify())
+
+
+def test_the_lag_is_seen_from_the_job_alone(world: World, west: MemoryStore) -> None:  # semantics M4
+    world.run_epoch("e1")
+    world.coordinator().mirror(west)
+    before = world.clock.now_ms
+    world.clock.advance(timedelta(hours=25))
+    (lag,) = mirrors.lags(world.coordinator().head())
+    assert (lag.behind, lag.completed_at_ms, lag.behind_since_ms) == (0, before, None)
+    world.run_epoch("e2")
+    world.run_epoch("e3")
+    since = world.clock.now_ms
+    world.clock.advance(timedelta(hours=25))
+    (lag,) = job_row(world.coordinator().head()).mirrors
+    assert (lag.uri, lag.checkpoint, lag.behind, lag.completed_at_ms) == (west.uri, 1, 2, before)
+    assert lag.behind_since_ms == since
+    runtime = Runtime(world.clock, world.new_token)
+    (finding,) = stuck(world.store.uri, world.coordinator(), runtime)
+    assert finding.name == "mirror-behind"
+    (alarm,) = alarms(overview(world.coordinator()), world.store.uri, world.clock.now_ms)
+    assert (alarm.level, "lacks 2 completed" in alarm.text) == ("warning", True)
+    world.coordinator().mirror(west)
+    assert list(stuck(world.store.uri, world.coordinator(), runtime)) == []
+
+
+def test_a_mirror_changes_by_passes_alone(world: World, west: MemoryStore) -> None:  # semantics M5
+    world.run_epoch("e1", "e2")
+    world.coordinator().mirror(west)
+    there = _there(world, west)
+    before = {found.key for found in west.list("")}
+    for act in (
+        lambda: there.trigger(world.request("e3")),
+        there.clean,
+        there.restore_latest,
+        there.pause,
+        lambda: there.mirror(MemoryStore("further")),
+    ):
+        with pytest.raises(CheckpointError, match=f"`cairn activate {world.job} --storage {west.uri}`"):
+            act()
+    assert {found.key for found in west.list("")} == before
+    with pytest.raises(RefusedError, match="is no mirror"):
+        world.coordinator().activate()
+
+
+def test_activated_it_goes_on_from_its_newest_checkpoint(world: World, west: MemoryStore) -> None:  # semantics M5, M6
+    world.appends = True
+    world.run_epoch("e1", "e2")
+    world.coordinator().mirror(west)
+    world.run_epoch("e3")
+    world.trigger("e4")
+    handover = world.submit("e4", "clean").handover
+    used = world.coordinator().head().next_id
+    _there(world, west).activate()
+    there = _in_west(world, west)
+    there.run_epoch("e3", "e4")
+    assert there.folded()["report"] == ["e1", "e2", "e3", "e4"]
+    assert there.coordinator().head().latest_id() > used, "no id that the first storage handed out"
+    # A zombie driver of the first region writes there, and the job there ends with the next pass.
+    world.drive(handover)
+    with pytest.raises(RefusedError, match="was activated"):
+        world.coordinator().mirror(west)
+    assert world.coordinator().head().pending == ()
+    with pytest.raises(CheckpointError, match=f"has moved to {west.uri}"):
+        world.coordinator().trigger(world.request("e5"))
+    assert job_row(world.coordinator().head()).moved_to == west.uri
+
+
+def test_a_planned_move_loses_nothing_and_goes_back(world: World, west: MemoryStore) -> None:  # semantics M6
+    world.run_epoch("e1")
+    world.coordinator().mirror(west)
+    world.run_epoch("e2")
+    world.trigger("e3")
+    found = _there(world, west).activate(world.store)
+    assert found.head.latest_completed() == world.coordinator().head().latest_completed()
+    assert found.head.mirror_of is not None
+    assert found.head.mirror_of.again == ("e3",)
+    there = _in_west(world, west)
+    assert "e3: run them again" in alarms(overview(there.coordinator()), west.uri, world.clock.now_ms)[0].text
+    there.run_epoch("e3")
+    back = MemoryStore("back")
+    there.coordinator().mirror(back)
+    _there(world, back).activate(west)
+    home = _in_west(world, back)
+    home.run_epoch("e4")
+    assert home.folded()["report"] == ["e1", "e2", "e3", "e4"]
+    with pytest.raises(CheckpointError, match="has moved to s3://back"):
+        there.coordinator().trigger(world.request("e5"))
+
+
+def test_what_is_no_mirror_of_this_job_is_refused(world: World, west: MemoryStore) -> None:
+    with pytest.raises(NoCheckpointError, match="nothing to mirror"):
+        world.coordinator().mirror(west)
+    world.run_epoch("e1")
+    with pytest.raises(RefusedError, match="a storage of its own"):
+        world.coordinator().mirror(MemoryStore(world.store.uri.removeprefix("s3://")))
+    other = World(west)
+    other.run_epoch("e1")
+    with pytest.raises(RefusedError, match="is no mirror of this job"):
+        world.coordinator().mirror(west)
+    assert world.coordinator().head().mirrors == ()
+    with pytest.raises(RefusedError, match="is no mirror"):
+        other.coordinator().activation_plan()
+    backup = World(world.memory.fork())
+    elsewhere = MemoryStore("elsewhere")
+    world.coordinator().mirror(elsewhere)
+    world.run_epoch("e2")
+    world.coordinator().mirror(elsewhere)
+    world.memory.put(f"{world.job}/head.json", backup.memory.get(f"{world.job}/head.json").data)
+    with pytest.raises(RefusedError, match="is no mirror of this job"):
+        world.coordinator().mirror(elsewhere)
+
+
+def test_the_listener_mirrors_and_does_not_fail_the_run(
+    world: World, west: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second region that is away costs a warning; the notice is delivered (semantics M1, C4)."""
+    stores: list[ObjectStore] = [FaultyStore(west, 0, Fault.FAILS), west]
+    monkeypatch.setattr("airflow_cairn.hooks.storage.CheckpointStorageHook.open_store", lambda *_, **__: stores.pop(0))
+    monkeypatch.setattr("airflow_cairn.storage.probe.ensure_probed", lambda *_, **__: None)
+    world.listen(Mirror.name)
+    listener = Mirror("s3://west")
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+        assert world.coordinator().deliver([listener.of_job(world.coordinator())]) == 1
+    assert "The job was not mirrored to s3://west" in caplog.text
+    head = _there(world, west).head()
+    assert head.latest_id() == 2
+    assert head.notices == (), "the mirror has no listener that mirrors"
+    with pytest.raises(RefusedError, match="a storage of its own"):
+        check_mirror([listener], "s3://west/cairn")
