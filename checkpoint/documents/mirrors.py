@@ -42,8 +42,11 @@ class MirrorEntry:
     """When the last pass ended."""
     counted: Count = 0
     """`Counters.completed` when that checkpoint was the newest."""
+    revision: Count = 0
+    """Revision of the job's head that the mirror's is a copy of."""
     unswept: bool = field(default=False, metadata=SPARSE)
-    """Whether a pass has begun and not ended, so that the mirror may hold files that nothing names."""
+    """Whether the mirror may hold files that its head does not name: a pass has begun and not ended, or has spared
+    what another one, or a savepoint, was copying."""
     holds: tuple[MirrorHold, ...] = field(default=(), metadata=SPARSE)
 
 

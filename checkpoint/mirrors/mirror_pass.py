@@ -32,7 +32,7 @@ from ..documents.metadata import HandleLine, Line, MetadataHeader, SideList, Sta
 from ..documents.mirrors import HOLD_MS, MirrorEntry, MirrorOf
 from ..errors import DamagedError, InvalidStateError, RefusedError, RetryLaterError
 from ..rules import mirrors
-from ..savepoints.copy_out import OCCUPIED, FileCopy, handle_of, in_order
+from ..savepoints.copy_out import OCCUPIED, FileCopy, Move, handle_of, in_order
 from ..store import job_files, metadata_file
 from ..store.head_store import Decision, HeadStore, UseCase, changed
 from ..store.job_files import JobFiles
@@ -225,7 +225,7 @@ class Mirroring(UseCase):
     ) -> Mirrored:
         of = MirrorOf(begun.id, self._files.store.uri)
         before = self._claimed(begun, heads, of, there.store)
-        files, size_bytes = self._copy_all(begun, there, before, on_progress, parallel)
+        named, files, size_bytes = self._copy_all(begun, there, before, on_progress, parallel)
         of = replace(
             of,
             revision=begun.head.revision,
@@ -244,8 +244,8 @@ class Mirroring(UseCase):
         after, replaced = heads.update(decide)
         if replaced is None:
             return self._overtaken(begun, after, there.store)
-        gone, failures = self._drop(begun, there, replaced, after)
-        self._release(begun, begun.head, clean=not failures)
+        gone, failures, lingers = self._drop(begun, there, replaced, after, named)
+        self._release(begun, begun.head, clean=not failures and not lingers)
         return Mirrored(begun.latest.id, begun.latest.epoch, files, size_bytes, gone, failures)
 
     def _copy_all(
@@ -255,14 +255,18 @@ class Mirroring(UseCase):
         mirror: Head,
         on_progress: Callable[[FilesProgress], None],
         parallel: int,
-    ) -> tuple[int, int]:
-        """Copy what the mirror lacks; gives the number of files, and their bytes."""
+    ) -> tuple[set[str], int, int]:
+        """Copy what the mirror lacks; gives the keys that are there now, the number of copied files, and their bytes."""
         present = {found.key for found in there.listing("")} if begun.sweeps else set()
         copying = FileCopy(self._files, there, partial(self._altered, begun, there))
-        lacking = self._contents(begun, self._named(there, mirror), first=not mirror.completed)
+        named = self._named(there, mirror)
+        lacking = self._contents(begun, frozenset(named), first=not mirror.completed)
         files = size_bytes = 0
         renew_at = self._runtime.now_ms() + HOLD_MS // 2
-        for handle in in_order((partial(self._copy, copying, each, present) for each in lacking), parallel):
+        moves: Iterator[Move[StateHandle] | StateHandle]
+        moves = (partial(self._copy, copying, each, present) for each in lacking)
+        for handle in in_order(moves, parallel):
+            named.add(handle.path)
             files, size_bytes = files + 1, size_bytes + handle.size_bytes
             on_progress(FilesProgress(0, files, 0, size_bytes))
             if self._runtime.now_ms() >= renew_at:
@@ -270,7 +274,7 @@ class Mirroring(UseCase):
                 renew_at = self._runtime.now_ms() + HOLD_MS // 2
         # Last, as of a savepoint: metadata that is there names only files that are there.
         self._copy(copying, handle_of(begun.latest.metadata), present)
-        return files + 1, size_bytes + begun.latest.metadata.size_bytes
+        return named, files + 1, size_bytes + begun.latest.metadata.size_bytes
 
     def _overtaken(self, begun: _Pass, mirror: Head, target: ObjectStore) -> Mirrored:
         """End a pass that another has overtaken; what only this one has copied, the next pass finds as `unswept`."""
@@ -373,8 +377,14 @@ class Mirroring(UseCase):
             mirror=there.store.uri,
         )
 
-    def _drop(self, begun: _Pass, there: JobFiles, before: Head, after: Head) -> tuple[int, tuple[DeleteFailure, ...]]:
-        """Delete what the mirror's head names no longer, and with a sweep what no head has named."""
+    def _drop(
+        self, begun: _Pass, there: JobFiles, before: Head, after: Head, named: set[str]
+    ) -> tuple[int, tuple[DeleteFailure, ...], bool]:
+        """Delete what the mirror's head names no longer, and with a sweep what no head has named.
+
+        Returns:
+            Number of deleted files, failures, and whether something lingers, because the job still needs it.
+        """
         if begun.sweeps:
             keys = [found.key for found in there.listing("")]
             for upload in there.uploads():
@@ -385,15 +395,21 @@ class Mirroring(UseCase):
             keys = [each.document.key for each in before.segments if each not in after.segments]
             try:
                 for entry in left:
-                    keys.append(entry.metadata.key)
-                    keys += (handle.path for handle in _handles(there, entry.metadata, ()))
+                    keys += [entry.metadata.key, *(each.path for each in _handles(there, entry.metadata, ()))]
                     for epoch in (entry.epoch, *entry.replayed):
                         keys += (layout.epoch_slice(epoch), *_lists(there, epoch))
             except (GoneError, DocumentError) as error:
-                return 0, (DeleteFailure(there.full(left[0].metadata.key), error.message),)
+                return 0, (DeleteFailure(there.full(left[0].metadata.key), error.message),), True
         dead = [key for key in dict.fromkeys(keys) if begun.dead(key)]
         failures = tuple(there.delete(dead)) if dead else ()
-        return len(dead) - len(failures), failures
+        spared = {key for key in keys if layout.checkpoint_of(key) is not None} - {*dead, *named}
+        return len(dead) - len(failures), failures, bool(spared) and self._lingers(there, after, spared)
+
+    def _lingers(self, there: JobFiles, mirror: Head, spared: set[str]) -> bool:
+        """Tell whether the mirror holds a file that its head does not name."""
+        for entry in mirror.completed:
+            spared -= {entry.metadata.key, *(handle.path for handle in _handles(there, entry.metadata, ()))}
+        return bool(spared - {segment.document.key for segment in mirror.segments})
 
 
 class _ActivatedError(Exception):

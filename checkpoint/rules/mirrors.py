@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..documents.attempt import RestorePointer
 from ..documents.entries import CompletedEntry, Notice
-from ..documents.head import MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head
+from ..documents.head import MAX_HISTORY, MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head
 from ..documents.mirrors import HOLD_MS, MirrorEntry, MirrorHold, MirrorOf, Moved
 from ..errors import CheckpointError, NoCheckpointError, RefusedError
 from ..reasons import Status
@@ -172,22 +172,24 @@ def released(head: Head, mirror: str, token: str, made: Head | None, now_ms: int
         token: of the pass.
         made: the version of the job's head that the mirror's is a copy of now; None: the pass failed, or was overtaken.
         now_ms: the time, milliseconds since 1970 UTC.
-        clean: the pass has deleted all that nothing names, and began beside no other.
+        clean: the pass has left no file that the mirror's head does not name.
     """
     entry = entry_of(head, mirror)
     if entry is None:
         return head
     holds = tuple(each for each in entry.holds if each.token != token)
     latest = made.latest_completed() if made is not None else None
-    entry = replace(entry, holds=holds, unswept=entry.unswept and not (clean and not holds))
-    if made is not None and latest is not None and made.counters.completed >= entry.counted:
+    entry = replace(entry, holds=holds)
+    if made is not None and latest is not None and made.revision >= entry.revision:
         entry = replace(
             entry,
+            unswept=entry.unswept and not (clean and not holds),
             checkpoint=latest.id,
             epoch=latest.epoch,
             completed_at_ms=latest.completed_at_ms,
             mirrored_at_ms=now_ms,
             counted=made.counters.completed,
+            revision=made.revision,
         )
     return _with(head, entry)
 
@@ -245,6 +247,20 @@ def begun(head: Head) -> tuple[str, ...]:
     known = (*(each.epoch for each in head.pending), *(each.epoch for each in head.history))
     open_ = (epoch for epoch in (*known, *(each.epoch for each in head.waiting)) if epoch not in done)
     return tuple(dict.fromkeys(open_))[-MAX_UNFINISHED:]
+
+
+def to_run_again(head: Head) -> tuple[str, ...]:
+    """Give the epochs that an activated mirror is known to have lacked, and that have not completed in it since.
+
+    None once the history has forgotten what ended right after the activation: it cannot tell any more.
+    """
+    of = head.mirror_of
+    if of is None or not of.activated_at_ms:
+        return ()
+    if len(head.history) >= MAX_HISTORY and head.history[0].ended_at_ms > of.activated_at_ms:
+        return ()
+    done = head.completions()
+    return tuple(epoch for epoch in of.again if epoch not in done)
 
 
 def moved_to(head: Head, mirror: str, uri: str, now_ms: int) -> Head:

@@ -84,6 +84,8 @@ class Overview:
     """How far each mirror of the job is behind (semantics M4)."""
     elsewhere: MirrorOf | Moved | None = None
     """Where the job has moved to, or what it is a mirror of."""
+    again: tuple[str, ...] = ()
+    """Epochs that an activated mirror lacked, and that have still to run again (semantics M6)."""
 
     @property
     def latest_completed(self) -> CheckpointRow | None:
@@ -142,6 +144,7 @@ def overview(coordinator: Coordinator) -> Overview:
         newest_completed.read.gaps if (newest_completed := head.latest_completed()) else (),
         mirrors.lags(head),
         head.moved or head.mirror_of,
+        mirrors.to_run_again(head),
     )
 
 
@@ -213,8 +216,8 @@ def _of_mirrors(found: Overview, storage: str, now_ms: int) -> Iterator[Alarm]:
     elif of is not None and not of.activated_at_ms:
         activate = f"To let the job go on here, type `cairn activate {found.job} --storage {storage}`."
         yield Alarm("note", f"This is a mirror of the job in {of.uri}: no run begins here.", activate)
-    elif of is not None and of.again:
-        runs = wording.some([run_id_of(epoch) for epoch in of.again], NAMED)
+    elif of is not None and found.again:
+        runs = wording.some([run_id_of(epoch) for epoch in found.again], NAMED)
         yield Alarm("note", f"When this mirror of {of.uri} was activated, it lacked {runs}: run them again.")
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.answers import EpochCompleted
+from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.errors import CheckpointError, NoCheckpointError, RefusedError
 from airflow_cairn.checkpoint.health.job_head import stuck
-from airflow_cairn.checkpoint.rules import mirrors
+from airflow_cairn.checkpoint.rules import history, mirrors
+from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.checkpoint.views.checkpoint_list import job_row
 from airflow_cairn.checkpoint.views.overview import alarms, overview
 from airflow_cairn.operators.group.checks import check_mirror
 from airflow_cairn.storage import ObjectStore
 from airflow_cairn.tasks.mirror import Mirror
 from tests.support.memory_store import MemoryStore
+from tests.support.world.listed_folder import Job
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
@@ -171,6 +176,7 @@ def test_a_planned_move_loses_nothing_and_goes_back(world: World, west: MemorySt
     there = _in_west(world, west)
     assert "e3: run them again" in alarms(overview(there.coordinator()), west.uri, world.clock.now_ms)[0].text
     there.run_epoch("e3")
+    assert not alarms(overview(there.coordinator()), west.uri, world.clock.now_ms)
     back = MemoryStore("back")
     there.coordinator().mirror(back)
     _there(world, back).activate(west)
@@ -210,15 +216,41 @@ def test_the_listener_mirrors_and_does_not_fail_the_run(
     """A second region that is away costs a warning; the notice is delivered (semantics M1, C4)."""
     stores: list[ObjectStore] = [FaultyStore(west, 0, Fault.FAILS), west]
     monkeypatch.setattr("airflow_cairn.hooks.storage.CheckpointStorageHook.open_store", lambda *_, **__: stores.pop(0))
-    monkeypatch.setattr("airflow_cairn.storage.probe.ensure_probed", lambda *_, **__: None)
+    monkeypatch.setattr(sys.modules["airflow_cairn.storage.probe"], "ensure_probed", lambda *_, **__: None)
     world.listen(Mirror.name)
     listener = Mirror("s3://west")
     for epoch in ("e1", "e2"):
         world.run_epoch(epoch)
         assert world.coordinator().deliver([listener.of_job(world.coordinator())]) == 1
     assert "The job was not mirrored to s3://west" in caplog.text
-    head = _there(world, west).head()
-    assert head.latest_id() == 2
-    assert head.notices == (), "the mirror has no listener that mirrors"
+    found = _there(world, west).head()
+    assert found.latest_id() == 2
+    assert found.notices == (), "the mirror has no listener that mirrors"
     with pytest.raises(RefusedError, match="a storage of its own"):
         check_mirror([listener], "s3://west/cairn")
+
+
+def test_lists_of_input_and_of_completed_epochs_go_with_it(
+    west: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics M1, T8, T9
+    for module in (history, head):
+        monkeypatch.setattr(module, "MAX_HISTORY", 2)
+    monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
+    job = Job(3_000, max_files=1_000)
+    for number in range(5):
+        job.trigger(f"e{number}")
+        job.world.run_epoch(f"e{number}")
+        job.folder.add(*(f"later-{number}-{each}.parquet" for each in range(1_000)))
+        job.world.coordinator().mirror(west)
+    assert any("positions/" in found.key for found in west.list(""))
+    assert any("/epochs-" in found.key for found in west.list(""))
+    there = _there(job.world, west)
+    assert all(found.whole for found in there.verify())
+    assert there.verify_lists(deep=True) == {}
+    assert {found.key for found in west.list("")} <= {found.key for found in job.world.store.list("")}
+    there.activate()
+    read = job.names(job.trigger("e5"))
+    twin = job.fork()
+    twin.source, twin.world = job.source, _in_west(job.world, west)
+    assert twin.names(twin.trigger("e5")) == read, "it goes on with the same files"
+    assert isinstance(twin.trigger("e0"), EpochCompleted)
