@@ -256,7 +256,7 @@ class Mirroring(UseCase):
         on_progress: Callable[[FilesProgress], None],
         parallel: int,
     ) -> tuple[set[str], int, int]:
-        """Copy what the mirror lacks; gives the keys that are there now, the number of copied files, and their bytes."""
+        """Copy what the mirror lacks; gives the keys that are there now, the number of files, and their bytes."""
         present = {found.key for found in there.listing("")} if begun.sweeps else set()
         copying = FileCopy(self._files, there, partial(self._altered, begun, there))
         named = self._named(there, mirror)

@@ -225,7 +225,7 @@ class FileCopy:
 # A line comes out once its files are there, so what is written from the lines names no file that is missing.
 
 
-T = TypeVar("T")
+T = TypeVar("T", Line, StateHandle)
 Move = Callable[[], T]
 """Moves the files of one line, and returns the line with their new place."""
 

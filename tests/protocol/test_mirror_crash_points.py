@@ -88,6 +88,7 @@ def _next() -> Scene:
 
 
 PASSES: dict[str, Callable[[], Scene]] = {"the first pass": _first, "a later pass": _next}
+ACTS: dict[str, tuple[Callable[[], Scene], Callable[..., object]]]
 ACTS = {**{name: (scene, Scene.run) for name, scene in PASSES.items()}, "activate": (_next, Scene.activate)}
 
 
