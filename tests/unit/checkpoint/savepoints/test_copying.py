@@ -58,7 +58,7 @@ def test_what_fails_is_raised_in_its_place_and_the_rest_is_not_begun(
         assert over.wait(DEADLINE_S)
         return _line(2)
 
-    def moves() -> Iterator[Move]:
+    def moves() -> Iterator[Move[Line]]:
         yield lambda: _line(0)
         yield fails
         for _ in range(10):
