@@ -11,12 +11,13 @@ from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import CompletedEntry, Notice
 from ..checkpoint.documents.head import Head, run_of_head
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.documents.staged_tables import PREFIX, staged_of
+from ..checkpoint.documents.metadata import HookLine, StageLine
+from ..checkpoint.documents.staged_tables import PREFIX, Format, Mode, TableDescription, description_of, staged_of
 from ..checkpoint.errors import DocumentError, InvalidConfigError
-from ..checkpoint.extensions.committables import staged_in
 from ..checkpoint.rules.admission import describe_owner
 from ..checkpoint.rules.rewinds import Rewound
 from ..checkpoint.savepoints.savepoint_request import ImportOptions, OpenFolder, Started, StartPlan
+from ..checkpoint.store import metadata_file
 from ..checkpoint.store.job_files import JobFiles
 from ..checkpoint.views import wording
 from ..storage import ensure_probed
@@ -180,21 +181,60 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 
 def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
     """Give what each later checkpoint has done to tables outside of the storage; a rewind takes none of it back."""
-    found = []
+    found: list[dict[str, Any]] = []
+    appended: set[str] = set()
+    none = {"roll_back": None, "only_if": None}
     for entry in (each for each in head.completed if each.id > to):
         try:
+            lines = tuple(metadata_file.read(files, entry.metadata))
             staged = [
-                (each.name.removeprefix(PREFIX), staged_of(each.value, where=each.name))
-                for each in staged_in(files, entry.metadata)
-                if each.name.startswith(PREFIX)
+                (name.removeprefix(PREFIX), staged_of(value, where=name))
+                for line in lines
+                if isinstance(line, StageLine)
+                for name, value in sorted(line.committables.items())
+                if name.startswith(PREFIX)
             ]
+            tables = {
+                line.answer.name.removeprefix(PREFIX): description_of(line.answer.value, where=line.answer.name)
+                for line in lines
+                if isinstance(line, HookLine) and line.answer.name.startswith(PREFIX)
+            }
         except (GoneError, DocumentError):
-            found.append({"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None})
+            found.append({"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None, **none})
             continue
         for name, mode in sorted({(name, rows.mode.value) for name, rows in staged if rows.changes}):
             count = sum(rows.rows for of, rows in staged if (of, rows.mode.value) == (name, mode))
-            found.append({"checkpoint": entry.id, "table": name, "mode": mode, "rows": count})
+            change = {"checkpoint": entry.id, "table": name, "mode": mode, "rows": count, **none}
+            if mode == Mode.APPEND.value and name not in appended and name in tables and tables[name].format:
+                appended.add(name)
+                change["roll_back"], change["only_if"] = _roll_back(tables[name], entry.id)
+            found.append(change)
     return found
+
+
+def _roll_back(table: TableDescription, checkpoint: int) -> tuple[str, str]:
+    """Give the statement by which a person takes back a checkpoint and all after it, and what has to hold for it.
+
+    The version is that of the trigger. A commit of an earlier checkpoint that came later fails the condition.
+    """
+    name = table.name
+    if table.format is Format.POSTGRES:
+        return "", f"{name} keeps no versions: delete the rows by hand"
+    ours = f"names cairn.checkpoint {checkpoint} or a later one of this job"
+    if table.format is Format.DELTA:
+        after, there = table.version, f"DeltaTable('{name}').history() of deltalake"
+        said = (
+            f"RESTORE TABLE delta.`{name}` TO VERSION AS OF {after}" if table.table_id else f"DROP TABLE delta.`{name}`"
+        )
+    else:
+        after, there = table.version or "the table's creation", f"the summaries in {name}.snapshots"
+        catalog, _, rest = name.partition(".")
+        said = (
+            f"CALL {catalog}.system.rollback_to_snapshot('{rest}', {after})"
+            if table.version
+            else f"TRUNCATE TABLE {name}"
+        )
+    return said, f"if each version after {after} {ours} ({there})"
 
 
 def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> Iterator[str]:
@@ -217,6 +257,10 @@ def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> I
             f"{each['table']}: {each['mode']}, {each['rows']} rows" if each["table"] else "its metadata is unreadable"
         )
         yield f"  checkpoint {each['checkpoint']}: {what}"
+        if each["only_if"]:
+            yield from text.paragraph(f"    to take back this and what came after: {each['only_if']}", columns)
+        if each["roll_back"]:
+            yield f"      {each['roll_back']}"
     said = "what was committed outside for them stays there; listeners are notified once more when they complete"
     yield from text.paragraph(said, columns)
 

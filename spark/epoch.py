@@ -102,7 +102,7 @@ class Epoch(EpochState):
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
         self._tables = StagedTables(
-            files, handover, self._run, self._writer, self._fence, self._before_snapshot, self._committables
+            files, handover, self._run, self._writer, self._fence, self._before_snapshot, self._committables, spark
         )
         self._checks = DataChecks(handover.stage)
         self._inputs = Inputs(self._files, handover, self._backlog)

@@ -7,10 +7,9 @@ sink commits the table. A crash before the acknowledgement leaves files that the
 
 from __future__ import annotations
 
-import datetime
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from threading import Lock
@@ -23,7 +22,6 @@ from ..checkpoint.documents.staged_tables import (
     DATA,
     DELETES,
     MANIFEST,
-    NO_KEY,
     PREFIX,
     Manifest,
     Mode,
@@ -31,23 +29,25 @@ from ..checkpoint.documents.staged_tables import (
     StagedRows,
     TableDescription,
 )
-from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.errors import DamagedError, InvalidStateError
 from ..checkpoint.store.job_files import JobFiles
 from ..storage.names import check_name
 from .appending import partitions
+from .execution.failure_kinds import condition_of
 from .execution.fence import Fence
 from .execution.job_cancellation import stopping
 from .execution.transport import is_remote
 from .input import inputs
 from .output import committer
 from .output.before_snapshot import BeforeSnapshot
-from .output.columns import columns_of, names_of
+from .output.columns import names_of
 from .output.writer import Writer
+from .staged_columns import checked, checked_keys, to_create
 from .stored.key_groups import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
     from .acknowledging import Committables
 
@@ -57,8 +57,6 @@ _LONGEST = 1024
 """Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
 _UPSERT_BYTES = 128 << 20
 """Most bytes of Parquet of one upsert: the task that commits it may hold the rows in memory."""
-_KEYS = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint", "decimal")
-"""Types by which each format finds the same rows."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition value is null."""
 
@@ -75,6 +73,7 @@ class StagedTables:
     fence: Fence
     before_snapshot: BeforeSnapshot
     committables: Committables
+    spark: SparkSession
     _lock: Lock = field(default_factory=Lock)
     _written: dict[str, tuple[SparkSession, str] | None] = field(default_factory=dict)
     """By table, what was staged."""
@@ -114,8 +113,10 @@ class StagedTables:
         """
         if mode.value in table.refused:
             raise InvalidStateError(f"{table.name} does not take {mode.value}: it {table.refused[mode.value]}")
-        rows = None if df is None else _checked(name, table, df, key)
-        keys = None if deletes is None else _checked_keys(name, table, deletes, key)
+        if not table.table_id:
+            table = to_create(name, table, df)
+        rows = None if df is None else checked(name, table, df, key)
+        keys = None if deletes is None else checked_keys(name, table, deletes, key)
         one = keys if rows is None else rows
         assert one is not None, "the caller has one of the two"
         self.fence.check()
@@ -131,7 +132,7 @@ class StagedTables:
         folder = f"{table.staging}/{at.stage}-{at.token}-{self.run}"
         spark = one.sparkSession
         self._written[name] = spark, folder
-        with self.writer.waiting(), stopping(self.fence, spark, f"{folder} watched"):
+        with self.writer.waiting(), stopping(self.fence, spark, f"{self.run} {name} watched"):
             files = () if rows is None else _write(spark, table, mode, rows, f"{folder}/{DATA}")
             deleted = () if keys is None else _write(spark, table, mode, keys, f"{folder}/{DELETES}")
             if mode is Mode.UPSERT:
@@ -144,6 +145,52 @@ class StagedTables:
         count = sum(file.rows for file in (*files, *deleted))
         staged = StagedRows(owner, folder, table.staging, staged_tables.digest(text), count, mode, key)
         self.committables.add(f"{PREFIX}{name}", staged_tables.encode(staged))
+
+    def read(self, name: str, table: TableDescription) -> DataFrame:
+        """Give the rows of the files that the trigger has listed.
+
+        Raises:
+            InvalidStateError: the group does not declare that it reads the table.
+            DamagedError: a file is gone.
+        """
+        from pyspark.errors import AnalysisException
+        from pyspark.sql.types import StructType
+
+        if not table.read:
+            raise InvalidStateError(
+                f"the table {name!r} is not read by epochs: say read=True where the group's tables name it",
+                table=table.name,
+            )
+        if not table.table_id:
+            raise InvalidStateError(
+                f"{table.name} does not exist yet, so its columns are not known: ask epoch.table({name!r}).exists",
+                table=table.name,
+            )
+        schema = StructType.fromJson(table.columns)
+        for each in schema.fields:
+            each.nullable = True
+        try:
+            listed = self.spark.read.schema(_LISTED).parquet(_spark_url(table.read))
+            files = listed.collect()
+            if not files:
+                return self.spark.createDataFrame([], schema)
+            # A path with these characters would be a pattern.
+            paths = [re.sub(r"([{}\[\]*?\\])", r"\\\1", _spark_url(each["path"])) for each in files]
+            rows = self.spark.read.schema(schema).parquet(*paths)
+            rows.schema  # noqa: B018 - over Spark Connect the files are looked for now
+        except AnalysisException as error:
+            if not condition_of(error).startswith("PATH_NOT_FOUND"):
+                raise
+            raise DamagedError(
+                f"a file of the version of {table.name} that this epoch reads is gone: it was deleted, expired or "
+                "vacuumed after the trigger. Put it back, or rewind the job by a checkpoint, whose epochs then read "
+                "the table anew; and keep a table's versions for longer than an epoch takes",
+                code="staged_rows",
+                table=table.name,
+                version=table.version,
+            ) from error
+        given = {column for each in files for column in each["given"]}
+        return _with_given(rows, listed, schema, given) if given else rows
 
     def delete_all(self) -> None:
         """Delete what this driver has staged; over Spark Connect the sink does, with the epoch's commit."""
@@ -167,6 +214,22 @@ class EpochTable:
     _tables: StagedTables
     name: str
     description: TableDescription
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table existed at the epoch's first trigger; false only for one with `create=True`."""
+        return bool(self.description.table_id)
+
+    def read(self) -> DataFrame:
+        """Return the rows that the table had when the epoch's first attempt was triggered; a retry reads the same.
+
+        They hold what the job's earlier epochs have written, and nothing that this one writes.
+
+        Raises:
+            InvalidStateError: the group's `tables` do not say `read=True`, or the table does not exist yet.
+            DamagedError: the table's owner has deleted a file of that version.
+        """
+        return self._tables.read(self.name, self.description)
 
     def append(self, df: DataFrame) -> None:
         """Add rows to the table when the checkpoint completes, each once. Runs the DataFrame now.
@@ -230,73 +293,6 @@ class EpochTable:
         self._tables.stage(self.name, self.description, Mode.UPSERT, df, columns, deletes)
 
 
-def _checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Give the rows with the table's columns in the table's order, nulls refused where the table has none."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import StructType
-
-    columns_of(f"table {name}", df, key)
-    wanted, found = StructType.fromJson(table.columns), df.schema
-    there, here = (staged_tables.types_of(each.jsonValue()) for each in (wanted, found))
-    problems = [f"the column {each!r} is missing" for each in there if each not in here]
-    problems += [f"the table has no column {each!r}" for each in here if each not in there]
-    problems += [
-        f"the column {each.name!r} is {found[each.name].dataType.simpleString()} and not {each.dataType.simpleString()}"
-        for each in wanted.fields
-        if here.get(each.name, there[each.name]) != there[each.name]
-    ]
-    if len(found.names) != len(here):
-        problems.append("a column is there twice")
-    if problems:
-        raise InvalidStateError(
-            f"this cannot be written to {table.name}: {'; '.join(problems)}. Select and cast the table's columns, or "
-            "change the table before the next epoch",
-            table=wanted.simpleString(),
-            written=found.simpleString(),
-        )
-    check_key(table, [wanted[each] for each in key])
-    return df.select(
-        *(
-            functions.col(quoted(each.name))
-            if each.nullable and each.name not in key
-            else _required(table.name, each).alias(each.name)
-            for each in wanted.fields
-        )
-    )
-
-
-def _checked_keys(name: str, table: TableDescription, deletes: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Give the key columns of deleted rows, nulls refused."""
-    from pyspark.sql.types import StructType
-
-    columns_of(f"deletes of table {name}", deletes, key)
-    wanted = StructType.fromJson(table.columns)
-    for each in key:
-        found = deletes.schema[each].dataType.simpleString()
-        there = wanted[each].dataType.simpleString() if each in wanted.names else "not in the table"
-        if found != there:
-            raise InvalidStateError(
-                f"the key column {each!r} of the deletes is {found}, and in {table.name} {there}. Cast it"
-            )
-    check_key(table, [wanted[each] for each in key])
-    return deletes.select(*(_required(table.name, wanted[each]).alias(each) for each in key))
-
-
-def check_key(table: TableDescription, key: Sequence[StructField]) -> None:
-    """Check the key columns of an upsert.
-
-    Raises:
-        InvalidStateError: the format does not find rows by a column of this type or name.
-    """
-    for each in key:
-        kind = each.metadata.get(NO_KEY, each.dataType.simpleString())
-        if kind.partition("(")[0] not in _KEYS:
-            raise InvalidStateError(
-                f"{table.name} cannot be upserted by {each.name!r}, whose type is {kind}. A key is a text, a whole "
-                "number, a decimal, a date or a boolean"
-            )
-
-
 def _check_upsert(
     spark: SparkSession,
     table: TableDescription,
@@ -343,25 +339,31 @@ def _check_upsert(
         )
 
 
-def _required(table: str, column: StructField) -> Column:
-    """Give a column that fails the write at a null; Spark takes it for one without nulls, and writes it so."""
-    from pyspark.sql import functions
+def _with_given(rows: DataFrame, listed: DataFrame, schema: StructType, given: Collection[str]) -> DataFrame:
+    """Put in the values that the list of files gives instead of the files."""
+    from pyspark.sql import functions as f
 
-    value, kind = functions.col(quoted(column.name)), column.dataType
-    text = f"{table} takes no null in the column {column.name!r}, and the rows have one"
-    failing = functions.raise_error(functions.lit(text)).cast(kind)
-    never = _PLACEHOLDERS.get(kind.simpleString(), 0)
-    return functions.coalesce(functions.when(value.isNull(), failing).otherwise(value), functions.lit(never).cast(kind))
+    path, values = (staged_tables.free_name(name, schema.names) for name in ("cairn_path", "cairn_given"))
+    decoded = f.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
+    of_file = rows.select("*", f.regexp_replace(decoded, _SCHEME, "").alias(path))
+    of_list = listed.select(f.regexp_replace("path", _SCHEME, "").alias(path), f.col("given").alias(values))
+    joined = of_file.join(f.broadcast(of_list), path, "left")
+    unlisted = f.raise_error(f.concat(f.lit("Not in the list of the table's files: "), f.col(path)))
+    known = f.coalesce(f.col(values), unlisted.cast("map<string,string>"))
+    return joined.select(
+        *(
+            f.when(f.map_contains_key(known, f.lit(each.name)), f.element_at(known, each.name).cast(each.dataType))
+            .otherwise(f.col(quoted(each.name)))
+            .alias(each.name)
+            if each.name in given
+            else f.col(quoted(each.name))
+            for each in schema.fields
+        )
+    )
 
 
-_PLACEHOLDERS: Mapping[str, Any] = {
-    "string": "",
-    "binary": b"",
-    "boolean": False,
-    "date": datetime.date(1970, 1, 1),
-    "timestamp": datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc),
-}
-"""By type, a value that is never written: it only makes the column one without nulls."""
+_LISTED = "path STRING, given MAP<STRING, STRING>"
+_SCHEME = "^[A-Za-z0-9]+:/+"
 
 
 def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFrame, url: str) -> tuple[StagedFile, ...]:

@@ -4,3 +4,6 @@ A sink stands for each table of a group: as a master hook it fixes the table's c
 as a listener it commits them. Imports checkpoint. Knows nothing of Airflow and Spark, and imports a format's library
 only when a table is opened.
 """
+
+MARKS = "cairn_commits"
+"""The table of marks of PostgreSQL, in the schema of the table that is written."""

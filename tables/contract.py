@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ..checkpoint.documents.staged_tables import DATA, DELETES, Manifest, Mode, StagedRows, TableDescription
@@ -77,11 +77,59 @@ class OvertakenError(Exception):
     """Others have changed what the rows replace since the epoch was triggered; the text names how."""
 
 
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of a version of a table."""
+
+    url: str
+    partition: Mapping[str, str | None]
+    """The values of columns that the file does not hold, as texts that Spark casts."""
+
+
+ALL_MODES = frozenset(Mode)
+
+
 def refused(table: str, why: str) -> InvalidStateError:
     """Make the error for a table that a format's library cannot append to."""
     return InvalidStateError(
         f"{table} cannot be appended to: it {why}. Publish the rows, and write them in a later task", table=table
     )
+
+
+def unreadable(table: str, why: str) -> InvalidStateError:
+    """Make the error for a table whose rows are not those of a list of Parquet files."""
+    return InvalidStateError(
+        f"{table} cannot be read by epochs: it {why}, or take read=True away and read it by the format's own reader",
+        table=table,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table that does not exist, and that the first commit creates."""
+
+    files: StagedFiles
+    names_files: frozenset[Mode]
+    """As of an `OpenTable`."""
+    new: TableDescription
+    """Without columns, which the first rows have."""
+    create: Callable[[Mapping[str, Any]], None]
+    """Makes it with these columns, all of which may be null, unless there is one of its name."""
+
+    def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:  # noqa: ARG002 - the port's
+        """Give what is known of it."""
+        return replace(self.new, staging=staging)
+
+    def data_files(self) -> Iterator[DataFile]:
+        """Give no file."""
+        return iter(())
+
+    def has(self, mark: Mark) -> bool:  # noqa: ARG002 - the port's
+        """Say that it has no commit."""
+        return False
+
+    def refresh(self) -> None:
+        """Stay: who opens it anew finds the table that there is then."""
 
 
 class OpenTable(Protocol):
@@ -91,11 +139,22 @@ class OpenTable(Protocol):
     names_files: frozenset[Mode]
     """Modes after which the table is made of the staged files, which therefore stay."""
 
-    def describe(self, staging: str) -> TableDescription:
-        """Describe the newest loaded version.
+    def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:
+        """Describe the loaded version; `refused` has every mode if the library cannot append to such a table.
+
+        Args:
+            staging: the URL of a folder for the epoch's files.
+            modes: what is asked: whether one of them is refused may take a look at all files.
 
         Raises:
-            InvalidStateError: the library cannot append to such a table; the text names why.
+            InvalidStateError: stages can neither write such a table nor read it; the text names why.
+        """
+
+    def data_files(self) -> Iterator[DataFile]:
+        """Yield the data files of the loaded version.
+
+        Raises:
+            InvalidStateError: its rows are not those of its files; the text names why.
         """
 
     def has(self, mark: Mark) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.validation import refuses_unknown
 from ..storage.names import check_name, shorten
+from . import MARKS
 
 if TYPE_CHECKING:
-    from .contract import Access, OpenTable
+    from .contract import Access, NewTable, OpenTable
 
 
 class _Named:
@@ -43,15 +44,26 @@ class IcebergTable(_Named):
         conn_id: the Airflow connection with the catalog's properties as extras (`type`, `uri`, `warehouse`,
             `s3.endpoint`, …); its host stands for a missing `uri`, login and password for a missing `credential`. None:
             pyiceberg's own configuration of the catalog's name.
+        read: whether stages read the table, by `epoch.table(name).read()`: its version is noted at each trigger.
+        create: whether the first rows create a table that does not exist, with their columns.
+        partition_by: the columns by whose values that table is partitioned.
+        location: URL of its folder; by default the table's name below the location of the namespace, or below
+            namespace and warehouse.
 
     Raises:
-        InvalidConfigError: the name has fewer than three parts, or pyiceberg is not installed.
+        InvalidConfigError: the name has fewer than three parts, `partition_by` or `location` is given without `create`,
+            or pyiceberg is not installed.
     """
 
     table: str | tuple[str, ...]
     conn_id: str | None = None
+    read: bool = False
+    create: bool = False
+    partition_by: Sequence[str] = ()
+    location: str | None = None
 
     def __post_init__(self) -> None:
+        _check_creation(self.title, self.create, self.partition_by, self.location)
         if len(self.parts) < 3 or not all(isinstance(part, str) and part for part in self.parts):
             raise InvalidConfigError(
                 "an Iceberg table is named by catalog, namespace and table, such as lake.sales.orders",
@@ -59,11 +71,16 @@ class IcebergTable(_Named):
             )
         _check_installed("iceberg", "pyiceberg", self.title)
 
-    def open(self, access: Access) -> OpenTable:
-        """Load the table's newest version."""
-        from .iceberg import OpenIceberg
+    def open(self, access: Access) -> OpenTable | NewTable:
+        """Load the table's newest version.
 
-        return OpenIceberg(self.title, self.parts, access(self.conn_id) if self.conn_id else {})
+        Raises:
+            InvalidConfigError: there is no such table.
+        """
+        from .iceberg import open_table
+
+        new = (tuple(self.partition_by), self.location) if self.create else None
+        return open_table(self.title, self.parts, access(self.conn_id) if self.conn_id else {}, new)
 
 
 @refuses_unknown
@@ -75,15 +92,23 @@ class DeltaTable:
         uri: the table's folder: `s3://lake/events`, `file:///lake/events`, or another place that `deltalake` opens.
         conn_id: the Airflow connection to S3, of type `aws`, `cairn` or `generic`. None: the library finds credentials
             by itself (environment, instance role).
+        read: as of an `IcebergTable`.
+        create: as of an `IcebergTable`.
+        partition_by: as of an `IcebergTable`.
 
     Raises:
-        InvalidConfigError: the URI has no scheme, or deltalake is not installed.
+        InvalidConfigError: the URI has no scheme, `partition_by` is given without `create`, or deltalake is not
+            installed.
     """
 
     uri: str
     conn_id: str | None = None
+    read: bool = False
+    create: bool = False
+    partition_by: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        _check_creation(str(self.uri), self.create, self.partition_by)
         if not isinstance(self.uri, str) or not urlsplit(self.uri).scheme:
             raise InvalidConfigError(
                 "a Delta table is named by the URI of its folder, such as s3://lake/events", uri=shorten(self.uri)
@@ -95,11 +120,16 @@ class DeltaTable:
         """The table's name for messages."""
         return self.uri
 
-    def open(self, access: Access) -> OpenTable:
-        """Load the table's newest version."""
-        from .delta import OpenDelta
+    def open(self, access: Access) -> OpenTable | NewTable:
+        """Load the table's newest version.
 
-        return OpenDelta(self.uri.rstrip("/"), access(self.conn_id) if self.conn_id else {})
+        Raises:
+            InvalidConfigError: there is no such table.
+        """
+        from .delta import open_table
+
+        new = tuple(self.partition_by) if self.create else None
+        return open_table(self.uri.rstrip("/"), access(self.conn_id) if self.conn_id else {}, new)
 
 
 @refuses_unknown
@@ -113,30 +143,50 @@ class PostgresTable(_Named):
         staging: URL of a folder for the rows until then, such as `s3://lake/staging`, which stages write and the tasks
             of the group read and empty.
         staging_conn_id: the Airflow connection to that folder on S3. None: pyarrow finds credentials by itself.
+        create: as of an `IcebergTable`; without keys.
+        read: refused: no version of the table stays for an epoch's retries.
 
     Raises:
-        InvalidConfigError: the name does not have two parts, `staging` is not a URL, or psycopg is not installed.
+        InvalidConfigError: the name does not have two parts, `staging` is not a URL, `read` is given, or psycopg is not
+            installed.
     """
 
     table: str | tuple[str, str]
     conn_id: str
     staging: str
     staging_conn_id: str | None = None
+    create: bool = False
+    read: bool = False
 
     def __post_init__(self) -> None:
+        if self.read:
+            raise InvalidConfigError(
+                "a table of PostgreSQL keeps no version that an epoch's retries could read again. Read it by Spark's "
+                "JDBC reader in one stage, and hand the rows on by epoch.write",
+                table=self.title,
+            )
         if len(self.parts) != 2 or not all(self.parts):
             raise InvalidConfigError(
                 "a table of PostgreSQL is named by schema and table, such as public.totals", table=shorten(self.table)
             )
         if not isinstance(self.staging, str) or not urlsplit(self.staging).scheme:
             raise InvalidConfigError("staging is the URL of a folder, such as s3://lake/staging", staging=self.staging)
+        if self.parts[1] == MARKS:
+            raise InvalidConfigError(
+                "the table cairn_commits holds the marks of commits: name another", table=self.title
+            )
         _check_installed("postgres", "psycopg", self.title)
 
-    def open(self, access: Access) -> OpenTable:
-        """Look the table up."""
-        from .postgres import OpenPostgres
+    def open(self, access: Access) -> OpenTable | NewTable:
+        """Look the table up.
 
-        return OpenPostgres((self.parts[0], self.parts[1]), self.staging.rstrip("/"), access(self.conn_id))
+        Raises:
+            InvalidConfigError: there is no such table.
+        """
+        from .postgres import open_table
+
+        parts = (self.parts[0], self.parts[1])
+        return open_table(parts, self.staging.rstrip("/"), access(self.conn_id), create=self.create)
 
 
 Declared = IcebergTable | DeltaTable | PostgresTable
@@ -166,6 +216,21 @@ def check_tables(tables: object) -> dict[str, Declared]:
         if other != name:
             raise InvalidConfigError(f"{other} and {name} are one table; name it once", table=table.title)
     return dict(tables)
+
+
+def _check_creation(title: str, create: bool, partition_by: Sequence[str], location: str | None = None) -> None:
+    columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    if isinstance(partition_by, str) or not all(isinstance(each, str) and each for each in columns):
+        raise InvalidConfigError("partition_by must be a list of columns", table=title, partition_by=shorten(columns))
+    if len({each.lower() for each in columns}) < len(columns):
+        raise InvalidConfigError("partition_by names a column twice", table=title, partition_by=", ".join(columns))
+    if (columns or location) and not create:
+        raise InvalidConfigError(
+            "partition_by and location say how a table is created: give create=True too, or leave them out",
+            table=title,
+        )
+    if location is not None and (not isinstance(location, str) or not urlsplit(location).scheme):
+        raise InvalidConfigError("location is the URL of a folder", table=title, location=shorten(location))
 
 
 def _check_installed(extra: str, module: str, title: str) -> None:

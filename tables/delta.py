@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
-from ..checkpoint.documents.staged_tables import DATA, Mode, StagedFile, TableDescription
+from ..checkpoint.documents import staged_tables
+from ..checkpoint.documents.staged_tables import DATA, Format, Mode, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.clock import system_runtime
-from .contract import REMEMBERED, Change, Mark, OvertakenError, Staged, refused
+from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, Staged, refused
 from .staged_files import StagedFiles
 
 _APPENDED = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
@@ -29,20 +31,77 @@ _USES = {
 _JOB = "cairn.job"
 """Names in a commit the job that made it, and its sink."""
 _PARTITION_TYPES = ("string", "boolean", "date", "byte", "short", "integer", "long")
+_TYPES = (*_PARTITION_TYPES, "float", "double", "decimal", "binary", "timestamp", "timestamp_ntz")
 _WITH_BOUNDS = ("boolean", "byte", "short", "integer", "long", "date")
 """Types whose bounds in a footer hold for each value. Floats are left out: a NaN lies outside of their bounds."""
 _COMPRESSION = "snappy"
+_UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
 _REMOVING = [each.value for each in Mode if each is not Mode.APPEND]
 _PLAIN = "!$&'()+,/:;=@"
 """Characters that the library leaves unencoded in a path.
 
 To remove a file it encodes the path again and compares texts, so one that was encoded otherwise is not found.
 """
-_DELETED = "cairn_deleted"
-"""A column of what is merged: whether the row only names a key to delete."""
-
 Partition = tuple[str | None, ...]
 """The texts of the values of a table's partition columns."""
+
+
+def open_table(uri: str, options: Mapping[str, str], new: tuple[str, ...] | None) -> OpenDelta | NewTable:
+    """Load a table.
+
+    Args:
+        uri: its folder.
+        options: for the library's access to the storage.
+        new: partition columns of a table to create; None: it has to exist.
+
+    Raises:
+        InvalidConfigError: there is no Delta table.
+    """
+    from deltalake import DeltaTable, Schema
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        return OpenDelta(uri, options)
+    except TableNotFoundError as error:
+        if new is None:
+            raise InvalidConfigError(
+                f"there is no Delta table at {uri}. Create it, give create=True, or name another one in the group's "
+                "tables",
+                table=uri,
+            ) from error
+
+    def create(columns: Mapping[str, Any]) -> None:
+        try:
+            schema = Schema.from_json(json.dumps(columns))
+            DeltaTable.create(uri, schema, partition_by=list(new or ()), storage_options=dict(options))
+        except DeltaError:  # of no class of its own where another was faster: then there is a table
+            if not DeltaTable.is_deltatable(uri, dict(options)):
+                raise
+
+    if uri.startswith("file://"):
+        Path(uri.removeprefix("file://")).mkdir(parents=True, exist_ok=True)  # the library wants a folder to write in
+    described = TableDescription(
+        uri,
+        "",
+        "",
+        {"type": "struct", "fields": []},
+        new,
+        not new,
+        _COMPRESSION,
+        "-1",
+        {} if new else _UNPARTITIONED,
+        format=Format.DELTA,
+        new_types=_TYPES,
+        new_partition_types=_PARTITION_TYPES,
+    )
+    return NewTable(_files(uri, options), OpenDelta.names_files, described, create)
+
+
+def _files(uri: str, options: Mapping[str, str]) -> StagedFiles:
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import PyFileSystem
+
+    return StagedFiles(PyFileSystem(DeltaStorageHandler(uri, dict(options))), "", uri)
 
 
 class OpenDelta:
@@ -53,63 +112,80 @@ class OpenDelta:
         options: for the library's access to the storage.
 
     Raises:
-        InvalidConfigError: there is no Delta table.
+        TableNotFoundError: there is no Delta table.
     """
 
     names_files = frozenset(Mode) - {Mode.UPSERT}
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
 
         self._uri = uri
         self._options = dict(options)
-        try:
-            self._table = DeltaTable(uri, storage_options=self._options)
-        except TableNotFoundError as error:
-            raise InvalidConfigError(
-                f"there is no Delta table at {uri}. Create it, or name another one in the group's tables", table=uri
-            ) from error
-        self.files = StagedFiles(PyFileSystem(DeltaStorageHandler(uri, self._options)), "", uri)
+        self._table = DeltaTable(uri, storage_options=self._options)
+        self.files = _files(uri, options)
 
-    def describe(self, staging: str) -> TableDescription:
+    def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:
         """See `OpenTable`.
 
         Raises:
-            InvalidStateError: the library cannot append to such a table; the text names why.
+            InvalidStateError: stages can neither write such a table nor read it; the text names why.
         """
         metadata, protocol = self._table.metadata(), self._table.protocol()
         schema = json.loads(self._table.schema().to_json())
         features = set(protocol.writer_features or ())
-        if unknown := features - _FEATURES:
-            raise refused(self._uri, f"has the feature {', '.join(sorted(unknown))}")
-        for name, value in (metadata.configuration or {}).items():
-            if name.startswith("delta.constraints."):
-                raise refused(self._uri, f"has the constraint {name.removeprefix('delta.constraints.')}")
-            if name == "delta.columnMapping.mode" and value != "none":
-                raise refused(self._uri, "has the feature columnMapping")
+        configuration = metadata.configuration or {}
+        unknown = features - _FEATURES
+        if unread := unknown & set(protocol.reader_features or ()):
+            raise refused(self._uri, f"has the feature {', '.join(sorted(unread))}")
+        if configuration.get("delta.columnMapping.mode", "none") != "none":
+            raise refused(self._uri, "has the feature columnMapping")
+        odd = [f"has the feature {each}" for each in sorted(unknown)]
+        odd += [
+            f"has the constraint {name.removeprefix('delta.constraints.')}"
+            for name in configuration
+            if name.startswith("delta.constraints.")
+        ]
         for field in schema["fields"]:
-            for key in _USES.keys() & field["metadata"].keys():
-                raise refused(self._uri, f"has {_USES[key]}, {field['name']}")
+            odd += [f"has {_USES[key]}, {field['name']}" for key in _USES if key in field["metadata"]]
             if field["name"] in metadata.partition_columns and field["type"] not in _PARTITION_TYPES:
-                raise refused(self._uri, f"is partitioned by {field['name']}, a {field['type']}")
+                odd.append(f"is partitioned by {field['name']}, a {field['type']}")
         by = tuple(metadata.partition_columns)
-        why = {} if by else {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
-        if odd := next((path for path in self._paths() if quote(unquote(path), safe=_PLAIN) != path), None):
-            why = dict.fromkeys(_REMOVING, f"has the file {odd}, which the library would not find to remove it")
-        if (metadata.configuration or {}).get("delta.appendOnly") == "true":
+        why = {} if by else dict(_UNPARTITIONED)
+        if configuration.get("delta.appendOnly") == "true":
             why = dict.fromkeys(_REMOVING, "may only grow (delta.appendOnly)")
+        elif not {*modes} <= {Mode.APPEND} and (path := self._odd_path()):
+            why = dict.fromkeys(_REMOVING, f"has the file {path}, which the library would not find to remove it")
+        if odd:
+            why = {each.value: odd[0] for each in Mode}
         version = str(self._table.version())
         return TableDescription(
-            self._uri, str(metadata.id), staging, schema, by, bool(not by), _COMPRESSION, version, why
+            self._uri,
+            str(metadata.id),
+            staging,
+            schema,
+            by,
+            bool(not by),
+            _COMPRESSION,
+            version,
+            why,
+            format=Format.DELTA,
         )
 
-    def _paths(self) -> list[str]:
+    def data_files(self) -> Iterator[DataFile]:
+        for file in self._added():
+            path = unquote(file["path"])
+            values = {name: _text(value) or None for name, value in (file.get("partition") or {}).items()}
+            yield DataFile(path if urlsplit(path).scheme else f"{self._uri}/{path}", values)
+
+    def _odd_path(self) -> str | None:
+        paths = (each["path"] for each in self._added())
+        return next((path for path in paths if quote(unquote(path), safe=_PLAIN) != path), None)
+
+    def _added(self) -> list[dict[str, Any]]:
         import pyarrow
 
-        found: list[str] = pyarrow.table(self._table.get_add_actions())["path"].to_pylist()
+        found: list[dict[str, Any]] = pyarrow.table(self._table.get_add_actions()).to_pylist()
         return found
 
     def has(self, mark: Mark) -> bool:
@@ -151,7 +227,6 @@ class OpenDelta:
         Raises:
             OvertakenError: others have changed these partitions since the epoch was triggered.
         """
-        import pyarrow
         from deltalake.transaction import RemoveAction
 
         if not change.version:
@@ -163,7 +238,7 @@ class OpenDelta:
         for version in range(int(change.version) + 1, self._table.version() + 1):
             self._check_foreign(mark, version, by, gone)
         now_ms = system_runtime().now_ms()
-        for file in pyarrow.table(self._table.get_add_actions()).to_pylist():
+        for file in self._added():
             values = {name: _text(value) for name, value in (file.get("partition") or {}).items()}
             if gone is None or _partition(values, by) in gone:
                 yield RemoveAction(unquote(file["path"]), True, now_ms, file["size_bytes"], values)
@@ -191,20 +266,21 @@ class OpenDelta:
             return f'{table}."{quoted}"'
 
         names = [each["name"] for each in change.staged[0].manifest.columns["fields"]]
+        deleted = staged_tables.free_name("cairn_deleted", names)
         values = {column("t", name).removeprefix("t."): column("s", name) for name in names}
         matched = " AND ".join(f"{column('t', name)} = {column('s', name)}" for name in change.key)
         self._table.merge(
-            self._source(change, names), matched, source_alias="s", target_alias="t", commit_properties=about
-        ).when_matched_delete(f"s.{_DELETED}").when_matched_update(values).when_not_matched_insert(
-            values, f"NOT s.{_DELETED}"
+            self._source(change, names, deleted), matched, source_alias="s", target_alias="t", commit_properties=about
+        ).when_matched_delete(f"s.{deleted}").when_matched_update(values).when_not_matched_insert(
+            values, f"NOT s.{deleted}"
         ).execute()
 
-    def _source(self, change: Change, names: Sequence[str]) -> Any:
-        """Give the rows, and for each deleted key a row that has no other values."""
+    def _source(self, change: Change, names: Sequence[str], flag: str) -> Any:
+        """Give the rows, and for each deleted key a row that has no other values and whose flag is set."""
         import pyarrow
 
         types = {each.name: each.type for each in pyarrow.schema(self._table.schema().to_arrow())}
-        schema = pyarrow.schema([*((name, types[name]) for name in names), (_DELETED, pyarrow.bool_())])
+        schema = pyarrow.schema([*((name, types[name]) for name in names), (flag, pyarrow.bool_())])
 
         found = []
         for each in change.staged:

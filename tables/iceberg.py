@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial, reduce
+from itertools import count
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import NO_KEY, Mode, TableDescription
+from ..checkpoint.documents.staged_tables import NO_KEY, Format, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError
-from .contract import REMEMBERED, Change, Mark, OvertakenError, refused
+from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, refused, unreadable
 from .staged_files import StagedFiles
 
 _SPARK = {
@@ -33,6 +35,7 @@ _SPARK = {
 """Spark's name of a type by Iceberg's."""
 
 _PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
+_UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
 _PREFIX = "cairn."
 _UPSERT_ROWS = 100_000
 _UPSERT_TERMS = 1_000
@@ -41,57 +44,134 @@ _UPSERT_TERMS = 1_000
 Row = tuple[Any, ...]
 
 
-class OpenIceberg:
-    """One loaded Iceberg table.
+def open_table(
+    title: str, parts: Sequence[str], properties: Mapping[str, str], new: tuple[tuple[str, ...], str | None] | None
+) -> OpenIceberg | NewTable:
+    """Load a table.
 
     Args:
         title: its name for messages.
         parts: the catalog's name, the namespaces and the table's name.
         properties: of the catalog.
+        new: partition columns and location of a table to create; None: it has to exist.
 
     Raises:
-        InvalidConfigError: the catalog has no such table.
+        InvalidConfigError: the catalog has no such table, or no namespace or location for it.
+    """
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    catalog = load_catalog(parts[0], **properties)
+    try:
+        return OpenIceberg(title, catalog.load_table(tuple(parts[1:])))
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        if new is None:
+            raise InvalidConfigError(
+                f"the catalog has no table {title}. Create it, give create=True, or name another one in the group's "
+                "tables",
+                table=title,
+                catalog=parts[0],
+            ) from error
+    return _new_table(title, parts, catalog, *new)
+
+
+def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ...], location: str | None) -> NewTable:
+    location = (location or _location(title, parts, catalog)).rstrip("/")
+
+    def create(columns: Mapping[str, Any]) -> None:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.schema import Schema
+        from pyiceberg.transforms import IdentityTransform
+
+        schema = Schema(*_fields(columns, count(1)))
+        fields = (
+            PartitionField(schema.find_field(each).field_id, 1000 + at, IdentityTransform(), each)
+            for at, each in enumerate(by)
+        )
+        with suppress(TableAlreadyExistsError):
+            catalog.create_table(tuple(parts[1:]), schema, location, PartitionSpec(*fields))
+
+    described = TableDescription(
+        title,
+        "",
+        "",
+        {"type": "struct", "fields": []},
+        by,
+        refused={} if by else _UNPARTITIONED,
+        upsert_rows=_UPSERT_ROWS,
+        upsert_terms=_UPSERT_TERMS,
+        format=Format.ICEBERG,
+        new_types=(*_SPARK.values(), "decimal"),
+        new_partition_types=tuple(_SPARK[each] for each in _PARTITION_TYPES),
+    )
+    files = _files(f"{location}/data", catalog.properties)
+    return NewTable(files, OpenIceberg.names_files, described, create)
+
+
+def _location(title: str, parts: Sequence[str], catalog: Any) -> str:
+    """Give the folder of a new table, as the library does for catalogs that do not choose it themselves."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    try:
+        place = catalog.load_namespace_properties(tuple(parts[1:-1])).get("location")
+    except NoSuchNamespaceError as error:
+        raise InvalidConfigError(
+            f"the catalog has no namespace for {title}. Create the namespace", table=title, catalog=parts[0]
+        ) from error
+    if place:
+        return f"{place.rstrip('/')}/{parts[-1]}"
+    warehouse = str(catalog.properties.get("warehouse") or "")
+    if ":/" in warehouse or warehouse.startswith("/"):
+        return f"{warehouse.rstrip('/')}/{'.'.join(parts[1:-1])}/{parts[-1]}"
+    raise InvalidConfigError(
+        f"neither the catalog nor the namespace says where {title} is to lie. Give the table location='s3://…'",
+        table=title,
+        catalog=parts[0],
+    )
+
+
+def _files(url: str, properties: Mapping[str, str]) -> StagedFiles:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    url = url.rstrip("/")
+    scheme, host, root = PyArrowFileIO.parse_location(url)
+    filesystem = PyArrowFileIO({**properties}).fs_by_scheme(scheme, host)
+    return StagedFiles(filesystem, root, url if ":/" in url else f"file://{root}")
+
+
+class OpenIceberg:
+    """One loaded Iceberg table.
+
+    Args:
+        title: its name for messages.
+        table: the library's.
     """
 
     names_files = frozenset(Mode)
 
-    def __init__(self, title: str, parts: Sequence[str], properties: Mapping[str, str]) -> None:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-        from pyiceberg.io.pyarrow import PyArrowFileIO
-
+    def __init__(self, title: str, table: Any) -> None:
         self._title = title
-        self._catalog = load_catalog(parts[0], **properties)
-        try:
-            self._table = self._catalog.load_table(tuple(parts[1:]))
-        except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise InvalidConfigError(
-                f"the catalog has no table {title}. Create it, or name another one in the group's tables",
-                table=title,
-                catalog=parts[0],
-            ) from error
-        location = self._table.location().rstrip("/")
-        url = (self._table.properties.get("write.data.path") or f"{location}/data").rstrip("/")
-        scheme, host, root = PyArrowFileIO.parse_location(url)
-        self.files = StagedFiles(
-            PyArrowFileIO({**self._table.io.properties}).fs_by_scheme(scheme, host),
-            root,
-            url if ":/" in url else f"file://{root}",
-        )
+        self._table = table
+        location = table.location().rstrip("/")
+        self.files = _files(table.properties.get("write.data.path") or f"{location}/data", table.io.properties)
 
-    def describe(self, staging: str) -> TableDescription:
+    def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:  # noqa: ARG002 - the port's
         """See `OpenTable`.
 
         Raises:
-            InvalidStateError: the library cannot append to such a table; the text names why.
+            InvalidStateError: stages can neither write such a table nor read it; the text names why.
         """
         metadata, schema = self._table.metadata, self._table.schema()
         if metadata.format_version > 2:
             raise refused(self._title, f"has format version {metadata.format_version}")
-        by = self._partition_by()
+        odd = self._odd_partition()
+        by = () if odd else self._partition_by()
         snapshot = metadata.current_snapshot()
-        why = {} if by else {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
-        if snapshot and snapshot.summary and snapshot.summary["total-equality-deletes"] not in (None, "0"):
+        why = {} if by else dict(_UNPARTITIONED)
+        if odd:
+            why = {each.value: odd for each in Mode}
+        elif snapshot and snapshot.summary and snapshot.summary["total-equality-deletes"] not in (None, "0"):
             why[Mode.UPSERT.value] = "has equality deletes, which pyiceberg cannot read. Compact the table"
         return TableDescription(
             self._title,
@@ -104,17 +184,67 @@ class OpenIceberg:
             refused=why,
             upsert_rows=_UPSERT_ROWS,
             upsert_terms=_UPSERT_TERMS,
+            format=Format.ICEBERG,
         )
 
-    def _partition_by(self) -> tuple[str, ...]:
-        schema, by = self._table.schema(), []
+    def data_files(self) -> Iterator[DataFile]:
+        """See `OpenTable`. Columns are found by name, because files that were added have no ids.
+
+        Raises:
+            InvalidStateError: the rows are not those of the files, or a column had another name; the text names why.
+        """
+        if why := self._renamed():
+            raise unreadable(self._title, f"{why}: rewrite its data files and its schema into a new table")
+        by = {number: self._identities(spec) for number, spec in self._table.specs().items()}
+        for task in self._table.scan().plan_files():
+            file = task.file
+            if task.delete_files:
+                raise unreadable(self._title, "has rows that a delete file removes: rewrite its data files")
+            if file.file_format.value != "PARQUET":
+                raise unreadable(self._title, f"has a file of the format {file.file_format.value}: rewrite it")
+            held = {**(file.column_sizes or {}), **(file.value_counts or {})}
+            missing = [each for each in by[file.spec_id] if each[1].source_id not in held]
+            yield DataFile(file.file_path, {name: text_of(file.partition[at]) for at, field, name, text_of in missing})
+
+    def _identities(self, spec: Any) -> list[tuple[int, Any, str, Callable[[Any], str | None]]]:
+        """Give place, field, column and a function to a text, of what a spec keeps in the names of files."""
+        schema = self._table.schema()
+        found: list[tuple[int, Any, str, Callable[[Any], str | None]]] = []
+        for at, field in enumerate(spec.fields):
+            name = schema.find_column_name(field.source_id)
+            if str(field.transform) == "identity" and name:
+                kind = schema.find_type(field.source_id)
+                found.append((at, field, str(name), partial(_human, field.transform, kind)))
+        return found
+
+    def _renamed(self) -> str | None:
+        """Say which column may have had another name in a file."""
+        metadata, now = self._table.metadata, self._table.schema()
+        known = {each.schema_id for each in metadata.schemas}
+        if gone := set(range(max(known) + 1)) - known:
+            return f"has forgotten its schema {min(gone)}, so columns may have had other names"
+        for then in metadata.schemas:
+            for number in then.field_ids:
+                before, name = then.find_column_name(number), now.find_column_name(number)
+                if name and before != name:
+                    return f"had the column {name} as {before}"
+                if not name and before in now.column_names:
+                    return f"has a column {before} that is not the one of that name before"
+        return None
+
+    def _odd_partition(self) -> str | None:
+        """Say which partition the library cannot add files to."""
+        schema = self._table.schema()
         for field in self._table.metadata.spec().fields:
             column = schema.find_column_name(field.source_id)
             kind = str(schema.find_type(field.source_id))
             if str(field.transform) != "identity" or kind not in _PARTITION_TYPES or "." in str(column):
-                raise refused(self._title, f"is partitioned by {field.transform}({column}), a {kind}")
-            by.append(str(column))
-        return tuple(by)
+                return f"is partitioned by {field.transform}({column}), a {kind}"
+        return None
+
+    def _partition_by(self) -> tuple[str, ...]:
+        schema = self._table.schema()
+        return tuple(str(schema.find_column_name(each.source_id)) for each in self._table.metadata.spec().fields)
 
     def has(self, mark: Mark) -> bool:
         return mark.token in self._marks(mark)
@@ -238,6 +368,37 @@ class OpenIceberg:
                 self._title, f"has the column {column} of the type {kind}, which Spark does not write as Parquet"
             )
         return _SPARK[str(kind)]
+
+
+def _fields(columns: Mapping[str, Any], numbers: Iterator[int]) -> list[Any]:
+    """Give Spark's columns as Iceberg's, all of which may be null."""
+    from pyiceberg.types import NestedField
+
+    found: list[Any] = []
+    for each in columns["fields"]:
+        number = next(numbers)
+        found.append(NestedField(number, each["name"], _iceberg(each["type"], numbers)))
+    return found
+
+
+def _iceberg(kind: Any, numbers: Iterator[int]) -> Any:
+    from pyiceberg import types
+
+    if isinstance(kind, str):
+        names = {spark: iceberg for iceberg, spark in _SPARK.items()}
+        of_text: Any = types.IcebergType  # a descriptor of pydantic for the type checker
+        return of_text.handle_primitive_type(names.get(kind, kind.replace(",", ", ")), None)
+    if kind["type"] == "struct":
+        return types.StructType(*_fields(kind, numbers))
+    if kind["type"] == "array":
+        return types.ListType(next(numbers), _iceberg(kind["elementType"], numbers), element_required=False)
+    key, value = next(numbers), next(numbers)
+    parts = (_iceberg(kind[each], numbers) for each in ("keyType", "valueType"))
+    return types.MapType(key, next(parts), value, next(parts), value_required=False)
+
+
+def _human(transform: Any, kind: Any, value: Any) -> str | None:
+    return None if value is None else str(transform.to_human_string(kind, value))
 
 
 def _matching(columns: Sequence[str], rows: Collection[Row]) -> Any:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import NO_KEY, Mode, TableDescription
+from ..checkpoint.documents.staged_tables import NO_KEY, Format, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError
-from .contract import STAGING, Change, Mark
+from . import MARKS
+from .contract import ALL_MODES, STAGING, Change, DataFile, Mark, NewTable, unreadable
 from .staged_files import StagedFiles
-
-MARKS = "cairn_commits"
-"""The table of marks, in the schema of the table that is written."""
 
 _SPARK = {
     "smallint": "short",
@@ -33,6 +32,12 @@ _SPARK = {
 }
 """Spark's name of a type by PostgreSQL's, without what stands in brackets."""
 
+_NEW = {
+    each: next(there for there, spark in _SPARK.items() if spark == each) for each in dict.fromkeys(_SPARK.values())
+}
+"""PostgreSQL's type of a new column, by Spark's."""
+_UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions that could be overwritten. Replace its rows, or upsert"}
+
 _SIZE = re.compile(r"\(\d+\)")
 _NO_KEYS = frozenset({"json", "jsonb", "uuid", "character"})
 _NUMERIC = re.compile(r"numeric\(\d+,\d+\)")
@@ -47,6 +52,53 @@ AND a.attgenerated = '' AND a.attidentity <> 'a' ORDER BY a.attnum
 """
 
 
+def open_table(
+    parts: tuple[str, str], staging: str, settings: Mapping[str, str], *, create: bool
+) -> OpenPostgres | NewTable:
+    """Look a table up; see `OpenPostgres`.
+
+    Args:
+        parts: schema and table.
+        staging: URL of the folder of staged files.
+        settings: see `OpenPostgres`.
+        create: whether it may be missing.
+
+    Raises:
+        InvalidConfigError: the database has no such table.
+    """
+    table = OpenPostgres(parts, staging, settings)
+    if table.load():
+        return table
+    title = ".".join(parts)
+    if not create:
+        raise InvalidConfigError(
+            f"the database has no table {title}. Create it, give create=True, or name another one in the group's "
+            "tables",
+            table=title,
+        )
+    described = TableDescription(
+        title,
+        "",
+        "",
+        {"type": "struct", "fields": []},
+        compression="snappy",
+        refused=_UNPARTITIONED,
+        format=Format.POSTGRES,
+        new_types=(*_NEW, "decimal"),
+    )
+    return NewTable(table.files, OpenPostgres.names_files, described, table.create)
+
+
+_LACKING = """
+SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p WHERE NOT has_table_privilege(%s::oid, p)
+"""
+_RIGHTS = {
+    Mode.APPEND: ("INSERT",),
+    Mode.REPLACE: ("INSERT", "DELETE"),
+    Mode.UPSERT: ("SELECT", "INSERT", "UPDATE", "DELETE"),
+}
+
+
 class OpenPostgres:
     """One table of a PostgreSQL database.
 
@@ -54,9 +106,6 @@ class OpenPostgres:
         parts: schema and table.
         staging: URL of the folder of staged files.
         settings: psycopg's parameters, and with the prefix `STAGING` the access to that folder.
-
-    Raises:
-        InvalidConfigError: the database has no such table.
     """
 
     names_files = frozenset[Mode]()
@@ -70,9 +119,11 @@ class OpenPostgres:
         of_staging = {name.removeprefix(STAGING): value for name, value in settings.items() if name.startswith(STAGING)}
         filesystem, root = _filesystem(staging, of_staging)
         self.files = StagedFiles(filesystem, root, staging)
-        self._load()
+        self._oid: int | None = None
+        self._columns: list[tuple[str, str, bool]] = []
+        self._lacking: list[str] = []
 
-    def describe(self, staging: str) -> TableDescription:
+    def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:  # noqa: ARG002 - the port's
         """See `OpenTable`.
 
         Raises:
@@ -92,8 +143,35 @@ class OpenPostgres:
             about = {NO_KEY: kind} if unlike else {}
             columns.append({"name": name, "type": spark, "nullable": not required, "metadata": about})
         schema = {"type": "struct", "fields": columns}
-        why = {Mode.OVERWRITE.value: "has no partitions that could be overwritten. Replace its rows, or upsert"}
-        return TableDescription(self._title, str(self._oid), staging, schema, compression="snappy", refused=why)
+        why = dict(_UNPARTITIONED)
+        for mode, rights in _RIGHTS.items():
+            if lacking := [each for each in rights if each in self._lacking]:
+                why[mode.value] = f"gives its connection's user no right to {', '.join(lacking)}: GRANT it"
+        return TableDescription(
+            self._title, str(self._oid), staging, schema, compression="snappy", refused=why, format=Format.POSTGRES
+        )
+
+    def create(self, columns: Mapping[str, Any]) -> None:
+        """Create the table, unless there is one."""
+        from psycopg.errors import DuplicateTable, UniqueViolation
+        from psycopg.sql import SQL, Identifier
+
+        of = [
+            SQL("{} {}").format(
+                Identifier(each["name"]), SQL(_NEW.get(each["type"]) or each["type"].replace("decimal", "numeric"))
+            )
+            for each in columns["fields"]
+        ]
+        with suppress(DuplicateTable, UniqueViolation), self._connect() as connection:
+            connection.execute(SQL("CREATE TABLE {} ({})").format(Identifier(*self._parts), SQL(", ").join(of)))
+
+    def data_files(self) -> Iterator[DataFile]:
+        """See `OpenTable`.
+
+        Raises:
+            InvalidStateError: always: there are none.
+        """
+        raise unreadable(self._title, "has no files: read it by JDBC")
 
     def has(self, mark: Mark) -> bool:
         from psycopg.sql import SQL
@@ -105,7 +183,13 @@ class OpenPostgres:
             return connection.execute(query, [mark.owner, mark.token]).fetchone() is not None
 
     def refresh(self) -> None:
-        self._load()
+        """See `OpenTable`.
+
+        Raises:
+            InvalidConfigError: somebody has dropped the table.
+        """
+        if not self.load():
+            raise InvalidConfigError(f"the table {self._title} was dropped. Create it anew", table=self._title)
 
     def commit(self, mark: Mark, change: Change) -> bool:
         from psycopg.sql import SQL, Identifier
@@ -184,16 +268,14 @@ class OpenPostgres:
                 csv.write_csv(batch, text, plain)
                 yield text.getvalue()
 
-    def _load(self) -> None:
+    def load(self) -> bool:
+        """Look the table's columns up; tell whether there is a table."""
         with self._connect() as connection:
             found = connection.execute(_OID, self._parts).fetchone()
-            if found is None:
-                raise InvalidConfigError(
-                    f"the database has no table {self._title}. Create it, or name another one in the group's tables",
-                    table=self._title,
-                )
-            self._oid = found[0]
+            self._oid = found[0] if found else None
             self._columns = connection.execute(_COLUMNS, [self._oid]).fetchall()
+            self._lacking = [each for (each,) in connection.execute(_LACKING, [self._oid])]
+        return found is not None
 
     def _marks(self) -> Any:
         from psycopg.sql import Identifier

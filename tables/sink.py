@@ -8,14 +8,16 @@ format refuses the second, which then looks again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import (
     DATA,
     HIDDEN,
     PREFIX,
+    READ,
     Manifest,
     Mode,
     StagedRows,
@@ -26,7 +28,7 @@ from ..checkpoint.documents.staged_tables import (
 from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
 from ..checkpoint.extensions.contracts import MasterHook
 from ..storage.clock import system_runtime
-from .contract import Access, Change, Mark, OpenTable, OvertakenError, Staged
+from .contract import Access, Change, DataFile, Mark, NewTable, OpenTable, OvertakenError, Staged, refused
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
@@ -53,6 +55,7 @@ class TableSink(MasterHook):
         self._name = name
         self._table = table
         self._access = access
+        self._earlier = ""
         self._new_token = new_token or system_runtime().new_token
 
     @property
@@ -60,23 +63,38 @@ class TableSink(MasterHook):
         """The sink's name as a hook and as a listener."""
         return f"{PREFIX}{self._name}"
 
+    @property
+    def reads(self) -> bool:
+        """Whether stages read the table: then the former epochs' rows are committed before the trigger asks."""
+        return self._table.read
+
+    def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
+        """Remember the list that the checkpoint's epoch has read by, which nothing reads again."""
+        before = None if state is None else staged_tables.description_of(_json(state), where=f"checkpoint {checkpoint}")
+        self._earlier = before.read if before else ""
+
+    def reset(self) -> None:
+        """Forget what `restore` has remembered."""
+        self._earlier = ""
+
     def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
-        """Fix the table's columns, and a folder that no other epoch uses.
+        """Fix the table's columns, a folder that no other epoch uses, and the files that stages read.
 
         Raises:
-            InvalidStateError: the library cannot append to the table, or a column's type promises no lack of nulls.
+            InvalidStateError: the library cannot append to the table, or its files are not its rows.
         """
         table = self._open()
+        if self._earlier.startswith(f"{table.files.url}/"):
+            table.files.delete(self._earlier)
         staging = f"{table.files.url}/{HIDDEN}/{self._name}-{checkpoint}-{self._new_token()}"
         found = table.describe(staging)
-        for each in found.columns["fields"]:
-            if not each["nullable"] and each["type"] not in _REQUIRED:
-                raise InvalidStateError(
-                    f"{found.name} cannot be appended to: no DataFrame can promise that the column {each['name']} of "
-                    "its type has no null. Let the column take nulls",
-                    table=found.name,
-                    type=str(each["type"]),
-                )
+        if problem := _unpromised(found.columns):
+            found = replace(found, refused={each.value: problem for each in Mode})
+        if len(found.refused) == len(Mode) and not self.reads:
+            raise refused(found.name, found.refused[Mode.APPEND.value])
+        if self.reads:
+            found = replace(found, read=f"{staging}/{READ}")
+            table.files.write(f"{found.read}/files.parquet", _listed(table.data_files()))
         return staged_tables.encode(found)
 
     def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
@@ -98,7 +116,10 @@ class TableSink(MasterHook):
         changing = [each for each in found if each.changes]
         if changing and not table.has(mark):
             if len(staged) == len(found):
-                self._commit(table, mark, self._change(table, mark, changing, staged))
+                change = self._change(table, mark, changing, staged)
+                if isinstance(table, NewTable):
+                    table = self._created(table, mark, change)
+                self._commit(table, mark, change)
             else:
                 self._check_committed(table, mark)
         keep = [url for each in staged for url in each.data]
@@ -114,13 +135,27 @@ class TableSink(MasterHook):
             for each in found:
                 files.delete(each.folder)
 
-    def _open(self) -> OpenTable:
+    def _created(self, table: NewTable, mark: Mark, change: Change) -> OpenTable:
+        """Create the table, or find the one that somebody else has created."""
+        columns = change.staged[0].manifest.columns
+        if any(types_of(each.manifest.columns) != types_of(columns) for each in change.staged):
+            raise self._changed(mark, "it does not exist, and its stages would create it with different columns")
+        table.create(columns)
+        found = self._open()
+        if isinstance(found, NewTable):
+            raise RetryLaterError(f"{self._table.title} was dropped as soon as it was created", table=self._table.title)
+        log.info("Created %s.", self._table.title)
+        return found
+
+    def _open(self) -> OpenTable | NewTable:
         return self._table.open(self._access)
 
     def _staged(self, notice: CheckpointNotice) -> list[StagedRows]:
         return [staged_of(each.value, where=each.name) for each in notice.committables if each.name == self.name]
 
-    def _change(self, table: OpenTable, mark: Mark, changing: Sequence[StagedRows], staged: Sequence[Staged]) -> Change:
+    def _change(
+        self, table: OpenTable | NewTable, mark: Mark, changing: Sequence[StagedRows], staged: Sequence[Staged]
+    ) -> Change:
         ways = sorted({(each.mode.value, each.key) for each in changing})
         if len(ways) > 1:
             named = ", ".join(f"{mode}(key={list(key)})" if key else mode for mode, key in ways)
@@ -135,7 +170,7 @@ class TableSink(MasterHook):
             self._check_keys(table, mark, change)
         return change
 
-    def _check_keys(self, table: OpenTable, mark: Mark, change: Change) -> None:
+    def _check_keys(self, table: OpenTable | NewTable, mark: Mark, change: Change) -> None:
         """Refuse a key that two stages have staged; one driver has looked at its own."""
         import pyarrow
 
@@ -151,6 +186,8 @@ class TableSink(MasterHook):
 
     def _commit(self, table: OpenTable, mark: Mark, change: Change) -> None:
         for _ in range(TRIES):
+            if table.has(mark):
+                return
             self._check_fits(table, mark, change)
             try:
                 committed = table.commit(mark, change)
@@ -175,15 +212,13 @@ class TableSink(MasterHook):
                 log.info(text, mark.checkpoint, rows, self._table.title, change.mode.value)
                 return
             table.refresh()
-            if table.has(mark):
-                return
         raise RetryLaterError(
             f"{self._table.title} is changed so often by others that no commit came through; the next task tries again",
             table=self._table.title,
             tries=TRIES,
         )
 
-    def _check_committed(self, table: OpenTable, mark: Mark) -> None:
+    def _check_committed(self, table: OpenTable | NewTable, mark: Mark) -> None:
         """Look again where a manifest is gone: another process deletes it once it has committed."""
         table.refresh()
         if not table.has(mark):
@@ -195,18 +230,21 @@ class TableSink(MasterHook):
             )
 
     def _check_fits(self, table: OpenTable, mark: Mark, change: Change) -> None:
-        now = table.describe("")
+        now = table.describe("", [change.mode])
         for each in change.staged:
             problem = misfit(each.manifest, now)
             if not problem and change.mode.value in now.refused:
                 problem = f"it {now.refused[change.mode.value]}"
             if problem:
-                raise InvalidStateError(
-                    f"{self._table.title} has changed since the epoch began: {problem}. Change it back, or "
-                    f"{self._give_up(mark)}; then clear the task that waits for the checkpoint",
-                    code="table_changed",
-                    table=self._table.title,
-                )
+                raise self._changed(mark, problem)
+
+    def _changed(self, mark: Mark, problem: str) -> InvalidStateError:
+        return InvalidStateError(
+            f"{self._table.title} has changed since the epoch began: {problem}. Change it back, or "
+            f"{self._give_up(mark)}; then clear the task that waits for the checkpoint",
+            code="table_changed",
+            table=self._table.title,
+        )
 
     def _give_up(self, mark: Mark) -> str:
         job = mark.owner.removesuffix(f".{self._name}").rpartition(".")[0]
@@ -218,7 +256,7 @@ def misfit(manifest: Manifest, now: TableDescription) -> str | None:
 
     A table may have got columns that may be null, and wider types.
     """
-    if manifest.table_id != now.table_id:
+    if manifest.table_id not in ("", now.table_id):
         return "it is another table of the same name"
     if manifest.partition_by != now.partition_by:
         parts = [", ".join(each) or "nothing" for each in (manifest.partition_by, now.partition_by)]
@@ -230,11 +268,36 @@ def misfit(manifest: Manifest, now: TableDescription) -> str | None:
         if kind != there[name] and (kind, there[name]) not in _WIDER:
             return f"the column {name} was {kind}, and is now {there[name]}"
     for each in now.columns["fields"]:
-        if each["name"] not in staged and not each["nullable"]:
+        if not each["nullable"] and not (manifest.table_id and each["name"] in staged):
             return f"the new column {each['name']} takes no null"
+    return None
+
+
+def _json(state: Json | bytes) -> Json:
+    assert not isinstance(state, bytes), "a sink answers JSON"
+    return state
+
+
+def _listed(files: Iterable[DataFile]) -> Any:
+    """Give a list of data files as a table of Arrow."""
+    import pyarrow
+
+    found = [(each.url, list(each.partition.items())) for each in files]
+    schema = pyarrow.schema([("path", pyarrow.string()), ("given", pyarrow.map_(pyarrow.string(), pyarrow.string()))])
+    return pyarrow.table([[each[0] for each in found], [each[1] for each in found]], schema=schema)
+
+
+def _unpromised(columns: Mapping[str, Any]) -> str | None:
+    """Say which column takes no null although no DataFrame can promise that of its type."""
+    for each in columns["fields"]:
+        if not each["nullable"] and each["type"] not in _REQUIRED:
+            return (
+                f"takes no null in the column {each['name']}, which no DataFrame can promise of its type: let the "
+                "column take nulls"
+            )
     return None
 
 
 _WIDER = {('"integer"', '"long"'), ('"float"', '"double"')}
 _REQUIRED = ("string", "binary", "boolean", "date", "timestamp", "byte", "short", "integer", "long", "float", "double")
-"""Types of columns without nulls; of the others no DataFrame can promise that."""
+"""Types of columns without nulls of which a DataFrame can promise that."""

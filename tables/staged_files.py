@@ -65,6 +65,13 @@ class StagedFiles:
             for batch in pq.ParquetFile(source).iter_batches():
                 yield batch.select(list(columns))
 
+    def write(self, url: str, rows: Any) -> None:
+        """Write a table of Arrow as a Parquet file."""
+        import pyarrow.parquet as pq
+
+        with self.filesystem.open_output_stream(self._path(url)) as into:
+            pq.write_table(rows, into)
+
     def delete(self, folder: str, *, but: Collection[str] = ()) -> None:
         """Delete the files below a folder.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,9 @@ HIDDEN = "_cairn"
 DATA, DELETES, MANIFEST = "data", "deletes", "manifest"
 """The folders of what a driver stages: rows, keys to delete, and the Parquet file whose only value is the manifest."""
 
+READ = "read"
+"""The folder, beside those of the drivers, of a Parquet file that lists the data files of the table as it is read."""
+
 
 NO_KEY = "cairn.no_key"
 """A column's metadata has this entry, with the column's type in the table, if the format cannot find rows by it."""
@@ -38,6 +41,14 @@ class Mode(StrEnum):
     UPSERT = "upsert"
 
 
+class Format(StrEnum):
+    """Whose library commits a table."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+    POSTGRES = "postgres"
+
+
 @dataclass(frozen=True, slots=True)
 class TableDescription:
     """A table as it was when the epoch's first attempt was triggered."""
@@ -45,7 +56,7 @@ class TableDescription:
     name: str
     """For messages."""
     table_id: str
-    """Changes when somebody replaces the table by another one of the same name."""
+    """Changes when somebody replaces the table by another one of the same name; empty if the commit creates it."""
     staging: str
     """URL of the folder in which this epoch's drivers stage; no other epoch uses it."""
     columns: Any
@@ -59,6 +70,14 @@ class TableDescription:
     """The table's version or snapshot; empty if it has none."""
     refused: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
     """By mode, why the table does not take it."""
+    read: str = field(default="", metadata=SPARSE)
+    """URL of the folder with the list of the version's data files; empty if stages do not read the table."""
+    format: Format | None = field(default=None, metadata=SPARSE)
+    """None: an older Cairn has not noted it."""
+    new_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Of a table that the commit creates: the types that its columns, or parts of these, may have."""
+    new_partition_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """The same of its partition columns."""
     upsert_rows: int = 1_000_000
     """Most rows and deletes of one upsert."""
     upsert_terms: int = 0
@@ -148,6 +167,13 @@ def digest(text: str) -> str:
 def types_of(columns: Mapping[str, Any]) -> dict[str, str]:
     """Give each column's type as canonical text, without what may differ: nullability and metadata inside of it."""
     return {each["name"]: json.dumps(_bare(each["type"]), sort_keys=True) for each in columns["fields"]}
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Give a column's name that no other one has, in any case of its letters."""
+    while name.lower() in {each.lower() for each in taken}:
+        name += "_"
+    return name
 
 
 def _bare(kind: Any) -> Any:

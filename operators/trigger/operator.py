@@ -385,6 +385,9 @@ class TriggerCheckpointOperator(TriggerOperator):
             )
         result = self._triggered(answer, settings, ti.run_id)
         with settings.naming_connection():
+            if reading := [each for each in self.listeners if getattr(each, "reads", False)]:
+                # Only now no epoch is pending that may still leave a notice: what stages read has all former rows.
+                coordinator.deliver(reading)
             if coordinator.ask_hooks(answer.pending, hooks):
                 log.info("The master hooks have answered: %s", ", ".join(request.hooks))
         return result

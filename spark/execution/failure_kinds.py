@@ -52,16 +52,15 @@ def is_incurable(error: BaseException) -> bool:
     chain = list(causes(error))
     for each in chain:
         if isinstance(each, AnalysisException):
-            return not (_condition(each) or "").startswith(_ABOUT_DATA)
+            return not condition_of(each).startswith(_ABOUT_DATA)
     root = chain[-1]
     return isinstance(root, CairnError) and root.kind is ErrorKind.INVALID
 
 
-def _condition(error: PySparkException) -> str | None:
+def condition_of(error: PySparkException) -> str:
     """Return Spark's name of the error's condition; Spark 3.5 has the same names in another attribute."""
     named = error.getCondition if hasattr(error, "getCondition") else error.getErrorClass
-    condition: str | None = named()
-    return condition
+    return named() or ""
 
 
 _SIGNS = (

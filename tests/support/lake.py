@@ -28,6 +28,13 @@ from scripts.harness.s3_server import S3Server
 SCHEMA = pa.schema([("id", pa.int64()), ("route", pa.string())])
 
 
+_NEW = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("id", "long"), ("route", "string"))
+    ],
+}
 _ICEBERG = Schema(NestedField(1, "id", LongType()), NestedField(2, "route", StringType()))
 
 
@@ -87,10 +94,18 @@ class Place:
     def create(self) -> None:
         raise NotImplementedError
 
-    def new_sink(self) -> TableSink:
+    def new_sink(self, **options: Any) -> TableSink:
+        """Give a sink of the table, declared with these options."""
         raise NotImplementedError
 
     def rows(self) -> list[int]:
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Drop the table, with its files."""
+        raise NotImplementedError
+
+    def partition_columns(self) -> list[str]:
         raise NotImplementedError
 
     def foreign(self, *ids: int) -> None:
@@ -113,6 +128,16 @@ class Place:
     def path(self, url: str) -> str:
         return url.partition("://")[2]
 
+    def row(self, number: int) -> dict[str, list[Any]]:
+        """Give the columns of one row."""
+        return route_of(number)
+
+    def listed(self) -> list[tuple[str, dict[str, str | None]]]:
+        """Give the files that this epoch's stages read, and what their rows get from the list."""
+        found = self.filesystem.get_file_info(FileSelector(self.path(self.described.read), allow_not_found=True))
+        rows = [row for each in found for row in pq.read_table(each.path, filesystem=self.filesystem).to_pylist()]
+        return [(self.path(row["path"]), dict(row["given"])) for row in rows]
+
     def trigger(self, checkpoint: int) -> str:
         self.described = description_of(self.sink.trigger(checkpoint, 0), where="answer")
         return self.described.staging
@@ -132,17 +157,18 @@ class Place:
         folder = f"{staging}/{stage}-{token}-run"
         files = []
         for number in ids:
-            columns, values = route_of(number), dict[str, str | None]()
+            columns, values = self.row(number), dict[str, str | None]()
             if mode is not Mode.UPSERT and not then.partitions_in_files:
                 values = {"route": columns.pop("route")[0]}
             size = self._put(f"{folder}/data/part-{number}.parquet", columns)
             files.append(StagedFile(f"part-{number}.parquet", size, 1, values))
         gone = []
         for number in deletes:
-            columns = {name: values for name, values in route_of(number).items() if name in key}
+            columns = {name: values for name, values in self.row(number).items() if name in key}
             gone.append(StagedFile(f"{number}.parquet", self._put(f"{folder}/deletes/{number}.parquet", columns), 1))
+        columns_then = then.columns if then.table_id else _NEW
         text = staged_tables.manifest_text(
-            Manifest(then.table_id, then.columns, then.partition_by, tuple(files), tuple(gone), then.version)
+            Manifest(then.table_id, columns_then, then.partition_by, tuple(files), tuple(gone), then.version)
         )
         self._put(f"{folder}/manifest/part.parquet", {"manifest": [text]})
         count = len(ids) + len(deletes)
@@ -176,12 +202,18 @@ class Iceberg(Place):
         by = [PartitionField(2, 1000, IdentityTransform(), "route")] if self.partitioned else []
         self.catalog.create_table("sales.orders", _ICEBERG, partition_spec=PartitionSpec(*by))
 
-    def new_sink(self) -> TableSink:
+    def new_sink(self, **options: Any) -> TableSink:
         settings = {"type": "sql", **self.properties}
-        return TableSink("orders", IcebergTable("lake.sales.orders", conn_id="rest"), lambda _: settings)
+        return TableSink("orders", IcebergTable("lake.sales.orders", conn_id="rest", **options), lambda _: settings)
 
     def rows(self) -> list[int]:
         return sorted(self.table.scan().to_arrow()["id"].to_pylist())
+
+    def drop(self) -> None:
+        self.catalog.drop_table("sales.orders")
+
+    def partition_columns(self) -> list[str]:
+        return [each.name for each in self.table.spec().fields]
 
     def foreign(self, *ids: int) -> None:
         self.table.append(rows_of(ids))
@@ -211,11 +243,17 @@ class Delta(Place):
             partition_by=["route"] if self.partitioned else None,
         )
 
-    def new_sink(self) -> TableSink:
-        return TableSink("orders", DeltaTable(self.url, conn_id="lake"), lambda _: self.s3)
+    def new_sink(self, **options: Any) -> TableSink:
+        return TableSink("orders", DeltaTable(self.url, conn_id="lake", **options), lambda _: self.s3)
 
     def rows(self) -> list[int]:
         return sorted(self.table.to_pyarrow_table()["id"].to_pylist())
+
+    def drop(self) -> None:
+        self.filesystem.delete_dir(self.path(self.url))
+
+    def partition_columns(self) -> list[str]:
+        return list(self.table.metadata().partition_columns)
 
     def foreign(self, *ids: int) -> None:
         deltalake.write_deltalake(self.table, rows_of(ids), mode="append")

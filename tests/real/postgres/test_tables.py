@@ -12,7 +12,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.staged_tables import NO_KEY, Mode, description_of
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.tables.contract import STAGING
+from airflow_cairn.tables.contract import STAGING, NewTable
 from airflow_cairn.tables.declared import PostgresTable
 from airflow_cairn.tables.postgres import OpenPostgres
 from airflow_cairn.tables.sink import TableSink
@@ -36,10 +36,10 @@ class Postgres(Place):
         self.run('CREATE TABLE "the.shop".orders (n serial, id bigint NOT NULL, route varchar(9), PRIMARY KEY (n))')
         self.run('ALTER TABLE "the.shop".orders DROP COLUMN n')
 
-    def new_sink(self, table: str = "orders") -> TableSink:
+    def new_sink(self, table: str = "orders", **options: Any) -> TableSink:
         settings = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(self.dsn).items()}
         settings |= {f"{STAGING}{name}": value for name, value in self.s3.items()}
-        declared = PostgresTable(("the.shop", table), "dwh", self.url)
+        declared = PostgresTable(("the.shop", table), "dwh", self.url, **options)
         return TableSink("orders", declared, lambda _: settings)
 
     def run(self, query: Any) -> list[Any]:
@@ -127,6 +127,26 @@ def test_rows_take_the_place_of_others(place: Postgres, monkeypatch: pytest.Monk
     assert [*described.refused] == [Mode.OVERWRITE]
 
 
+def test_the_first_commit_creates_the_table(place: Postgres) -> None:  # semantics C4
+    place.run('DROP TABLE "the.shop".orders')
+    place.sink = place.new_sink(create=True)
+    staging = place.trigger(3)
+    told = notice(place.stage(staging, "a", 1), place.stage(staging, "b", 2, stage="c"))
+    with ThreadPoolExecutor(4) as pool:
+        sinks = [place.new_sink(create=True) for _ in range(4)]
+        list(pool.map(lambda sink: sink.notify_checkpoint_complete(told), sinks))
+    assert place.rows() == [1, 2]
+    place.run('DROP TABLE "the.shop".orders')
+    kinds = ["short", "integer", "long", "float", "double", "boolean", "date", "timestamp_ntz", "timestamp", "string"]
+    fields = [{"name": f'a "{each}"', "type": each, "nullable": True} for each in [*kinds, "decimal(10,2)"]]
+    new = place.sink._open()
+    assert isinstance(new, NewTable)
+    for _ in range(2):
+        new.create({"fields": fields})
+    found = description_of(place.sink.trigger(4, 0), where="answer").columns["fields"]
+    assert [(each["name"], each["type"]) for each in found] == [(each["name"], each["type"]) for each in fields]
+
+
 def test_what_does_not_fit(place: Postgres) -> None:
     committable = place.stage(place.trigger(3), "good", 1)
     place.run('ALTER TABLE "the.shop".orders DROP COLUMN route')
@@ -148,6 +168,19 @@ def test_what_does_not_fit(place: Postgres) -> None:
     found = description_of(place.sink.trigger(5, 0), where="answer")
     no_keys = {each["name"] for each in found.columns["fields"] if NO_KEY in each["metadata"]}
     assert no_keys == {"at", "who", "about", "code"}, "other texts or moments for Spark may be the same one here"
+    place.run('CREATE ROLE "a reader" LOGIN')
+    place.run('GRANT USAGE ON SCHEMA "the.shop" TO "a reader"; GRANT SELECT ON "the.shop".orders TO "a reader"')
+    dsn, place.dsn = place.dsn, psycopg.conninfo.make_conninfo(place.dsn, user="a reader")
+    with pytest.raises(InvalidStateError, match="gives its connection's user no right to INSERT: GRANT it"):
+        place.new_sink().trigger(5, 0)
+    place.dsn = dsn
+    place.run('GRANT INSERT ON "the.shop".orders TO "a reader"')
+    place.dsn = psycopg.conninfo.make_conninfo(dsn, user="a reader")
+    refused = description_of(place.new_sink().trigger(5, 0), where="answer").refused
+    assert (*refused,) == (Mode.OVERWRITE, Mode.REPLACE, Mode.UPSERT)
+    assert refused[Mode.UPSERT].endswith("no right to UPDATE, DELETE: GRANT it")
+    place.dsn = dsn
+    place.run('DROP OWNED BY "a reader"; DROP ROLE "a reader"')
     place.run('ALTER TABLE "the.shop".orders ADD COLUMN span interval')
     with pytest.raises(InvalidStateError, match="the column span of the type interval"):
         place.sink.trigger(5, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from pyiceberg.types import (
 )
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.errors import DamagedError, InvalidStateError
 from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.sink import TableSink
@@ -85,8 +86,18 @@ class Lake:
         self.uri = f"file://{folder}/the events"
         deltalake.DeltaTable.create(self.uri, deltalake.Schema.from_arrow(ARROW), partition_by=["region", "open"])
         self.sinks = (
-            TableSink("orders", IcebergTable("lake.sales.orders", conn_id="c"), lambda _: self.properties),
-            TableSink("events", DeltaTable(self.uri), lambda _: {}),
+            TableSink("orders", IcebergTable("lake.sales.orders", conn_id="c", read=True), lambda _: self.properties),
+            TableSink("events", DeltaTable(self.uri, read=True), lambda _: {}),
+            TableSink(
+                "new_orders",
+                IcebergTable("lake.sales.new", conn_id="c", read=True, create=True, partition_by=["region", "open"]),
+                lambda _: self.properties,
+            ),
+            TableSink(
+                "new_events",
+                DeltaTable(f"{self.uri}, new", create=True, partition_by=["region", "open"]),
+                lambda _: {},
+            ),
         )
 
     def trigger(self, run_id: str) -> None:
@@ -98,8 +109,19 @@ class Lake:
         with self.pipeline.epoch(run_id) as epoch:
             for name in ("orders", "events"):
                 write(epoch.table(name))
+        self.complete(run_id)
+
+    def complete(self, run_id: str) -> None:
         self.pipeline.complete(run_id)
         self.pipeline.coordinator.deliver(self.sinks)
+
+    def rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Give what other readers find."""
+        found = {
+            "orders": self.catalog.load_table("sales.orders").scan().to_arrow(),
+            "events": deltalake.DeltaTable(self.uri).to_pyarrow_table(),
+        }
+        return {name: [seen(row) for row in rows.sort_by("id").to_pylist()] for name, rows in found.items()}
 
     def ids(self) -> tuple[list[int], list[int]]:
         iceberg = self.catalog.load_table("sales.orders").scan().to_arrow()
@@ -107,12 +129,20 @@ class Lake:
         return sorted(iceberg["id"].to_pylist()), sorted(delta["id"].to_pylist())
 
     def staged(self) -> list[Path]:
-        return [each for each in self.folder.rglob("*") if "_cairn" in each.parts and each.is_file()]
+        found = [each for each in self.folder.rglob("*") if "_cairn" in each.parts and each.is_file()]
+        return [each for each in found if each.parent.name != "read"]
 
 
 @pytest.fixture
 def lake(pipeline: Pipeline, tmp_path: Path) -> Lake:
     return Lake(tmp_path, pipeline)
+
+
+def seen(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Give what two readers see alike: an empty partition value is null for Delta, and a moment may lack its zone."""
+    return tuple(
+        row[name] or None if name == "region" else row[name] for name in ARROW.names if name not in ("at", "where")
+    )
 
 
 def orders(spark: SparkSession, first: int, count: int = 5) -> DataFrame:
@@ -168,7 +198,7 @@ def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake)
     assert deltalake.DeltaTable(lake.uri).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True) == []
     pipeline.complete("a")
     assert lake.ids() == ([], [])
-    assert [pipeline.coordinator.deliver(lake.sinks) for _ in range(2)] == [8, 0], "three tries have failed"
+    assert [pipeline.coordinator.deliver(lake.sinks) for _ in range(2)] == [16, 0], "three tries have failed"
     assert lake.ids() == ([*range(5)], [*range(5)])
     iceberg = lake.catalog.load_table("sales.orders")
     delta = deltalake.DeltaTable(lake.uri)
@@ -204,8 +234,49 @@ def test_rows_take_the_place_of_others(spark: SparkSession, lake: Lake) -> None:
         rows = (found if isinstance(found, pa.Table) else found.to_pyarrow_table()).sort_by("id").to_pylist()
         assert [row["id"] for row in rows if row["share"] == -1] == [11, 12]
         assert next(row for row in rows if row["id"] == 11)["region"] == REGIONS[1]
-    lake.advance("d", lambda table: table.replace(orders(spark, 0, 2)))
+    lake.trigger("d")
+    wanted = lake.rows()
+    with lake.pipeline.epoch("d") as epoch:
+        for name in ("orders", "events"):
+            table = epoch.table(name)
+            found = table.read()
+            assert [seen(row.asDict()) for row in found.orderBy("id").collect()] == wanted[name]
+            assert found.schema.names == ARROW.names
+            table.replace(found.where("region = 'eu' OR id = 11").union(orders(spark, 1, 1)))
+    lake.complete("d")
+    assert lake.ids() == ([1, 10, 11], [1, 10, 11])
+    lake.trigger("e")
+    [named, *_] = lake.catalog.load_table("sales.orders").inspect.files()["file_path"].to_pylist()
+    file = Path(named.removeprefix("file://"))
+    with lake.pipeline.epoch("e") as epoch:
+        file.rename(f"{file}.away")
+        with pytest.raises(DamagedError, match=r"a file of the version of lake\.sales\.orders .* is gone"):
+            epoch.table("orders").read()
+        Path(f"{file}.away").rename(file)
+        fresh = epoch.table("new_orders")
+        for call, why in (
+            (fresh.read, r"does not exist yet.*epoch\.table\('new_orders'\)\.exists"),
+            (lambda: fresh.upsert(None, "id", deletes=keys), "does not exist yet, so there is no key to delete"),
+            (lambda: fresh.append(orders(spark, 0).drop("open")), "no column 'open', by which it is partitioned"),
+            (lambda: fresh.append(orders(spark, 0).withColumn("open", expr("1D"))), "by 'open', whose type is double"),
+            (lambda: fresh.append(orders(spark, 0).withColumn("x", expr("array(1Y)"))), "'x' is of the type byte"),
+        ):
+            with pytest.raises(InvalidStateError, match=why):
+                call()
+        assert not fresh.exists
+        for name in ("new_orders", "new_events"):
+            epoch.table(name).upsert(orders(spark, 0), "id")
+        for name in ("orders", "events"):
+            epoch.table(name).replace(orders(spark, 0, 2))
+    lake.complete("e")
     assert lake.ids() == ([0, 1], [0, 1])
+    created = lake.catalog.load_table("sales.new")
+    kinds = [re.sub(r"\d+: ", "", str(each.field_type)) for each in (*created.schema().fields, *ICEBERG.fields)]
+    assert kinds[: len(ICEBERG.fields)] == kinds[len(ICEBERG.fields) :]
+    assert len(created.spec().fields) == 2
+    there = deltalake.DeltaTable(f"{lake.uri}, new")
+    assert (there.metadata().partition_columns, len(there.to_pyarrow_table())) == (["region", "open"], 5)
+    assert sorted(created.scan().to_arrow()["id"].to_pylist()) == [*range(5)]
 
     twice = orders(spark, 0).union(orders(spark, 4, 1))
     at_write: list[tuple[str, Callable[[EpochTable], None], str]] = [

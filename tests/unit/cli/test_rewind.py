@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import system_runtime
-from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.checkpoint import MasterHook, system_runtime
+from airflow_cairn.checkpoint.answers import Submit, Triggered
 from airflow_cairn.checkpoint.documents import staged_tables
-from airflow_cairn.checkpoint.documents.staged_tables import Mode, StagedRows
+from airflow_cairn.checkpoint.documents.staged_tables import Format, Mode, StagedRows, TableDescription
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import CONFIG, World
@@ -82,6 +83,63 @@ def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[st
         "  checkpoint 5: totals: upsert, 12 rows",
         "  checkpoint 6: its metadata is unreadable",
     ]
+
+
+class Fixed(MasterHook):
+    """Answers as a table's sink does."""
+
+    def __init__(self, name: str, answer: TableDescription) -> None:
+        self.table, self.answer = name, answer
+
+    @property
+    def name(self) -> str:
+        return f"table.{self.table}"
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Any:
+        return staged_tables.encode(self.answer)
+
+
+def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the version at the trigger of the oldest undone checkpoint that appended, and on what condition."""
+    none: dict[str, Any] = {"type": "struct", "fields": []}
+    uri = "s3://lake/events"
+    tables = {
+        "orders": TableDescription("lake.sales.orders", "u", "s3://x", none, version="77", format=Format.ICEBERG),
+        "fresh": TableDescription("lake.sales.fresh", "u", "s3://x", none, format=Format.ICEBERG),
+        "events": TableDescription(uri, "u", "s3://x", none, version="7", format=Format.DELTA),
+        "made": TableDescription(f"{uri}2", "", "s3://x", none, version="-1", format=Format.DELTA),
+        "totals": TableDescription("public.totals", "1", "s3://x", none, format=Format.POSTGRES),
+        "older": TableDescription("lake.sales.older", "u", "s3://x", none),
+    }
+    hooks = [Fixed(name, table) for name, table in tables.items()]
+    for epoch in ("e4", "e5"):
+        request = replace(world.request(epoch), hooks=tuple(each.name for each in hooks))
+        answer = world.coordinator().trigger(request)
+        assert isinstance(answer, Triggered)
+        world.coordinator().ask_hooks(answer.pending, hooks)
+        for spec in world.stages:
+            begun = world.coordinator().begin(epoch, spec.uid, world.new_claimant())
+            assert isinstance(begun, Submit)
+            row = staged_tables.encode(StagedRows("flights.0a", "s3://x/y", "s3://x", "0" * 64, 1))
+            staged = {each.name: row for each in hooks} if spec is world.stages[0] else {}
+            world.coordinator().acknowledge(replace(world.write(begun.handover), committables=staged))
+        world.coordinator().complete(world.pending_id(epoch))
+        hooks = [Fixed(name, replace(table, version="99")) for name, table in tables.items()]
+    assert cairn(world, "rewind", "flights", "--to", "3", "--yes", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["tables"]
+    assert {each["table"]: each["roll_back"] for each in found if each["only_if"]} == {
+        "orders": "CALL lake.system.rollback_to_snapshot('sales.orders', 77)",
+        "fresh": "TRUNCATE TABLE lake.sales.fresh",
+        "events": f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF 7",
+        "made": f"DROP TABLE delta.`{uri}2`",
+        "totals": "",
+    }
+    assert {each["only_if"] for each in found if each["checkpoint"] == 5} == {None}
+    [condition] = [each["only_if"] for each in found if each["table"] == "orders" and each["only_if"]]
+    assert condition == (
+        "if each version after 77 names cairn.checkpoint 4 or a later one of this job (the summaries in "
+        "lake.sales.orders.snapshots)"
+    )
 
 
 @pytest.mark.parametrize("line", ["", "n", "no", "yess"])

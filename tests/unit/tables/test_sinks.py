@@ -6,12 +6,15 @@ Real tables of pyiceberg and deltalake; the rows are staged by pyarrow in the fo
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import duckdb
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +27,7 @@ from pyiceberg.types import IntegerType, ListType, LongType, NestedField, String
 from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, description_of
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.spark.staged_tables import check_key
+from airflow_cairn.spark.staged_columns import check_key
 from airflow_cairn.tables import delta, iceberg
 from airflow_cairn.tables.contract import Mark
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
@@ -32,8 +35,9 @@ from airflow_cairn.tables.delta import OpenDelta
 from airflow_cairn.tables.iceberg import OpenIceberg
 from airflow_cairn.tables.sink import TableSink
 from airflow_cairn.tables.staged_files import StagedFiles
+from scripts.setup.base import ROOT
 from tests.support.errors import raises_code
-from tests.support.lake import SCHEMA, Delta, Iceberg, Place, notice
+from tests.support.lake import SCHEMA, Delta, Iceberg, Place, notice, route_of
 
 
 class Killed(BaseException):
@@ -225,6 +229,201 @@ def test_a_file_that_the_library_would_not_remove_is_refused(tmp_path: Path) -> 
         place.sink.notify_checkpoint_complete(notice(committable))
 
 
+def test_what_stages_read(place: Place) -> None:
+    """The version of the trigger, whatever comes after it; the list goes with the epoch's commit, or the next epoch."""
+    place.sink = place.new_sink(read=True)
+    place.trigger(3)
+    assert (place.listed(), place.described.refused.keys() & {"append"}) == ([], set())
+    place.foreign(1, 2)
+    at_trigger = place.named()
+    committable = place.stage(place.trigger(4), "a", 3)
+    place.foreign(11)
+    assert {path for path, _ in place.listed()} == at_trigger
+    by = [given for _, given in place.listed()]
+    expected = [{"route": route_of(each)["route"][0]} for each in (1, 2)]
+    if isinstance(place, Delta):
+        assert sorted(by, key=str) == (sorted(expected, key=str) if place.partitioned else [{}])
+    else:
+        assert by == [{}] * len(by), "its files hold all columns"
+    place.sink.notify_checkpoint_complete(notice(committable, checkpoint=4))
+    assert place.listed() == [], "the epoch's commit has deleted the list"
+    answer = place.sink.trigger(5, 0)
+    place.described = description_of(answer, where="answer")
+    earlier = place.staged()
+    assert len(place.listed()) == len(place.named())
+    place.sink.restore(5, answer)
+    place.trigger(6)
+    assert len(earlier - place.staged()) == 1, "the next epoch's trigger has deleted the list of one that only read"
+    assert len(place.staged() - earlier) == 1
+    place.sink.reset()
+    place.trigger(7)
+    assert len(place.staged() - earlier) == 2
+
+
+def test_what_is_more_than_its_files_is_not_read(tmp_path: Path) -> None:
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    place.sink = place.new_sink(read=True)
+    place.foreign(1)
+    with place.table.update_spec() as spec:
+        spec.add_field("id", BucketTransform(4))
+    place.trigger(3)
+    assert len(place.listed()) == 1, "what cannot be written can be read"
+    assert place.described.refused[Mode.APPEND.value] == "is partitioned by bucket[4](id), a long"
+    with place.table.update_schema() as update:
+        update.rename_column("route", "way")
+    with pytest.raises(InvalidStateError, match=r"had the column way as route.*take read=True away"):
+        place.trigger(4)
+    with place.table.update_schema() as update:
+        update.delete_column("way")
+    with place.table.update_schema() as update:
+        update.add_column("route", StringType())
+    with pytest.raises(InvalidStateError, match="a column route that is not the one of that name before"):
+        place.trigger(4)
+
+
+@pytest.mark.parametrize("point", ["before", "after", "two at once", "another party", "of other columns"])
+def test_the_first_commit_creates_the_table(
+    place: Place, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:  # semantics C4
+    place.drop()
+    place.partitioned = True
+    options = {"create": True, "partition_by": ["route"], "read": True}
+    place.sink = place.new_sink(**options)
+    staging = place.trigger(3)
+    assert (place.described.table_id, place.listed(), place.described.partition_by) == ("", [], ("route",))
+    mode = {"before": Mode.OVERWRITE, "after": Mode.REPLACE}.get(point, Mode.APPEND)
+    told = notice(place.stage(staging, "a", 1, 11, mode=mode), place.stage(staging, "b", 2, stage="late", mode=mode))
+    created = TableSink._created
+    calls: list[int] = []
+
+    def with_others(sink: TableSink, *given: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            return created(sink, *given)
+        if point == "before":
+            raise Killed
+        if point == "two at once":
+            place.new_sink(**options).notify_checkpoint_complete(told)
+        if point == "another party":
+            place.create()
+            place.foreign(9)
+        if point == "of other columns":
+            place.partitioned = False
+            place.create()
+        found = created(sink, *given)
+        if point == "after":
+            raise Killed
+        return found
+
+    monkeypatch.setattr(TableSink, "_created", with_others)
+    if point in ("before", "after"):
+        with pytest.raises(Killed):
+            place.sink.notify_checkpoint_complete(told)
+    if point == "of other columns":
+        with raises_code("table_changed", match="was partitioned by route, and is now by nothing.*forget-listener"):
+            place.sink.notify_checkpoint_complete(told)
+        return
+    for _ in range(2):
+        place.new_sink(**options).notify_checkpoint_complete(told)
+        assert place.rows() == [1, 2, *([9] if point == "another party" else []), 11]
+    assert (place.partition_columns(), place.staged()) == (
+        ["route"],
+        {each for each in place.named() if "_cairn" in each},
+    )
+    place.trigger(4)
+    assert place.described.table_id
+
+
+@pytest.mark.parametrize("days", [12, pytest.param(30, marks=pytest.mark.soak)])
+def test_a_month_with_kills_others_and_a_rewind(
+    place: Place, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:  # semantics C4, R6
+    """Five days are taken back as `cairn rewind` says: to the version at the trigger of the first of them."""
+    versions: dict[int, str] = {}
+    others = [day for day in range(1, days - 5) if day % 4 == 0]
+    runs = [*range(1, days + 1), *range(days - 4, days + 1)]
+    for checkpoint, day in enumerate(runs, 1):
+        if checkpoint == days + 1:
+            back = versions[days - 4]
+            if isinstance(place, Iceberg):
+                place.table.manage_snapshots().rollback_to_snapshot(int(back)).commit()
+            else:
+                place.table.restore(int(back))  # type: ignore[attr-defined]
+            assert place.rows() == sorted([*range(1, days - 4), *(100 + each for each in others)])
+        staging = place.trigger(checkpoint)
+        versions.setdefault(day, place.described.version)
+        told = notice(place.stage(staging, f"t{checkpoint}", day), checkpoint=checkpoint)
+        if checkpoint % 3 == 0:
+            place.stage(staging, "dead", 900 + day)
+            how = (nothing, raising(Killed())) if checkpoint % 2 else (raising(Killed()), nothing)
+            with monkeypatch.context() as patch:
+                wrapped(patch, place, "commit", *how)
+                with pytest.raises(Killed):
+                    place.new_sink().notify_checkpoint_complete(told)
+        if checkpoint <= days and day in others:
+            place.foreign(100 + day)
+        place.new_sink().notify_checkpoint_complete(told)
+    assert place.rows() == sorted([*range(1, days + 1), *(100 + each for each in others)])
+
+
+@pytest.mark.parametrize("reader", ["Python", "pandas", "polars", "DuckDB"])
+@pytest.mark.parametrize("kind", [Iceberg, Delta])
+def test_readers_of_the_documentation(kind: Any, reader: str, tmp_path: Path) -> None:
+    place = kind(tmp_path, f"file://{tmp_path}/lake")  # polars finds no file of a Delta table below a name with a space
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "a", 1, 2)))
+    page = (ROOT / "docs/how-to/tables.md").read_text()
+    [line] = [each for each in page.splitlines() if each.startswith(f"| {reader} |")]
+    at = 0 if isinstance(place, Iceberg) else 1
+    known = {"catalog": getattr(place, "catalog", None), "uri": place.url, "DeltaTable": deltalake.DeltaTable}
+    rows = eval(re.findall("`(.*?)`", line)[at], {**known, "polars": polars, "duckdb": duckdb})
+    found = rows.fetchall() if reader == "DuckDB" else rows["id"]
+    ids = [each[0] if reader == "DuckDB" else int(getattr(each, "as_py", lambda each=each: each)()) for each in found]
+    assert sorted(ids) == [1, 2]
+
+
+class Odd(Delta):
+    """Has columns of names that need care."""
+
+    def create(self) -> None:
+        fields = [pa.field(name, pa.int64()) for name in self.row(0)]
+        deltalake.DeltaTable.create(self.url, deltalake.Schema.from_arrow(pa.schema(fields)))
+
+    def row(self, number: int) -> dict[str, list[Any]]:
+        return {name: [number] for name in ("id", "cairn_deleted", "Cairn_Deleted_", 'a "b".c', "ü`x'", "t.id")}
+
+
+def test_names_of_columns_that_need_care(tmp_path: Path) -> None:
+    place = Odd(tmp_path, f"file://{tmp_path}/the 'lake' ü")
+    way: dict[str, Any] = {"mode": Mode.UPSERT, "key": ('a "b".c', "t.id", "cairn_deleted")}
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "a", 1, 2, 3, **way)))
+    told = notice(place.stage(place.trigger(4), "b", 1, **way, deletes=[2]), checkpoint=4)
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [1, 3]
+
+
+def test_a_catalog_that_is_away_costs_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics D4
+    told = notice(place.stage(place.trigger(3), "a", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(place.sink._table), "open", lambda *_: (_ for _ in ()).throw(ConnectionError("away")))
+        for call in (lambda: place.sink.trigger(4, 0), lambda: place.sink.notify_checkpoint_complete(told)):
+            with pytest.raises(ConnectionError):
+                call()
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [1]
+
+
+def test_stages_that_would_create_different_tables(place: Place) -> None:
+    place.drop()
+    place.sink = place.new_sink(create=True)
+    staging = place.trigger(3)
+    one = place.stage(staging, "a", 1)
+    place.described = replace(
+        place.described, table_id="x", columns={"type": "struct", "fields": [{"name": "id", "type": "integer"}]}
+    )
+    with raises_code("table_changed", match="its stages would create it with different columns"):
+        place.sink.notify_checkpoint_complete(notice(one, place.stage(staging, "b", 2, stage="late")))
+
+
 def test_ways_that_do_not_go_together(place: Place) -> None:
     staging = place.trigger(3)
     upsert: dict[str, Any] = {"mode": Mode.UPSERT, "key": ("id",)}
@@ -383,7 +582,7 @@ def test_tables_that_cannot_be_appended_to_are_refused_at_the_trigger(tmp_path: 
         (
             Schema(NestedField(1, "l", ListType(2, IntegerType(), element_required=False), required=True)),
             PartitionSpec(),
-            "no DataFrame can promise that the column l",
+            "takes no null in the column l, which no DataFrame can promise",
         ),
     ]
     settings = {"type": "sql", **place.properties}

@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_cairn.checkpoint import CheckpointConfig, MasterHook
+from airflow_cairn.checkpoint import CheckpointConfig, CheckpointNotice, MasterHook
 from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidConfigError
 from airflow_cairn.checkpoint.store import attempt_documents
 from airflow_cairn.operators import (
@@ -94,6 +94,35 @@ def test_a_broken_hook_fails_the_task_and_the_retry_goes_on(job: Job) -> None:  
     assert feed.calls[-1] == "close"
     feed.broken = False
     assert trigger(job, "r1", feed)["checkpoint"] == 2
+
+
+class Table(Feed):
+    """Is asked and told, as a table is that stages read."""
+
+    reads = True
+    away = 0
+
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        if self.away:
+            self.away -= 1
+            raise ConnectionError("the catalog is away")
+        self.calls.append(("commit", notice.checkpoint))
+
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
+        """Nothing is dropped."""
+
+
+def test_what_stages_read_is_asked_when_the_former_epoch_is_committed(job: Job) -> None:  # semantics T7, C4
+    table = Table()
+    trigger(job, "r1", table, listeners=[table])
+    complete(job, "r1")
+    table.calls.clear()
+    table.away = 2
+    with raises_code("listener", match="the catalog is away"):
+        trigger(job, "r2", table, listeners=[table])
+    assert table.calls == ["close"], "not asked"
+    trigger(job, "r2", table, listeners=[table])
+    assert [table.calls[1], *table.calls[-2:]] == [("commit", 1), "trigger", "close"]
 
 
 def test_a_completed_epoch_calls_nothing_but_close(job: Job) -> None:

@@ -58,6 +58,12 @@ def test_what_a_group_refuses(options: dict[str, Any], text: str) -> None:  # se
         (lambda: IcebergTable(("lake", "", "x")), "named by catalog, namespace and table"),
         (lambda: PostgresTable("totals", "dwh", "s3://x/y"), "named by schema and table"),
         (lambda: PostgresTable("a.b", "dwh", "/x"), "the URL of a folder"),
+        (lambda: PostgresTable("a.b", "c", "s3://d/e", read=True), "Spark's JDBC reader"),
+        (lambda: PostgresTable("a.cairn_commits", "c", "s3://d/e"), "holds the marks of commits"),
+        (lambda: DeltaTable("s3://a/b", partition_by=["x"]), "give create=True too"),
+        (lambda: DeltaTable("s3://a/b", create=True, partition_by="x"), "must be a list of columns"),
+        (lambda: DeltaTable("s3://a/b", create=True, partition_by=["x", "X"]), "names a column twice"),
+        (lambda: IcebergTable("a.b.c", create=True, location="/x"), "location is the URL of a folder"),
         (lambda: DeltaTable("/lake/events"), "named by the URI of its folder"),
         (lambda: DeltaTable("s3://lake/x", con_id="y"), "did you mean 'conn_id'"),  # type: ignore[call-arg]
     ],
