@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deltalake
@@ -21,6 +22,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, UUIDType
 
@@ -258,6 +260,32 @@ def test_what_stages_read(place: Place) -> None:
     place.sink.reset()
     place.trigger(7)
     assert len(place.staged() - earlier) == 2
+
+
+def test_files_that_others_have_put_into_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Hive a file may lack the partition columns; of rows that a delete file removes, or of ORC, none is read."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake", partitioned=True)
+    place.sink = place.new_sink(read=True)
+    place.foreign(1)
+    [task] = place.table.scan().plan_files()
+    orc = type("Orc", (), {"value": "ORC"})
+    cases: list[tuple[dict[str, Any], set[Any], str]] = [
+        ({"column_sizes": {1: 9}, "value_counts": {1: 1}}, set(), ""),
+        ({}, {task.file}, "has rows that a delete file removes.*take read=True away"),
+        ({"file_format": orc}, set(), "has a file of the format ORC"),
+    ]
+    for change, deletes, why in cases:
+        there = {name: getattr(task.file, name) for name in ("file_path", "file_format", "spec_id", "partition")}
+        counts = {"column_sizes": task.file.column_sizes, "value_counts": task.file.value_counts}
+        file = SimpleNamespace(**{**there, **counts, **change})
+        planned = [SimpleNamespace(file=file, delete_files=deletes)]
+        monkeypatch.setattr(DataScan, "plan_files", lambda _, planned=planned: planned)
+        if why:
+            with pytest.raises(InvalidStateError, match=why):
+                place.trigger(3)
+        else:
+            place.trigger(3)
+            assert [given for _, given in place.listed()] == [{"route": route_of(1)["route"][0]}]
 
 
 def test_what_is_more_than_its_files_is_not_read(tmp_path: Path) -> None:
