@@ -6,6 +6,7 @@ APIs. The triggerer is an event loop here; a real one is in tests/real/airflow/t
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import epoch_stage
 from airflow_cairn.operators.failure.callbacks import report
 from airflow_cairn.operators.launchers.known import launcher_at
-from airflow_cairn.operators.stage import launched
+from airflow_cairn.operators.stage import launched, programs
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.triggers import driver as driver_trigger
 from airflow_cairn.triggers.driver import DriverTrigger
@@ -28,8 +29,19 @@ from airflow_cairn.triggers.polling import pause_after
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.plain_program import write_to
 from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn
-from tests.unit.operators.stage.test_launched import RUN, Killed, a_try, acknowledge, dies, killed, kind_of, service
+from tests.unit.operators.stage.test_launched import (
+    PLACED,
+    RUN,
+    Killed,
+    a_try,
+    acknowledge,
+    dies,
+    killed,
+    kind_of,
+    service,
+)
 
 __all__ = ["service"]
 
@@ -196,6 +208,29 @@ def test_a_worker_is_killed_after_the_event(job: Job, service: ServiceStandIn) -
     assert stage(job, service).execute(context(a_try(2))) is None
     assert service.submitted == 1
     assert [entry.id for entry in job.coordinator.head().history] == [1]
+
+
+@pytest.mark.parametrize("written", [True, False])
+@on_livy
+def test_a_program_without_a_block(job: Job, service: ServiceStandIn, written: bool) -> None:
+    """decision 0058: the task that the event wakes acknowledges; one that dies before leaves it to the next try."""
+    service.act = lambda _conf, _looks: RUNNING
+    waits = deferred(job, service, **PLACED["livy"])
+    (url,) = re.findall(r"file://\S*/exchange\.clean", service.drivers["1"].body["args"][0])
+    if written:
+        write_to(url, [{"key": "a", "n": 1}])
+    service.drivers["1"].state = DONE
+    event = event_of(posted(waits))
+    if not written:
+        with pytest.raises(StageFailedError, match="was not written, although the program ended"):
+            resume(job, service, waits, event)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "acknowledge", lambda *_args, **_more: dies())
+        with pytest.raises(Killed):
+            resume(job, service, waits, event)
+    assert stage(job, service, **PLACED["livy"]).execute(context(a_try(2)))["attempt"] == 1
+    assert service.submitted == 1
 
 
 @on_livy
