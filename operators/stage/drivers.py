@@ -294,7 +294,7 @@ class StageDrivers:
         """
         driver = ""
         try:
-            for driver in self._tracker.others(token, replaced) if self.outlive() else ():
+            for driver in self._tracker.others(token, replaced) if self._tracker.tracks() else ():
                 state = self._tracker.state(driver)
                 if state.lives:
                     self._tracker.cancel(driver)

@@ -57,8 +57,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(XCom, "set", lambda *_args, **_more: None)
 
 
-def stage(job: Job, service: ServiceStandIn, **arguments: Any) -> Any:
-    made: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
+def stage(job: Job, service: ServiceStandIn, *, durable: bool = True, **arguments: Any) -> Any:
+    made: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name, durable=durable)
     return made(task_id="routes", retries=3, deferrable=True, **service.arguments() | arguments)
 
 
@@ -306,6 +306,15 @@ def test_a_driver_that_has_ended_keeps_its_record(
     service.down = True
     asyncio.run(trigger.on_kill())
     assert "Driver 1 could not be ended" in said.text
+
+
+@on_livy
+def test_a_driver_that_no_retry_waits_for_is_ended_too(job: Job, service: ServiceStandIn) -> None:
+    """With `durable=False`, after a try that was lost or cleared."""
+    service.act = lambda _conf, _looks: RUNNING
+    deferred(job, service, durable=False)
+    waits = deferred(job, service, a_try(2), durable=False)
+    assert ((waits.kwargs or {})["attempt"], service.killed) == (2, ["1"])
 
 
 @on_livy
