@@ -8,9 +8,10 @@ files are not copied; their epochs begin anew.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ..documents.attempt import RestorePointer
-from ..documents.entries import CompletedEntry, Notice
+from ..documents.entries import Notice
 from ..documents.head import MAX_HISTORY, MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head
 from ..documents.mirrors import HOLD_MS, MirrorEntry, MirrorHold, MirrorOf, Moved
 from ..errors import CheckpointError, NoCheckpointError, RefusedError
@@ -208,11 +209,11 @@ def mirrored(mirror: Head, source: Head, of: MirrorOf) -> Head:
         source: the version of the job's head.
         of: what the mirror says of the job.
     """
-    kept: dict[int, CompletedEntry] = {e.id: e for e in mirror.completed if source.completed_by_id(e.id) == e}
-    latest = source.latest_completed()
-    assert latest is not None  # a pass begins with it
-    kept[latest.id] = latest
-    completed = tuple(kept[id_] for id_ in sorted(kept))
+    *before, latest = source.completed  # a pass begins with the newest
+    # No gap: a restore that falls back replays the epochs of the retained checkpoints that it passes over.
+    unbroken = takewhile(lambda each: each in mirror.completed, reversed(before))
+    completed = (*reversed([*unbroken]), latest)
+    kept = {each.id for each in completed}
     return replace(
         source,
         revision=mirror.revision,

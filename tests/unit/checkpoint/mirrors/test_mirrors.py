@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -68,6 +69,29 @@ def test_the_mirror_drops_what_the_job_has_dropped(world: World, west: MemorySto
         lists = RecordingStore(west)
         assert world.coordinator().mirror(lists).deleted == 0
     assert {found.key for found in west.list("")} == {found.key for found in world.store.list("")}
+
+
+@pytest.mark.parametrize("later", [(), ("e4",)])
+def test_a_pass_left_out_loses_no_epoch(world: World, west: MemoryStore, later: tuple[str, ...]) -> None:
+    """A restore of the mirror that falls back passes over no epoch that it cannot replay (semantics M2)."""
+    world.config = replace(world.config, retained=4)
+    world.run_epoch("e1")
+    world.coordinator().mirror(west)
+    world.run_epoch("e2")
+    for epoch in ("e3", *later):
+        world.run_epoch(epoch)
+        world.coordinator().mirror(west)
+    _there(world, west).activate()
+    there = _in_west(world, west)
+    newest = there.coordinator().head().latest_completed()
+    assert newest is not None
+    west.delete([f"{world.job}/{newest.metadata.key}"])
+    if not later:
+        with pytest.raises(NoCheckpointError):
+            there.trigger("e5")
+        return
+    there.run_epoch("e5")
+    assert there.folded()["report"] == ["e1", "e2", "e3", "e4", "e5"]
 
 
 def test_a_hold_ends_by_itself(world: World, west: MemoryStore) -> None:  # semantics M3
