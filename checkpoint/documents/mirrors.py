@@ -21,8 +21,8 @@ class MirrorHold:
     source: RestorePointer
     until_ms: Count
     """Only renewed before this moment: what a cleaner has seen as dead stays dead."""
-    segments: tuple[Key, ...] = field(default=(), metadata=SPARSE)
-    """Lists of completed epochs that the pass copies, too."""
+    files: tuple[Key, ...] = field(default=(), metadata=SPARSE)
+    """What the pass copies beside the checkpoint: lists of completed epochs, and the metadata of waiting notices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from ...storage.errors import DocumentError, GoneError
 from ...storage.names import same_place
 from ...storage.port import ObjectStore
 from ..answers import FilesProgress
+from ..documents.entries import CompletedEntry, Notice
 from ..documents.head import Head
 from ..errors import NoCheckpointError, RefusedError
 from ..extensions.committables import staged_in
@@ -42,7 +43,8 @@ class Activation:
     head: Head
     """The mirror's, before it or after it."""
     staged: tuple[Staged, ...]
-    """By retained checkpoint, newest first. Whether sinks had committed it, and what later ones, no store knows."""
+    """By checkpoint that is retained or has a notice waiting, newest first. Whether sinks had committed it, and what
+    later ones, no store knows."""
 
     @property
     def done(self) -> bool:
@@ -127,13 +129,17 @@ class Activating(UseCase):
 
     def _staged(self, head: Head) -> list[Staged]:
         found = []
-        for entry in reversed(head.completed):
+        waiting = {each.checkpoint: each for each in head.notices}
+        checkpoints: dict[int, Notice | CompletedEntry]
+        checkpoints = {**waiting, **{each.id: each for each in head.completed}}
+        for id_, entry in sorted(checkpoints.items(), reverse=True):
             names: tuple[str, ...] | None
             try:
-                names = tuple(f"{each.stage}: {each.name}" for each in staged_in(self._files, entry.metadata))
+                staged = staged_in(self._files, entry.metadata) if entry.metadata is not None else ()
+                names = tuple(f"{each.stage}: {each.name}" for each in staged)
             except (GoneError, DocumentError):
                 names = None
-            waiting = {name for each in head.notices if each.checkpoint == entry.id for name in each.listeners}
-            if names != () or waiting:
-                found.append(Staged(entry.id, entry.epoch, names, tuple(sorted(waiting))))
+            listeners = waiting[id_].listeners if id_ in waiting else ()
+            if names != () or listeners:
+                found.append(Staged(id_, entry.epoch, names, tuple(sorted(listeners))))
         return found

@@ -315,7 +315,7 @@ class Mirroring(UseCase):
     def _named(self, there: JobFiles, mirror: Head) -> set[str]:
         """Give the keys that the newest checkpoint in the mirror names, which are there."""
         latest = mirror.latest_completed()
-        keys = {segment.document.key for segment in mirror.segments}
+        keys = _beside(mirror)
         if latest is not None:
             with suppress(GoneError, DocumentError):  # a damaged mirror is copied anew
                 keys.update([handle.path for handle in _handles(there, latest.metadata, ())])
@@ -331,6 +331,7 @@ class Mirroring(UseCase):
 
     def _all_of(self, begun: _Pass, named: Collection[str], *, first: bool) -> Iterator[StateHandle]:
         yield from (handle_of(segment.document) for segment in begun.head.segments)
+        yield from (handle_of(each) for each in mirrors.owed(begun.head))
         try:
             yield from _handles(self._files, begun.latest.metadata, named)
         except (GoneError, DocumentError) as error:
@@ -392,7 +393,7 @@ class Mirroring(UseCase):
                     there.store.abort_upload(upload)
         else:
             left = [each for each in before.completed if each not in after.completed]
-            keys = [each.document.key for each in before.segments if each not in after.segments]
+            keys = [*(_beside(before) - _beside(after))]
             try:
                 for entry in left:
                     keys += [entry.metadata.key, *(each.path for each in _handles(there, entry.metadata, ()))]
@@ -409,7 +410,7 @@ class Mirroring(UseCase):
         """Tell whether the mirror holds a file that its head does not name."""
         for entry in mirror.completed:
             spared -= {entry.metadata.key, *(handle.path for handle in _handles(there, entry.metadata, ()))}
-        return bool(spared - {segment.document.key for segment in mirror.segments})
+        return bool(spared - _beside(mirror))
 
 
 class _ActivatedError(Exception):
@@ -427,6 +428,11 @@ def tell_moved(heads: HeadStore, mirror: str, uri: str) -> None:
         return Decision(None, changed(head, mirrors.moved_to(head, mirror, uri, now_ms)))
 
     heads.update(decide)
+
+
+def _beside(mirror: Head) -> set[str]:
+    """Give the keys that a mirror's head names beside its checkpoints."""
+    return {each.key for each in (*(segment.document for segment in mirror.segments), *mirrors.owed(mirror))}
 
 
 def _handles(files: JobFiles, ref: DocumentRef, named: Collection[str]) -> Iterator[StateHandle]:

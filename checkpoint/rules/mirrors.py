@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from ..documents.attempt import RestorePointer
+from ..documents.attempt import DocumentRef, RestorePointer
 from ..documents.entries import Notice
 from ..documents.head import MAX_HISTORY, MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head
 from ..documents.mirrors import HOLD_MS, MirrorEntry, MirrorHold, MirrorOf, Moved
@@ -132,7 +132,7 @@ def held(head: Head, storage: str, uri: str, mirror: str, token: str, now_ms: in
         token,
         RestorePointer(latest.id, latest.metadata),
         now_ms + HOLD_MS,
-        tuple(each.document.key for each in head.segments),
+        tuple(each.key for each in (*(segment.document for segment in head.segments), *owed(head))),
     )
     alive = tuple(each for each in entry.holds if each.until_ms > now_ms and each.token != token)
     others = tuple(each for each in head.mirrors if each.id != mirror)
@@ -213,7 +213,6 @@ def mirrored(mirror: Head, source: Head, of: MirrorOf) -> Head:
     # No gap: a restore that falls back replays the epochs of the retained checkpoints that it passes over.
     unbroken = takewhile(lambda each: each in mirror.completed, reversed(before))
     completed = (*reversed([*unbroken]), latest)
-    kept = {each.id for each in completed}
     return replace(
         source,
         revision=mirror.revision,
@@ -222,7 +221,7 @@ def mirrored(mirror: Head, source: Head, of: MirrorOf) -> Head:
         pending=(),
         completed=completed,
         history=tuple(each for each in source.history if each.status is Status.COMPLETED),
-        notices=tuple(_notice(each) for each in source.notices if each.checkpoint in kept and _notice(each).listeners),
+        notices=_notices(source),
         waiting=(),
         triggering=(),
         declined=(),
@@ -237,9 +236,18 @@ def mirrored(mirror: Head, source: Head, of: MirrorOf) -> Head:
     )
 
 
-def _notice(notice: Notice) -> Notice:
-    """Give a notice without the mirror's own listener, which the mirror will not have."""
-    return replace(notice, listeners=tuple(each for each in notice.listeners if each != MIRROR_LISTENER))
+def owed(head: Head) -> tuple[DocumentRef, ...]:
+    """Give the metadata of completed checkpoints whose sinks have still to commit (semantics C4)."""
+    return tuple(each.metadata for each in _notices(head) if each.metadata is not None)
+
+
+def _notices(head: Head) -> tuple[Notice, ...]:
+    """Give what completed checkpoints have still to tell, but not to the mirror's own listener."""
+    told = (
+        replace(each, listeners=tuple(name for name in each.listeners if name != MIRROR_LISTENER))
+        for each in head.undelivered_completions()
+    )
+    return tuple(each for each in told if each.listeners)
 
 
 def begun(head: Head) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.world.listed_folder import Job
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+from tests.unit.checkpoint.extensions.test_committables import stage
 
 WEST = "west"
 
@@ -69,6 +70,57 @@ def test_the_mirror_drops_what_the_job_has_dropped(world: World, west: MemorySto
         lists = RecordingStore(west)
         assert world.coordinator().mirror(lists).deleted == 0
     assert {found.key for found in west.list("")} == {found.key for found in world.store.list("")}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_sink_that_was_behind_commits_in_the_mirror(world: World, west: MemoryStore, first: bool) -> None:
+    """What completed checkpoints have still to tell goes with the job, however old they are (semantics M6, C4)."""
+    world.listen("warehouse", Mirror.name)
+    for epoch in ("e1", "e2", "e3", "e4"):
+        _stage(world, epoch)
+        if not first:
+            world.coordinator().mirror(west)
+    world.coordinator().mirror(west)
+    staged = [f"chk-{number:010d}/_metadata-" for number in (1, 2, 3, 4)]
+    assert [each[: len(staged[0])] for each in _metadata(world, west)] == staged
+    found = _there(world, west).activate()
+    assert [(each.checkpoint, each.names, each.undelivered) for each in found.staged] == [
+        (number, ("routes: orders",), ("warehouse",)) for number in (4, 3, 2, 1)
+    ]
+    ear = world.ears[0]
+    _there(world, west).deliver([ear])
+    assert [one.value for each in ear.heard for one in each.committables] == ["e1", "e2", "e3", "e4"]
+    assert _there(world, west).clean().deleted
+
+
+def test_what_a_sink_has_committed_leaves_the_mirror(world: World, west: MemoryStore) -> None:  # semantics M2, M3
+    world.listen("warehouse")
+    for epoch in ("e1", "e2", "e3", "e4"):
+        _stage(world, epoch)
+
+    def delivered(_: object) -> None:
+        world.coordinator().deliver(world.ears)
+        world.coordinator().clean()
+
+    world.coordinator().mirror(west, delivered, parallel=1)
+    assert len(_metadata(world, west)) == 4, "a pass holds what it copies"
+    world.run_epoch("e5")
+    world.coordinator().mirror(west)
+    world.coordinator().deliver(world.ears)
+    assert _metadata(world, west) == _metadata(world, world.store)
+
+
+def _stage(world: World, epoch: str) -> None:
+    """Run an epoch that stages something for sinks."""
+    world.trigger(epoch)
+    world.run_stage(epoch, "clean")
+    stage(world, epoch, "routes", orders=epoch)
+    world.run_epoch(epoch)
+
+
+def _metadata(world: World, store: ObjectStore) -> list[str]:
+    keys = (found.key.removeprefix(f"{world.job}/") for found in store.list(""))
+    return sorted(key for key in keys if "/_metadata-" in key)
 
 
 @pytest.mark.parametrize("later", [(), ("e4",)])
