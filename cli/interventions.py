@@ -180,11 +180,23 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 
 
 def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
-    """Give what each later checkpoint has done to tables outside of the storage; a rewind takes none of it back."""
+    """Give what each later checkpoint has done to tables outside of the storage; a rewind takes none of it back.
+
+    A commit that is still owed, or was made and not noted, has the command that gives it up: after the rewind the next
+    task would make it, and the checkpoint's rows would be there beside those of its epoch's next run.
+    """
     found: list[dict[str, Any]] = []
     appended: set[str] = set()
-    none = {"roll_back": None, "only_if": None}
+    none = {"roll_back": None, "only_if": None, "give_up": None}
     for entry in (each for each in head.completed if each.id > to):
+        owed = {
+            name.removeprefix(PREFIX): f"cairn forget-listener {head.job} {name} --checkpoint {entry.id} --yes "
+            f"{files.storage_option}"
+            for each in head.notices
+            if each.checkpoint == entry.id
+            for name in each.listeners
+            if name.startswith(PREFIX)
+        }
         try:
             lines = tuple(metadata_file.read(files, entry.metadata))
             staged = [
@@ -200,11 +212,13 @@ def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, A
                 if isinstance(line, HookLine) and line.answer.name.startswith(PREFIX)
             }
         except (GoneError, DocumentError):
-            found.append({"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None, **none})
+            unknown = {"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None, **none}
+            found += [{**unknown, "table": name, "give_up": owed[name]} for name in sorted(owed)] or [unknown]
             continue
         for name, mode in sorted({(name, rows.mode.value) for name, rows in staged if rows.changes}):
             count = sum(rows.rows for of, rows in staged if (of, rows.mode.value) == (name, mode))
             change = {"checkpoint": entry.id, "table": name, "mode": mode, "rows": count, **none}
+            change["give_up"] = owed.get(name)
             if mode == Mode.APPEND.value and name not in appended and name in tables and tables[name].format:
                 appended.add(name)
                 change["roll_back"], change["only_if"] = _roll_back(tables[name], entry.id)
@@ -253,16 +267,20 @@ def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> I
         said = "tables outside of the storage keep this; before the runs, roll back what they would append again:"
         yield from text.paragraph(said, columns)
     for each in changes:
-        what = (
-            f"{each['table']}: {each['mode']}, {each['rows']} rows" if each["table"] else "its metadata is unreadable"
-        )
-        yield f"  checkpoint {each['checkpoint']}: {what}"
+        what = "its metadata is unreadable" if each["rows"] is None else f"{each['mode']}, {each['rows']} rows"
+        yield f"  checkpoint {each['checkpoint']}: {each['table'] + ': ' if each['table'] else ''}{what}"
+        if each["give_up"]:
+            yield from text.paragraph(_OWED, columns)
+            yield f"      {each['give_up']}"
         if each["only_if"]:
             yield from text.paragraph(f"    to take back this and what came after: {each['only_if']}", columns)
         if each["roll_back"]:
             yield f"      {each['roll_back']}"
     said = "what was committed outside for them stays there; listeners are notified once more when they complete"
     yield from text.paragraph(said, columns)
+
+
+_OWED = "    its commit is owed, or was not noted: the next task makes it unless you give it up first, after the rewind"
 
 
 def _rewound(found: Rewound) -> Iterator[str]:

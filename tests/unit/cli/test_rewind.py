@@ -60,10 +60,11 @@ def test_it_says_what_it_undoes_and_asks(
 
 
 def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of each undone checkpoint; one whose metadata cannot be read is no obstacle."""
+    """Of each undone checkpoint, and which commits are owed; one whose metadata cannot be read is no obstacle."""
     counts = {"clean": 5, "routes": 7}
     for epoch in ("e4", "e5", "e6"):
-        world.trigger(epoch)
+        owed = () if epoch == "e4" else ("table.orders",)
+        world.coordinator().trigger(replace(world.request(epoch), listeners=owed))
         for spec in world.stages:
             answer = world.coordinator().begin(epoch, spec.uid, world.new_claimant())
             assert isinstance(answer, Submit)
@@ -76,12 +77,19 @@ def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[st
     world.store.delete([f"flights/{newest.metadata.key}"])
     assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[3:8] == [
+    give_up = f"--yes --storage {world.store.uri}"
+    owed_now = "    its commit is owed, or was not noted: "
+    owed_now += "the next task makes it unless you give it up first, after the rewind"
+    assert lines[3:12] == [
         "  e6",
         "tables outside of the storage keep this; before the runs, roll back what they would append again:",
         "  checkpoint 5: orders: append, 12 rows",
+        owed_now,
+        f"      cairn forget-listener flights table.orders --checkpoint 5 {give_up}",
         "  checkpoint 5: totals: upsert, 12 rows",
-        "  checkpoint 6: its metadata is unreadable",
+        "  checkpoint 6: orders: its metadata is unreadable",
+        owed_now,
+        f"      cairn forget-listener flights table.orders --checkpoint 6 {give_up}",
     ]
 
 
@@ -113,7 +121,8 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
     }
     hooks = [Fixed(name, table) for name, table in tables.items()]
     for epoch in ("e4", "e5"):
-        request = replace(world.request(epoch), hooks=tuple(each.name for each in hooks))
+        owed = ("table.orders", "table.totals", "warehouse")
+        request = replace(world.request(epoch), hooks=tuple(each.name for each in hooks), listeners=owed)
         answer = world.coordinator().trigger(request)
         assert isinstance(answer, Triggered)
         world.coordinator().ask_hooks(answer.pending, hooks)
@@ -135,6 +144,11 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         "totals": "",
     }
     assert {each["only_if"] for each in found if each["checkpoint"] == 5} == {None}
+    assert {(each["checkpoint"], each["table"]): each["give_up"] for each in found if each["give_up"]} == {
+        (at, name): f"cairn forget-listener flights table.{name} --checkpoint {at} --yes --storage {world.store.uri}"
+        for at in (4, 5)
+        for name in ("orders", "totals")
+    }, "what is owed would be committed by the next task, after the tables were rolled back"
     [condition] = [each["only_if"] for each in found if each["table"] == "orders" and each["only_if"]]
     assert condition == (
         "if each version after 77 names cairn.checkpoint 4 or a later one of this job (the summaries in "
