@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
@@ -31,7 +33,7 @@ LONGEST_PAUSE_S = 60.0
 UNANSWERED_S = 180.0
 """Seconds without an answer after which the task itself looks."""
 ANSWER_S = 60.0
-"""Seconds within which a service must answer."""
+"""Seconds without any answer after which a service counts as silent."""
 
 OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """Airflow's states of a task that no try of it follows by itself."""
@@ -49,8 +51,8 @@ class DriverState(Protocol):
 class Launcher(Protocol):
     """The part of a launcher that a wait needs, as `operators.launchers.launcher` explains it."""
 
-    def states(self, drivers: list[str]) -> Mapping[str, DriverState | Exception]:
-        """Ask for the states of several drivers."""
+    def states(self, drivers: list[str]) -> Iterable[tuple[str, DriverState | Exception]]:
+        """Ask for the states of several drivers; gives each as it comes."""
         ...
 
     def state(self, driver: str) -> DriverState:
@@ -103,13 +105,17 @@ class DriverTrigger(BaseTrigger):
         watch = service.watch(self.driver)
         changed_at = answered_at = now()
         seen = link = ""
+        looked = False  # a triggerer may come back after the deadline, and the driver have ended before it
         while True:
             pause = pause_after(now() - changed_at, LOOK_S, LONGEST_PAUSE_S)
             left = pause if self.deadline is None else self.deadline - system_time()
-            if left <= 0:
+            if left <= 0 and looked:
                 yield TriggerEvent({"status": TIMEOUT})
                 return
-            answer = await service.look(watch, min(pause, left), self.make)
+            answer, looked = await service.look(watch, max(0, min(pause, left)), self.make), True
+            if answer is None:
+                answered_at = now()
+                continue
             if isinstance(answer, Exception):
                 log.warning("Driver %s: no answer about its state: %s", self.driver, one_line(answer))
                 if now() - answered_at >= UNANSWERED_S:
@@ -189,13 +195,17 @@ class _Watch:
 class _Service:
     """The triggers of one process that ask one service. All of them live in the triggerer's event loop.
 
-    The trigger whose pause is over first asks for all whose pause is half over, and those wake.
+    The trigger whose pause is over first asks for all whose pause is half over, and those wake. One question runs at a
+    time, in a thread of the service's own: a service that never answers keeps that one, and none of the triggerer's.
     """
 
     def __init__(self) -> None:
         self._watches: WeakSet[_Watch] = WeakSet()
         self._asking = asyncio.Lock()
         self._launcher: Launcher | None = None
+        self._thread = ThreadPoolExecutor(1, "airflow-cairn-driver")
+        self._question: Future[None] | None = None
+        self._answers: dict[str, DriverState | Exception] = {}
 
     def watch(self, driver: str) -> _Watch:
         """Begin to look at a driver, as long as the result is referred to."""
@@ -203,8 +213,12 @@ class _Service:
         self._watches.add(watch)
         return watch
 
-    async def look(self, watch: _Watch, seconds: float, make: Callable[[], Launcher]) -> DriverState | Exception:
-        """Wait the given seconds, or until another trigger asks, and return the driver's state, or why none came."""
+    async def look(self, watch: _Watch, seconds: float, make: Callable[[], Launcher]) -> DriverState | Exception | None:
+        """Wait the given seconds, or until another trigger asks.
+
+        Returns:
+            The driver's state, or why none came; None while the service answers about other drivers.
+        """
         watch.pause_s = seconds
         with suppress(TimeoutError):
             await asyncio.wait_for(watch.answered.wait(), seconds)
@@ -213,29 +227,35 @@ class _Service:
                 await self._ask(watch, make)
         answer, watch.answer = watch.answer, None
         watch.answered.clear()
-        assert answer is not None  # `_ask` answers all that it asks for
         return answer
 
     async def _ask(self, first: _Watch, make: Callable[[], Launcher]) -> None:
         now = asyncio.get_running_loop().time()
         due = [each for each in self._watches if each is first or now - each.asked_at >= each.pause_s / 2]
-        drivers = sorted({each.driver for each in due})
-        found: Mapping[str, DriverState | Exception]
-        try:
-            found = await asyncio.wait_for(asyncio.to_thread(self._states, drivers, make), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - each trigger counts and reports it
+        if self._question is None or self._question.done():
+            oldest = sorted(due, key=lambda each: each.asked_at)
+            drivers = list(dict.fromkeys(each.driver for each in oldest))
+            self._question = self._thread.submit(copy_context().run, self._states, drivers, make)
+        await asyncio.wait([asyncio.wrap_future(self._question)], timeout=ANSWER_S)
+        came = {driver: self._answers.pop(driver) for driver in list(self._answers)}
+        if not came:
             silent = TimeoutError(f"the service has not answered for {ANSWER_S:g} s")
-            found = dict.fromkeys(drivers, silent if isinstance(error, TimeoutError) else error)
-        if any(isinstance(each, Exception) for each in found.values()):
+            came = {each.driver: silent for each in due}
+        if any(isinstance(each, Exception) for each in came.values()):
             self._launcher = None  # the next one takes the connection as it is then
-        for each in due:
-            each.answer, each.asked_at = found[each.driver], now
-            each.answered.set()
+        for each in self._watches:
+            if each.driver in came:
+                each.answer, each.asked_at = came[each.driver], now
+                each.answered.set()
 
-    def _states(self, drivers: list[str], make: Callable[[], Launcher]) -> Mapping[str, DriverState | Exception]:
-        # Runs outside the event loop, once at a time: providers' hooks block.
-        launcher = self._launcher = self._launcher or make()
-        return launcher.states(drivers)
+    def _states(self, drivers: list[str], make: Callable[[], Launcher]) -> None:
+        # Runs outside the event loop: providers' hooks block.
+        try:
+            launcher = self._launcher = self._launcher or make()
+            for driver, answer in launcher.states(drivers):
+                self._answers[driver] = answer
+        except Exception as error:  # noqa: BLE001 - each trigger counts and reports it
+            self._answers.update(dict.fromkeys(drivers, error))
 
 
 _services: WeakValueDictionary[str, _Service] = WeakValueDictionary()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
@@ -156,6 +157,7 @@ class DataprocLauncher(Launcher):
     def _place(self) -> dict[str, Any]:
         return {"project_id": self._operator.project_id, "region": self._operator.region}
 
+    @cached_property
     def _hook(self) -> Any:
         from airflow.providers.google.cloud.hooks.dataproc import DataprocHook
 
@@ -190,14 +192,14 @@ class DataprocJobLauncher(DataprocLauncher):
         described["reference"] = {**_part(described, "reference"), "job_id": driver}
 
     def _ask(self, driver: str) -> Any:
-        return self._hook().get_job(job_id=driver, **self._place(), **ONE_TRY)
+        return self._hook.get_job(job_id=driver, **self._place(), **ONE_TRY)
 
     def _state(self, found: Any) -> DriverState:
         ended = frozenset({"DONE", "ERROR", "CANCELLED"})
         return DriverState.of(found.status.state.name, found.status.details, ended, "DONE")
 
     def _end(self, driver: str) -> None:
-        self._hook().cancel_job(job_id=driver, **self._place(), **ONE_TRY)
+        self._hook.cancel_job(job_id=driver, **self._place(), **ONE_TRY)
 
 
 class DataprocBatchLauncher(DataprocLauncher):
@@ -220,7 +222,7 @@ class DataprocBatchLauncher(DataprocLauncher):
         self._operator.batch_id = driver
 
     def _ask(self, driver: str) -> Any:
-        return self._hook().get_batch(batch_id=driver, **self._place(), **ONE_TRY)
+        return self._hook.get_batch(batch_id=driver, **self._place(), **ONE_TRY)
 
     def _state(self, found: Any) -> DriverState:
         word, why, ended = found.state.name, found.state_message, frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
@@ -229,7 +231,7 @@ class DataprocBatchLauncher(DataprocLauncher):
 
     def _end(self, driver: str) -> None:
         operation = self._ask(driver).operation
-        self._hook().get_operations_client(self._operator.region).cancel_operation(operation)
+        self._hook.get_operations_client(self._operator.region).cancel_operation(operation)
 
 
 def _driver(token: str) -> str:

@@ -7,17 +7,24 @@ where the task died before it had heard the driver's id, and no driver of anothe
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoint.errors import InvalidConfigError
+from ...spark.execution.failure_kinds import one_line
 from ...spark.programs.arguments import unmarked
 from ...tasks.job_settings import is_rendered_later
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+log = logging.getLogger("airflow_cairn")
+
+ANSWER_S = 60.0
+"""Seconds within which a service must answer a request, where its client would wait for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +189,27 @@ class Launcher(Tracker):
         """See `Tracker`."""
         return self.find(replaced).values()
 
-    def states(self, drivers: Collection[str]) -> dict[str, DriverState | Exception]:
+    def states(self, drivers: Collection[str]) -> Iterator[tuple[str, DriverState | Exception]]:
         """Ask for the states of several drivers, in few requests where the service lists them.
 
-        Returns:
-            By driver its state, or why the service does not say it.
+        Yields:
+            Each driver with its state, or why the service does not say it, as soon as it is known.
         """
-        found: dict[str, DriverState | Exception] = {**self.listed(drivers)} if len(drivers) > 1 else {}
+        found: Mapping[str, DriverState] = {}
+        if len(drivers) > 1:
+            try:
+                found = self.listed(drivers)
+            except Exception as error:  # noqa: BLE001 - such as a right that only the list needs
+                log.warning(
+                    "Drivers cannot be listed, so each %s is asked about alone: %s", self.service, one_line(error)
+                )
+        yield from found.items()
         for driver in drivers:
             if driver not in found:
                 try:
-                    found[driver] = self.state(driver)
+                    yield driver, self.state(driver)
                 except Exception as error:  # noqa: BLE001 - the others have their answers
-                    found[driver] = error
-        return {driver: found[driver] for driver in drivers}
+                    yield driver, error
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:  # noqa: ARG002 - see the docstring
         """List drivers, in at most as many requests as there are; one that is missing may have ended."""

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.spark_submit import YARN_DEFAULTS
 from .addresses import on_pages
-from .launcher import DriverState, HandedOver, Launcher
+from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
     from airflow.providers.apache.livy.operators.livy import LivyOperator
@@ -125,6 +125,7 @@ class LivyLauncher(Launcher):
             AirflowException: Livy refused.
         """
         hook = self._operator.hook
+        hook.extra_options = {"timeout": ANSWER_S, **(hook.extra_options or {"check_response": False})}
         response = hook.run_method(f"{hook.endpoint_prefix}{path}", method, headers=hook.extra_headers)
         if missing_ok and response.status_code == NOT_FOUND:
             return {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
-from .launcher import DriverState, HandedOver, Launcher
+from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
     from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
@@ -29,6 +29,7 @@ MAX_NAME = 56
 """Characters of a name from which the controller makes labels and names with an end of their own."""
 LINES = 100
 NOT_FOUND = 404
+WITHIN = {"_request_timeout": ANSWER_S}
 
 
 class SparkKubernetesLauncher(Launcher):
@@ -94,7 +95,7 @@ class SparkKubernetesLauncher(Launcher):
         for field, value in (("image", operator.image), ("mainApplicationFile", operator.code_path)):
             if value:
                 body["spec"][field] = value
-        self._resources.create_namespaced_custom_object(GROUP, VERSION, operator.namespace, PLURAL, body)
+        self._resources.create_namespaced_custom_object(GROUP, VERSION, operator.namespace, PLURAL, body, **WITHIN)
         return str(operator.name)
 
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
@@ -105,7 +106,12 @@ class SparkKubernetesLauncher(Launcher):
 
     def _of(self, tokens: Iterable[str]) -> list[dict[str, Any]]:
         listed: dict[str, list[dict[str, Any]]] = self._resources.list_namespaced_custom_object(
-            GROUP, VERSION, self._operator.namespace, PLURAL, label_selector=f"{LABEL} in ({','.join(tokens)})"
+            GROUP,
+            VERSION,
+            self._operator.namespace,
+            PLURAL,
+            label_selector=f"{LABEL} in ({','.join(tokens)})",
+            **WITHIN,
         )
         return listed["items"]
 
@@ -126,7 +132,9 @@ class SparkKubernetesLauncher(Launcher):
         from kubernetes.client import ApiException
 
         try:
-            self._resources.delete_namespaced_custom_object(GROUP, VERSION, self._operator.namespace, PLURAL, driver)
+            self._resources.delete_namespaced_custom_object(
+                GROUP, VERSION, self._operator.namespace, PLURAL, driver, **WITHIN
+            )
         except ApiException as error:
             if error.status != NOT_FOUND:
                 raise
@@ -136,7 +144,7 @@ class SparkKubernetesLauncher(Launcher):
         pod = ((self._status(driver) or {}).get("driverInfo") or {}).get("podName")
         if not pod:
             return ()
-        text = self._operator.client.read_namespaced_pod_log(pod, self._operator.namespace, tail_lines=LINES)
+        text = self._operator.client.read_namespaced_pod_log(pod, self._operator.namespace, tail_lines=LINES, **WITHIN)
         return str(text).splitlines()
 
     def leave(self, driver: str) -> None:
@@ -150,7 +158,7 @@ class SparkKubernetesLauncher(Launcher):
 
         try:
             found: Mapping[str, Any] = self._resources.get_namespaced_custom_object(
-                GROUP, VERSION, self._operator.namespace, PLURAL, driver
+                GROUP, VERSION, self._operator.namespace, PLURAL, driver, **WITHIN
             )
         except ApiException as error:
             if error.status != NOT_FOUND:

@@ -267,6 +267,10 @@ class LaunchedStage(EpochStage):
 
         def until_end() -> None:
             if event["status"] == TIMEOUT:
+                state = self._last_state(driver)
+                if state is not None and not state.lives:
+                    self._check_end(run, driver, state)
+                    return
                 self.on_kill()
                 raise AirflowTaskTimeout(f"{self._ready().service} {driver} took longer than execution_timeout")
             if event["status"] == ENDED:
@@ -280,6 +284,15 @@ class LaunchedStage(EpochStage):
             self._wait(context, drivers, run, driver, deadline)
 
         return self._end_with(context, settings, run, until_end)
+
+    def _last_state(self, driver: str) -> DriverState | None:
+        """Ask once more before a driver is ended; None without an answer."""
+        launcher = self._ready()
+        try:
+            return launcher.state(driver)
+        except Exception as error:  # noqa: BLE001 - it is ended as one that lives
+            log.warning("The %s %s: no answer about its state: %s", launcher.service, driver, one_line(error))
+            return None
 
     @staticmethod
     def _pass_on_log(launcher: Launcher, driver: str) -> str:

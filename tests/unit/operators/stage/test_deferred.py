@@ -7,8 +7,10 @@ APIs. The triggerer is an event loop here; a real one is in tests/real/airflow/t
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +23,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import epoch_stage
 from airflow_cairn.operators.failure.callbacks import report
 from airflow_cairn.operators.launchers.known import launcher_at
+from airflow_cairn.operators.launchers.launcher import DriverState
 from airflow_cairn.operators.stage import launched, programs
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.triggers import driver as driver_trigger
@@ -140,15 +143,16 @@ def test_many_drivers_are_few_questions(job: Job, service: ServiceStandIn) -> No
     launcher = launcher_at(triggers[0].operator, triggers[0].fields)
     ended, forgotten, lives = (each.driver for each in triggers)
     asked = len(service.asked)
-    states = launcher.states([ended, forgotten, lives])
+    states = dict(launcher.states([ended, forgotten, lives]))
     assert [state.lives for state in states.values()] == [True] * 3  # type: ignore[union-attr]
     pages = 3 if "databricks" in service.operator or "glue" in service.operator else 1  # of one entry each here
     assert len(service.asked) - asked == pages
     first, second, _ = service.drivers
     service.drivers[first].state = DONE
     del service.drivers[second]
-    states = launcher.states([ended, forgotten, lives])
-    assert [(state.lives, state.succeeded) for state in states.values()] == [  # type: ignore[union-attr]
+    states = dict(launcher.states([ended, forgotten, lives]))
+    wanted: list[Any] = [states[each] for each in (ended, forgotten, lives)]
+    assert [(state.lives, state.succeeded) for state in wanted] == [
         (False, True),
         (False, False),
         (True, False),
@@ -381,11 +385,93 @@ def test_the_service_does_not_answer(
 def test_a_driver_that_takes_too_long_is_ended(job: Job, service: ServiceStandIn) -> None:
     """`execution_timeout` runs on while the task is deferred; Airflow's own timeout of a trigger ends no driver."""
     waits = deferred(job, service, execution_timeout=timedelta(milliseconds=1))
+    service.act = lambda _conf, _looks: RUNNING
     event = event_of(posted(waits))
     assert event == {"status": "timeout"}
     with pytest.raises(AirflowTaskTimeout, match="Livy batch 1 took longer than execution_timeout"):
         resume(job, service, waits, event)
     assert service.killed == ["1"]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+@on_livy
+def test_a_driver_has_ended_before_its_deadline(job: Job, service: ServiceStandIn, sent: bool) -> None:
+    """No triggerer ran around the deadline; or the driver ends between the event and the task."""
+    service.act = lambda _conf, _looks: RUNNING
+    waits = deferred(job, service, execution_timeout=timedelta(milliseconds=1))
+    event = event_of(posted(waits)) if sent else None
+    acknowledge(job, service.conf_of("1"))
+    service.drivers["1"].state = DONE
+    assert resume(job, service, waits, event or event_of(posted(waits)))["attempt"] == 1
+    assert service.killed == []
+
+
+class SlowLauncher(driver_trigger.Launcher):
+    """A service without a list, which takes its time, or for ever."""
+
+    asked = 0
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.free = Event()
+
+    def states(self, drivers: list[str]) -> Iterator[tuple[str, DriverState | Exception]]:
+        for driver in drivers:
+            self.asked += 1
+            self.free.wait(self.seconds)
+            yield driver, DriverState("RUNNING", lives=True)
+
+
+def test_a_service_that_never_answers_keeps_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of the event loop are few, and the triggerer's other triggers need them."""
+    monkeypatch.setattr(driver_trigger, "ANSWER_S", 0.01)
+    launcher = SlowLauncher(None)
+
+    async def looks() -> None:
+        service = driver_trigger._Service()
+        watch = service.watch("1")
+        try:
+            for _ in range(40):
+                assert isinstance(await service.look(watch, 0, lambda: launcher), TimeoutError)
+            await asyncio.wait_for(asyncio.to_thread(int), 1)
+        finally:
+            launcher.free.set()
+
+    asyncio.run(looks())
+    assert launcher.asked == 1
+
+
+def test_drivers_that_are_asked_about_alone_get_their_answers_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times as many as are answered in time: none of them counts as unanswered."""
+    monkeypatch.setattr(driver_trigger, "ANSWER_S", 0.1)
+    launcher = SlowLauncher(0.01)
+
+    async def looks() -> None:
+        service = driver_trigger._Service()
+
+        async def answered(driver: str) -> None:
+            watch = service.watch(driver)
+            while (answer := await service.look(watch, 0.01, lambda: launcher)) is None:
+                pass
+            assert isinstance(answer, DriverState)
+
+        await asyncio.gather(*(answered(str(each)) for each in range(30)))
+
+    asyncio.run(asyncio.wait_for(looks(), 30))
+
+
+@on_livy
+def test_drivers_that_cannot_be_listed_are_asked_about_alone(
+    job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    """The right to list may be missing, or an entry of another's driver be strange."""
+    trigger = posted(deferred(job, service))
+    service.act = lambda _conf, _looks: RUNNING
+    launcher = launcher_at(trigger.operator, trigger.fields)
+    monkeypatch.setattr(launcher, "_pages", lambda: [[{"id": 1}]])
+    states = dict(launcher.states(["1", "2"]))
+    assert [state.lives for state in states.values()] == [True, False]  # type: ignore[union-attr]
+    assert "Drivers cannot be listed, so each Livy batch is asked about alone" in said.text
 
 
 @on_livy
