@@ -33,7 +33,7 @@ from .errors import NoCheckpointError
 from .extensions.contracts import MasterHook
 from .extensions.listeners import Notices
 from .extensions.master_hooks import HookAnswers
-from .mirrors.activation import Activating
+from .mirrors.activation import Activating, GivingUp
 from .mirrors.mirror_pass import Mirroring
 from .rules import admission, restored_state, transitions
 from .rules.admission import StateOf, always_running
@@ -103,9 +103,8 @@ class Coordinator(UseCase):
         notices = Notices(opened)
         self.deliver = notices.deliver
         self.forget_listener = notices.forget
-        mirroring = Mirroring(opened)
-        self.mirror = mirroring.run
-        self.give_up_mirror = mirroring.give_up
+        self.mirror = Mirroring(opened).run
+        self.give_up_mirror = GivingUp(opened).give_up
         activating = Activating(opened)
         self.activation_plan = activating.plan
         self.activate = activating.activate

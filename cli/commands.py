@@ -8,6 +8,7 @@ import sys
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import Coordinator, system_runtime
@@ -158,7 +159,9 @@ def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def mirror(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Copy a job to another storage, or forget its mirror there."""
     if options.give_up:
-        return Outcome(*mirrors_of.give_up(_job(store, options.job), options.to))
+        return Outcome(
+            *mirrors_of.give_up(_job(store, options.job), options.to, partial(opened_other, options.to, options))
+        )
     lines, document, failed = mirrors_of.mirror(_job(store, options.job), opened_other(options.to, options))
     return Outcome(lines, document, damaged=failed)
 

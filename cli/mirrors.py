@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -38,13 +38,13 @@ def mirror(coordinator: Coordinator, target: ObjectStore) -> tuple[list[str], di
     return list(lines), document, bool(found.failures)
 
 
-def give_up(coordinator: Coordinator, uri: str) -> tuple[list[str], dict[str, Any]]:
+def give_up(coordinator: Coordinator, uri: str, opened: Callable[[], ObjectStore]) -> tuple[list[str], dict[str, Any]]:
     """Have a job know nothing of a mirror any more.
 
     Returns:
         Lines and JSON document of the result.
     """
-    known = coordinator.give_up_mirror(uri)
+    known = coordinator.give_up_mirror(uri, opened)
     said = "is not mirrored there any more; the files stay" if known else "has no mirror there; nothing was changed"
     return [f"{uri}: {coordinator.job} {said}"], {"job": coordinator.job, "mirror": uri, "given_up": known}
 

@@ -1,15 +1,17 @@
 """Makes a mirror the job: one swap of the mirror's head, which each pass and each trigger sees (semantics M5, M6).
 
-If the first storage still answers, a caller may name it: then the job there is told first, so that nothing completes
-there any more; a last pass brings the mirror up to it; and nothing is lost. A crash before the mirror's swap leaves a
-job that has moved and no mirror that takes over: the same call again ends it. Without the first storage, whoever runs
-there goes on until a pass, or a person, tells it: no store can know what another one, out of reach, decides.
+If the first storage still answers, a caller may name it: then a pass copies what the mirror lacks while the job goes
+on, and changes nothing if it fails; the job is told, so that nothing completes there any more; a last, short pass
+brings the mirror up to it; and nothing is lost. A crash before the mirror's swap leaves a job that has moved and no
+mirror that takes over: the same call again ends it, and giving the mirror up takes it back. Without the first storage,
+whoever runs there goes on until a pass, or a person, tells it: no store can know what another one, out of reach,
+decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...storage.errors import DocumentError, GoneError
 from ...storage.names import same_place
@@ -17,11 +19,13 @@ from ...storage.port import ObjectStore
 from ..answers import FilesProgress
 from ..documents.entries import CompletedEntry, Notice
 from ..documents.head import Head
+from ..documents.mirrors import MirrorOf
 from ..errors import NoCheckpointError, RefusedError
 from ..extensions.committables import staged_in
 from ..rules import mirrors
-from ..store.head_store import Decision, HeadStore, OpenJob, UseCase
-from .mirror_pass import Mirroring, tell_moved
+from ..store.head_store import Decision, HeadStore, OpenJob, UseCase, changed
+from ..store.job_files import JobFiles
+from .mirror_pass import Mirroring, active, checked, tell_moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +80,52 @@ class Activating(UseCase):
         Raises:
             RefusedError: it is no mirror, or not one of the job in `first`; nothing has changed.
             NoCheckpointError: no pass has ended yet.
+            DamagedError: a file of the job's newest checkpoint cannot be copied; the text says whether the job has
+                stopped.
         """
-        again: tuple[str, ...] | None = None
-        if first is not None:
-            again = self._leave(first, on_progress)
+        left = None if first is None else self._leave(first, on_progress)
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             self._described(head)
             if not mirrors.is_mirror(head):
                 return Decision(None)
-            assert head.mirror_of is not None
-            lacks = head.mirror_of.again if again is None else again
+            of = head.mirror_of
+            assert of is not None
+            if first is not None and left is not None and of.id != left[0]:
+                raise self._no_mirror_of(first, of)  # it was given up since
+            lacks = of.again if left is None else left[1]
             return Decision(None, mirrors.activated(head, lacks, now_ms))
 
         heads = HeadStore(self._files, self._runtime, lambda _old, new, _now_ms: new)
         return self._described(heads.update(decide)[0])
 
-    def _leave(self, first: ObjectStore, on_progress: Callable[[FilesProgress], None]) -> tuple[str, ...]:
-        """End the job in the first storage, and bring the mirror up to it; gives the epochs that have to run again."""
+    def _leave(self, first: ObjectStore, on_progress: Callable[[FilesProgress], None]) -> tuple[str, tuple[str, ...]]:
+        """End the job in the first storage, and bring the mirror up to it.
+
+        Returns:
+            The mirror's id, and the epochs that have to run again.
+        """
         of = self._described(self._heads.load(), whole=False).head.mirror_of
         job = OpenJob(first, self._files.job, self._runtime)
         there = job.heads.load()
         assert of is not None
         if not same_place(of.uri, first.uri) or mirrors.entry_of(there, of.id) is None:
-            raise RefusedError(
-                "the storage that you name holds no job that this is a mirror of. Name that one, or none",
-                code="mirror_refused",
-                job=self._files.job,
-                named=first.uri,
-                mirror_of=of.uri,
-            )
+            raise self._no_mirror_of(first, of)
+        if not of.activated_at_ms:
+            Mirroring(job).run(self._files.store, on_progress)
         tell_moved(job.heads, of.id, self._files.store.uri)
         if not of.activated_at_ms:
             Mirroring(job).run(self._files.store, on_progress)
-        return mirrors.begun(job.heads.load())
+        return of.id, mirrors.begun(job.heads.load())
+
+    def _no_mirror_of(self, first: ObjectStore, of: MirrorOf) -> RefusedError:
+        return RefusedError(
+            "the storage that you name holds no job that this is a mirror of. Name that one, or none",
+            code="mirror_refused",
+            job=self._files.job,
+            named=first.uri,
+            mirror_of=of.uri,
+        )
 
     def _described(self, head: Head, *, whole: bool = True) -> Activation:
         if head.mirror_of is None:
@@ -143,3 +159,49 @@ class Activating(UseCase):
             if names != () or listeners:
                 found.append(Staged(id_, entry.epoch, names, tuple(sorted(listeners))))
         return found
+
+
+class GivingUp(UseCase):
+    """Gives up the mirrors of one job."""
+
+    def give_up(self, uri: str, opened: Callable[[], ObjectStore]) -> bool:
+        """Have the job know nothing of a mirror any more; the mirror's files stay.
+
+        If the job was to move there, and the mirror is not active, the job goes on here. No planned move can activate
+        that mirror then: it has another id.
+
+        Args:
+            uri: the mirror's storage.
+            opened: opens it; called only if the job was to move there.
+
+        Returns:
+            Whether the job knew it.
+
+        Raises:
+            RefusedError: the mirror is active.
+        """
+
+        def decide(head: Head, _now_ms: int) -> Decision[bool]:
+            others = tuple(each for each in head.mirrors if not same_place(each.uri, uri))
+            moved = head.moved
+            if moved is not None and same_place(moved.uri, uri):
+                self._withdraw(moved.id, opened())
+                moved = None
+            after = replace(head, mirrors=others, moved=moved)
+            return Decision(after != head, changed(head, after))
+
+        return self._heads.update(decide)[1]
+
+    def _withdraw(self, mirror: str, target: ObjectStore) -> None:
+        """Give a mirror another id, so that nobody activates it as this job's from now on."""
+        fresh = self._runtime.new_token()
+
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            of = head.mirror_of
+            if of is None or of.id != mirror:
+                return Decision(None)  # an earlier call did, or the folder was deleted
+            if of.activated_at_ms:
+                raise active(self._files, target)
+            return Decision(None, replace(head, mirror_of=replace(of, id=fresh)))
+
+        HeadStore(JobFiles(target, self._files.job), self._runtime, checked).update(decide)

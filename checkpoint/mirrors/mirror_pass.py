@@ -107,7 +107,7 @@ class Mirroring(UseCase):
         """
         check_apart(target.uri, self._files.store.uri)
         there = JobFiles(target, self._files.job)
-        heads = HeadStore(there, self._runtime, _checked)
+        heads = HeadStore(there, self._runtime, checked)
         begun: _Pass | None = None
         try:
             mirror = heads.load()
@@ -117,28 +117,13 @@ class Mirroring(UseCase):
             begun = self._begin(mirror, target)
             return self._run(begun, there, heads, on_progress, parallel or AT_ONCE)
         except _ActivatedError as error:
-            raise self._moved(error.id, target) from None
+            tell_moved(self._heads, error.id, target.uri)
+            raise active(self._files, target) from None
         except CairnError:
             if begun is not None:
                 with suppress(CairnError):  # the hold ends by itself, too
                     self._release(begun, None, clean=False)
             raise
-
-    def give_up(self, uri: str) -> bool:
-        """Have the job know nothing of a mirror any more; the mirror's files stay.
-
-        Args:
-            uri: the mirror's storage.
-
-        Returns:
-            Whether the job knew it.
-        """
-
-        def decide(head: Head, _now_ms: int) -> Decision[bool]:
-            others = tuple(each for each in head.mirrors if not same_place(each.uri, uri))
-            return Decision(others != head.mirrors, changed(head, replace(head, mirrors=others)))
-
-        return self._heads.update(decide)[1]
 
     def _up_to_date(self, mirror: Head, target: ObjectStore) -> Mirrored | None:
         ours = self._heads.load()
@@ -260,7 +245,7 @@ class Mirroring(UseCase):
         present = {found.key for found in there.listing("")} if begun.sweeps else set()
         copying = FileCopy(self._files, there, partial(self._altered, begun, there))
         named = self._named(there, mirror)
-        lacking = self._contents(begun, frozenset(named), first=not mirror.completed)
+        lacking = self._contents(begun, there, frozenset(named), first=not mirror.completed)
         files = size_bytes = 0
         renew_at = self._runtime.now_ms() + HOLD_MS // 2
         moves: Iterator[Move[StateHandle] | StateHandle]
@@ -301,17 +286,6 @@ class Mirroring(UseCase):
     def _renewed(head: Head, begun: _Pass, now_ms: int) -> Decision[None]:
         return Decision(None, changed(head, mirrors.renewed(head, begun.id, begun.token, now_ms)))
 
-    def _moved(self, mirror: str, target: ObjectStore) -> RefusedError:
-        """Note in the job's head that it goes on in its mirror; gives the refusal of the pass."""
-        tell_moved(self._heads, mirror, target.uri)
-        return RefusedError(
-            f"the mirror in {target.uri} was activated: the job goes on there, and has stopped here. Let its DAG run "
-            "with that storage. What has completed here since is not in the mirror",
-            code="mirror_activated",
-            job=self._files.job,
-            storage=self._files.store.uri,
-        )
-
     def _named(self, there: JobFiles, mirror: Head) -> set[str]:
         """Give the keys that the newest checkpoint in the mirror names, which are there."""
         latest = mirror.latest_completed()
@@ -321,21 +295,21 @@ class Mirroring(UseCase):
                 keys.update([handle.path for handle in _handles(there, latest.metadata, ())])
         return keys
 
-    def _contents(self, begun: _Pass, named: Collection[str], *, first: bool) -> Iterator[StateHandle]:
+    def _contents(self, begun: _Pass, there: JobFiles, named: Collection[str], *, first: bool) -> Iterator[StateHandle]:
         """Yield what the mirror lacks of a checkpoint, each file once; its metadata is left out."""
         seen = {begun.latest.metadata.key, *named}
-        for handle in self._all_of(begun, named, first=first):
+        for handle in self._all_of(begun, there, named, first=first):
             if handle.path not in seen:
                 seen.add(handle.path)
                 yield handle
 
-    def _all_of(self, begun: _Pass, named: Collection[str], *, first: bool) -> Iterator[StateHandle]:
+    def _all_of(self, begun: _Pass, there: JobFiles, named: Collection[str], *, first: bool) -> Iterator[StateHandle]:
         yield from (handle_of(segment.document) for segment in begun.head.segments)
         yield from (handle_of(each) for each in mirrors.owed(begun.head))
         try:
             yield from _handles(self._files, begun.latest.metadata, named)
         except (GoneError, DocumentError) as error:
-            raise self._altered(begun, self._files, begun.latest.metadata.key, error.message) from error
+            raise self._altered(begun, there, begun.latest.metadata.key, error.message) from error
         # A checkpoint that turns out damaged in the mirror is made again from the input of its epochs (semantics T8).
         for epoch in dict.fromkeys((begun.latest.epoch, *begun.latest.replayed)):
             yield from self._described(layout.epoch_slice(epoch), *_lists(self._files, epoch))
@@ -363,12 +337,18 @@ class Mirroring(UseCase):
         return handle
 
     def _altered(self, begun: _Pass, there: JobFiles, key: str, problem: str) -> DamagedError:
+        job, option = self._files.job, self._files.storage_option
         where = (
             f"in the mirror {there.full(key)} is another object than in the job. Delete it there and mirror again"
             if problem == OCCUPIED
-            else f"a file of the checkpoint cannot be copied: {problem}. `cairn verify {self._files.job} "
-            f"{self._files.storage_option}` says what is damaged; the next pass copies the newest checkpoint then"
+            else f"a file of the checkpoint cannot be copied: {problem}. `cairn verify {job} {option}` says what is "
+            "damaged; the next pass copies the newest checkpoint then"
         )
+        if begun.head.moved is not None:
+            where += (
+                ". The job has stopped here, to move. Without `--from` `cairn activate` goes on there from what the "
+                f"mirror holds; `cairn mirror {job} --to {there.store.uri} --give-up {option}` goes on here"
+            )
         return DamagedError(
             where,
             code="mirror_damaged",
@@ -421,6 +401,17 @@ class _ActivatedError(Exception):
         self.id = id_
 
 
+def active(files: JobFiles, target: ObjectStore) -> RefusedError:
+    """Give the refusal of what a mirror that was activated does not allow any more."""
+    return RefusedError(
+        f"the mirror in {target.uri} was activated: the job goes on there, and has stopped here. Let its DAG run "
+        "with that storage. What has completed here since is not in the mirror",
+        code="mirror_activated",
+        job=files.job,
+        storage=files.store.uri,
+    )
+
+
 def tell_moved(heads: HeadStore, mirror: str, uri: str) -> None:
     """Note in a job's head that it goes on in its mirror; nothing that is pending completes any more."""
 
@@ -469,7 +460,7 @@ def _refused(text: str, job: str, target: ObjectStore) -> RefusedError:
     return RefusedError(text, code="mirror_refused", job=job, mirror=target.uri)
 
 
-def _checked(old: Head, new: Head, _now_ms: int) -> Head:
+def checked(old: Head, new: Head, _now_ms: int) -> Head:
     """Check what a pass may make of a mirror's head."""
     ids = [each.id for each in new.completed]
     assert new.job == old.job

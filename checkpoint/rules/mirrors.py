@@ -66,7 +66,8 @@ def check_runs_here(head: Head, storage: str) -> None:
     """
     if head.moved is not None:
         raise CheckpointError(
-            f"the job has moved to {head.moved.uri}, its mirror. Let its DAG run with that storage. "
+            f"the job has moved to {head.moved.uri}, its mirror. Let its DAG run with that storage. Or take a move "
+            f"back that has not ended: `cairn mirror {head.job} --to {head.moved.uri} --give-up --storage {storage}`. "
             "To go back, mirror that job to a new folder here and activate it: "
             f"`cairn mirror {head.job} --to NEW_URI --storage {head.moved.uri}`, then "
             f"`cairn activate {head.job} --storage NEW_URI --from {head.moved.uri}`",

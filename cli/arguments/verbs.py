@@ -280,7 +280,11 @@ def _mirror(verbs: Verbs) -> None:
     verb = job_command(verbs, "mirror", "copy a job to another storage, up to its newest checkpoint")
     verb.add_argument("--to", metavar="URI", required=True, help="the mirror's storage")
     _other_conn(verb, "--to-conn", "the mirror's storage")
-    verb.add_argument("--give-up", action="store_true", help="forget the mirror in place of a pass; its files stay")
+    verb.add_argument(
+        "--give-up",
+        action="store_true",
+        help="forget the mirror in place of a pass; its files stay, and a move to it that has not ended is taken back",
+    )
     verb.set_defaults(run=commands.mirror)
 
 

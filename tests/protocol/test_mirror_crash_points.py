@@ -111,6 +111,12 @@ def _activation(scene: Scene) -> None:
         scene.there().activate()
 
 
+def _giving_up(scene: Scene) -> None:
+    with suppress(CheckpointError):
+        scene.world.coordinator().give_up_mirror(scene.mirror.uri, lambda: scene.mirror)
+
+
+GIVING_UP = "who gives the mirror up"
 OTHERS: dict[str, Callable[[Scene], object]] = {
     "nobody": lambda _: None,
     "epochs, and their cleaner": _cleaner,
@@ -118,6 +124,7 @@ OTHERS: dict[str, Callable[[Scene], object]] = {
     "a second pass": Scene.run,
     "a newer pass": _newer_pass,
     "an activation": _activation,
+    GIVING_UP: _giving_up,
 }
 
 
@@ -153,6 +160,10 @@ def test_the_next_pass_finishes_it(name: str, there: bool, at: int, fault: Fault
     head = scene.there().head()
     if head.mirror_of is not None and head.mirror_of.activated_at_ms:
         _goes_on_there(scene)
+        return
+    if other == GIVING_UP:
+        _giving_up(scene)
+        scene.world.settle("e5", "e8")
         return
     if name == "activate" and scene.world.coordinator().head().moved is not None:
         scene.activate()

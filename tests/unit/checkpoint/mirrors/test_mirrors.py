@@ -11,10 +11,13 @@ import pytest
 from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.documents import head
-from airflow_cairn.checkpoint.errors import CheckpointError, NoCheckpointError, RefusedError
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.errors import CheckpointError, DamagedError, NoCheckpointError, RefusedError
 from airflow_cairn.checkpoint.health.job_head import stuck
+from airflow_cairn.checkpoint.mirrors.mirror_pass import tell_moved
 from airflow_cairn.checkpoint.rules import history, mirrors
 from airflow_cairn.checkpoint.store import completed_epochs
+from airflow_cairn.checkpoint.store.head_store import OpenJob
 from airflow_cairn.checkpoint.views.checkpoint_list import job_row
 from airflow_cairn.checkpoint.views.overview import alarms, overview
 from airflow_cairn.operators.group.checks import check_mirror
@@ -261,6 +264,52 @@ def test_a_planned_move_loses_nothing_and_goes_back(world: World, west: MemorySt
     assert home.folded()["report"] == ["e1", "e2", "e3", "e4"]
     with pytest.raises(CheckpointError, match="has moved to s3://back"):
         there.coordinator().trigger(world.request("e5"))
+
+
+def test_a_move_that_cannot_end_is_taken_back(
+    world: World, west: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics M6
+    world.run_epoch("e1")
+    world.coordinator().mirror(west)
+    world.run_epoch("e2")
+    job = OpenJob(world.store, world.job, Runtime(world.clock, world.new_token))
+    lost = next(found for found in world.store.list("") if "chk-0000000002/state" in found.key).key
+    content = world.memory.get(lost).data
+    world.store.delete([lost])
+    with pytest.raises(DamagedError) as refused:
+        _there(world, west).activate(world.store)
+    assert "to move" not in str(refused.value)
+    assert world.coordinator().head().moved is None, "the job goes on"
+    of = _there(world, west).head().mirror_of
+    assert of is not None
+    tell_moved(job.heads, of.id, west.uri)  # what a killed command leaves
+    with pytest.raises(DamagedError, match=r"Without `--from`.* --give-up"):
+        _there(world, west).activate(world.store)
+    with pytest.raises(CheckpointError, match="--give-up"):
+        world.trigger("e3")
+    assert world.coordinator().give_up_mirror(west.uri, lambda: west)
+    assert not world.coordinator().give_up_mirror(west.uri, lambda: west)
+    world.memory.put(lost, content)
+    world.run_epoch("e3")
+    with pytest.raises(RefusedError, match="holds no job that this is a mirror of"):
+        _there(world, west).activate(world.store)
+    north = MemoryStore("north")
+    world.coordinator().mirror(north)
+
+    def given_up(head: Head) -> tuple[str, ...]:
+        assert head.moved is None or world.coordinator().give_up_mirror(north.uri, lambda: north)
+        return ()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirrors, "begun", given_up)
+        with pytest.raises(RefusedError, match="holds no job that this is a mirror of"):
+            _there(world, north).activate(world.store)
+    world.run_epoch("e4")
+    north = MemoryStore("farther-north")
+    world.coordinator().mirror(north)
+    _there(world, north).activate(world.store)
+    with pytest.raises(RefusedError, match="was activated"):
+        world.coordinator().give_up_mirror(north.uri, lambda: north)
 
 
 def test_what_is_no_mirror_of_this_job_is_refused(world: World, west: MemoryStore) -> None:
