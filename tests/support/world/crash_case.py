@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -75,6 +75,16 @@ class Struck(Protocol):
         """Yield what has to be seen once."""
 
 
+class Placed(NamedTuple):
+    """A case on a cloud."""
+
+    cloud: str
+    case: Struck
+
+    def __str__(self) -> str:
+        return f"{self.cloud}: {self.case}"
+
+
 def in_each_place(cases: Iterable[Struck], some: Callable[[str], Hashable] = lambda _: None) -> list[ParameterSet]:
     """Give each case in memory, and on each cloud each fault at each write, beside what `make test` runs in memory.
 
@@ -83,10 +93,10 @@ def in_each_place(cases: Iterable[Struck], some: Callable[[str], Hashable] = lam
         some: what `make test` shows of a write's verb on the clouds, each with each fault; by default only each fault.
     """
     given = [*told_apart(cases, lambda case: case.shows())]
-    there = [(cloud, case) for case, new in given if new or not case.other for cloud in CLOUDS]
+    there = [Placed(cloud, case) for case, new in given if new or not case.other for cloud in CLOUDS]
 
-    def shows(pair: tuple[str, Struck]) -> Iterator[Hashable]:
-        cloud, case = pair
+    def shows(placed: Placed) -> Iterator[Hashable]:
+        cloud, case = placed
         verb = case.write.partition(" ")[0]
         if case.fault is not None and not case.other:
             yield from ((cloud, case.fault), (some(verb), case.fault))
