@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -236,10 +237,10 @@ def _roll_back(table: TableDescription, checkpoint: int) -> tuple[str, str]:
         return "", f"{name} keeps no versions: delete the rows by hand"
     ours = f"names cairn.checkpoint {checkpoint} or a later one of this job"
     if table.format is Format.DELTA:
-        after, there = table.version, f"DeltaTable('{name}').history() of deltalake"
-        said = (
-            f"RESTORE TABLE delta.`{name}` TO VERSION AS OF {after}" if table.table_id else f"DROP TABLE delta.`{name}`"
-        )
+        # Version 0 has created the table. Spark knows S3 by the scheme s3a.
+        after, there = table.version if table.table_id else "0", f"DeltaTable('{name}').history() of deltalake"
+        url = re.sub(r"\As3n?:", "s3a:", name).replace("`", "``")
+        said = f"RESTORE TABLE delta.`{url}` TO VERSION AS OF {after}"
     else:
         after, there = table.version or "the table's creation", f"the summaries in {name}.snapshots"
         catalog, _, rest = name.partition(".")

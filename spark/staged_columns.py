@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import NO_KEY, TableDescription
+from ..checkpoint.documents.staged_tables import NO_KEY, Format, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .appending import partitions
 from .output.columns import columns_of
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _KEYS = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint", "decimal")
 """Types by which each format finds the same rows."""
+
+_LONGEST_NAME = 63
+"""Bytes of a column's name in PostgreSQL, which cuts a longer one."""
 
 
 def to_create(name: str, table: TableDescription, df: DataFrame | None) -> TableDescription:
@@ -36,7 +39,7 @@ def to_create(name: str, table: TableDescription, df: DataFrame | None) -> Table
     problems = [
         f"the column {each!r} is of the type {kind}"
         for each, of in types.items()
-        for kind in _leaves(of)
+        for kind in _kinds(of)
         if kind.partition("(")[0] not in table.new_types
     ]
     for each in table.partition_by:
@@ -44,6 +47,11 @@ def to_create(name: str, table: TableDescription, df: DataFrame | None) -> Table
             problems.append(f"the rows have no column {each!r}, by which it is partitioned")
         elif types[each] not in table.new_partition_types:
             problems.append(f"it cannot be partitioned by {each!r}, whose type is {types[each]}")
+    problems += [
+        f"the name of the column {each!r} has more than {_LONGEST_NAME} bytes"
+        for each in types
+        if table.format is Format.POSTGRES and len(each.encode()) > _LONGEST_NAME
+    ]
     if len({each.lower() for each in types}) < len(fields):
         problems.append("a column is there twice")
     if problems:
@@ -64,18 +72,16 @@ def _of_new(kind: Any) -> Any:
     return {**found, "fields": [_of_new(each) for each in kind["fields"]]} if "fields" in kind else found
 
 
-def _leaves(kind: Any) -> Iterator[str]:
-    """Yield the simple types in a type in Spark's JSON."""
+def _kinds(kind: Any) -> Iterator[str]:
+    """Yield the names of a type in Spark's JSON and of its parts."""
     if isinstance(kind, str):
         yield kind
-    elif kind["type"] == "struct":
-        yield from (each for field in kind["fields"] for each in _leaves(field["type"]))
-    elif kind["type"] in ("array", "map"):
-        yield from (
-            each for part in ("elementType", "keyType", "valueType") if part in kind for each in _leaves(kind[part])
-        )
-    else:
-        yield str(kind["type"])
+        return
+    yield str(kind["type"])
+    parts = [field["type"] for field in kind.get("fields", ())]
+    parts += [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    for part in parts:
+        yield from _kinds(part)
 
 
 def checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.attempt import Handover
@@ -44,9 +45,10 @@ from .output.columns import names_of
 from .output.writer import Writer
 from .staged_columns import checked, checked_keys, to_create
 from .stored.key_groups import quoted
+from .stored.outputs import KEEP_ALL
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
     from pyspark.sql.types import StructField, StructType
 
     from .acknowledging import Committables
@@ -151,9 +153,8 @@ class StagedTables:
 
         Raises:
             InvalidStateError: the group does not declare that it reads the table.
-            DamagedError: a file is gone.
+            DamagedError: a file is gone, or the list was altered.
         """
-        from pyspark.errors import AnalysisException
         from pyspark.sql.types import StructType
 
         if not table.read:
@@ -169,28 +170,24 @@ class StagedTables:
         schema = StructType.fromJson(table.columns)
         for each in schema.fields:
             each.nullable = True
-        try:
-            listed = self.spark.read.schema(_LISTED).parquet(_spark_url(table.read))
-            files = listed.collect()
-            if not files:
-                return self.spark.createDataFrame([], schema)
-            # A path with these characters would be a pattern.
-            paths = [re.sub(r"([{}\[\]*?\\])", r"\\\1", _spark_url(each["path"])) for each in files]
-            rows = self.spark.read.schema(schema).parquet(*paths)
-            rows.schema  # noqa: B018 - over Spark Connect the files are looked for now
-        except AnalysisException as error:
-            if not condition_of(error).startswith("PATH_NOT_FOUND"):
-                raise
+        with _naming_what_is_gone(table, "the list of files"):
+            files = _reader(self.spark, _LISTED).parquet(_spark_url(table.read)).collect()
+        if staged_tables.digest_of_list((each["path"], each["given"]) for each in files) != table.read_sha256:
             raise DamagedError(
-                f"a file of the version of {table.name} that this epoch reads is gone: it was deleted, expired or "
-                "vacuumed after the trigger. Put it back, or rewind the job by a checkpoint, whose epochs then read "
-                "the table anew; and keep a table's versions for longer than an epoch takes",
+                f"the list of the files of {table.name} was altered after the trigger. {_PUT_BACK}",
                 code="staged_rows",
                 table=table.name,
-                version=table.version,
-            ) from error
+                found=table.read,
+            )
+        if not files:
+            return self.spark.createDataFrame([], schema)
+        # A path with these characters would be a pattern.
+        paths = [re.sub(r"([{}\[\]*?\\])", r"\\\1", _spark_url(each["path"])) for each in files]
+        with _naming_what_is_gone(table, "a file"):
+            rows = _reader(self.spark, schema).parquet(*paths)
+            rows.schema  # noqa: B018 - over Spark Connect the files are looked for now
         given = {column for each in files for column in each["given"]}
-        return _with_given(rows, listed, schema, given) if given else rows
+        return _with_given(rows, files, schema, given) if given else rows
 
     def delete_all(self) -> None:
         """Delete what this driver has staged; over Spark Connect the sink does, with the epoch's commit."""
@@ -318,7 +315,7 @@ def _check_upsert(
     folders = [_spark_url(f"{folder}/{each}") for each, found in ((DATA, files), (DELETES, deletes)) if found]
     if not folders:
         return
-    read = [spark.read.schema(schema).parquet(each).select(*map(quoted, key)) for each in folders]
+    read = [_reader(spark, schema).parquet(each).select(*map(quoted, key)) for each in folders]
     keys = reduce(DataFrame.union, read)
     twice = keys.groupBy(*map(quoted, key)).count().where("count > 1").drop("count").limit(3).collect()
     if table.upsert_terms and len(key) > 1:
@@ -339,14 +336,41 @@ def _check_upsert(
         )
 
 
-def _with_given(rows: DataFrame, listed: DataFrame, schema: StructType, given: Collection[str]) -> DataFrame:
+@contextmanager
+def _naming_what_is_gone(table: TableDescription, what: str) -> Iterator[None]:
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if not condition_of(error).startswith("PATH_NOT_FOUND"):
+            raise
+        raise DamagedError(
+            f"{what} of the version of {table.name} that this epoch reads is gone: deleted, expired or vacuumed after "
+            f"the trigger. {_PUT_BACK}; and keep a table's versions for longer than an epoch takes",
+            code="staged_rows",
+            table=table.name,
+            version=table.version,
+        ) from error
+
+
+def _reader(spark: SparkSession, schema: StructType | str) -> DataFrameReader:
+    """Give a reader of Parquet that loses and shifts nothing, whatever the session's settings say."""
+    return spark.read.options(**_READ_OPTIONS).schema(schema)
+
+
+def _with_given(rows: DataFrame, files: Sequence[Row], schema: StructType, given: Collection[str]) -> DataFrame:
     """Put in the values that the list of files gives instead of the files."""
     from pyspark.sql import functions as f
 
+    # Where no path of the list names a server, those of Spark, which always do, are compared without it.
+    bare = not any(urlsplit(each["path"]).netloc for each in files)
+    scheme = _SCHEME_AND_SERVER if bare else _SCHEME
+    listed = rows.sparkSession.createDataFrame(list(files), _LISTED)
     path, values = (staged_tables.free_name(name, schema.names) for name in ("cairn_path", "cairn_given"))
     decoded = f.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
-    of_file = rows.select("*", f.regexp_replace(decoded, _SCHEME, "").alias(path))
-    of_list = listed.select(f.regexp_replace("path", _SCHEME, "").alias(path), f.col("given").alias(values))
+    of_file = rows.select("*", f.regexp_replace(decoded, scheme, "").alias(path))
+    of_list = listed.select(f.regexp_replace("path", scheme, "").alias(path), f.col("given").alias(values))
     joined = of_file.join(f.broadcast(of_list), path, "left")
     unlisted = f.raise_error(f.concat(f.lit("Not in the list of the table's files: "), f.col(path)))
     known = f.coalesce(f.col(values), unlisted.cast("map<string,string>"))
@@ -363,7 +387,13 @@ def _with_given(rows: DataFrame, listed: DataFrame, schema: StructType, given: C
 
 
 _LISTED = "path STRING, given MAP<STRING, STRING>"
-_SCHEME = "^[A-Za-z0-9]+:/+"
+_SCHEME = "^(?:[A-Za-z0-9]+:)?/+"
+_SCHEME_AND_SERVER = "^(?:[A-Za-z0-9]+:)?(?://[^/]*)?/+"
+_READ_OPTIONS = {**KEEP_ALL, "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+_PUT_BACK = (
+    "Put it back, or rewind the job by a checkpoint: `cairn rewind` lists the epochs that then read the table anew, "
+    "and what they have committed and would append again"
+)
 
 
 def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFrame, url: str) -> tuple[StagedFile, ...]:
@@ -377,7 +407,7 @@ def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFra
             df, by = partitions.told_apart(df, by), (partitions.COLUMN,)
     _write_parquet(df, url, by, compression=table.compression)
     # Of the files only the footers are read. A file without rows does not appear, and is no part of the table.
-    found = spark.read.schema("cairn_none INT").parquet(_spark_url(url))
+    found = _reader(spark, "cairn_none INT").parquet(_spark_url(url))
     listed = found.groupBy("_metadata.file_path", "_metadata.file_size").count().collect()
     files = []
     own = "/".join(url.rsplit("/", 2)[1:])

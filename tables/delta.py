@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import DATA, Format, Mode, StagedFile, TableDescription
+from ..checkpoint.documents.staged_tables import DATA, NESTED, Format, Mode, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.clock import system_runtime
 from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, Staged, refused
@@ -91,7 +91,7 @@ def open_table(uri: str, options: Mapping[str, str], new: tuple[str, ...] | None
         "-1",
         {} if new else _UNPARTITIONED,
         format=Format.DELTA,
-        new_types=_TYPES,
+        new_types=(*_TYPES, *NESTED),
         new_partition_types=_PARTITION_TYPES,
     )
     return NewTable(_files(uri, options), OpenDelta.names_files, described, create)

@@ -15,7 +15,7 @@ from functools import partial, reduce
 from itertools import count
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import NO_KEY, Format, Mode, TableDescription
+from ..checkpoint.documents.staged_tables import NESTED, NO_KEY, Format, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, refused, unreadable
 from .staged_files import StagedFiles
@@ -102,7 +102,7 @@ def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ..
         upsert_rows=_UPSERT_ROWS,
         upsert_terms=_UPSERT_TERMS,
         format=Format.ICEBERG,
-        new_types=(*_SPARK.values(), "decimal"),
+        new_types=(*_SPARK.values(), "decimal", *NESTED),
         new_partition_types=tuple(_SPARK[each] for each in _PARTITION_TYPES),
     )
     files = _files(f"{location}/data", catalog.properties)

@@ -36,6 +36,7 @@ _NEW = {
     each: next(there for there, spark in _SPARK.items() if spark == each) for each in dict.fromkeys(_SPARK.values())
 }
 """PostgreSQL's type of a new column, by Spark's."""
+NEW_TYPES = (*_NEW, "decimal")
 _UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions that could be overwritten. Replace its rows, or upsert"}
 
 _SIZE = re.compile(r"\(\d+\)")
@@ -64,7 +65,7 @@ def open_table(
         create: whether it may be missing.
 
     Raises:
-        InvalidConfigError: the database has no such table.
+        InvalidConfigError: the database has no such table, or no schema in which its user may create it.
     """
     table = OpenPostgres(parts, staging, settings)
     if table.load():
@@ -76,6 +77,7 @@ def open_table(
             "tables",
             table=title,
         )
+    table.check_may_create()
     described = TableDescription(
         title,
         "",
@@ -84,14 +86,17 @@ def open_table(
         compression="snappy",
         refused=_UNPARTITIONED,
         format=Format.POSTGRES,
-        new_types=(*_NEW, "decimal"),
+        new_types=NEW_TYPES,
     )
     return NewTable(table.files, OpenPostgres.names_files, described, table.create)
 
 
 _LACKING = """
-SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p WHERE NOT has_table_privilege(%s::oid, p)
+SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) p WHERE EXISTS (
+SELECT FROM unnest(%(columns)s::text[]) c WHERE NOT has_column_privilege(%(table)s::oid, c, p))
+UNION ALL SELECT 'DELETE' WHERE NOT has_table_privilege(%(table)s::oid, 'DELETE')
 """
+_MAY_CREATE = "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s"
 _RIGHTS = {
     Mode.APPEND: ("INSERT",),
     Mode.REPLACE: ("INSERT", "DELETE"),
@@ -150,6 +155,22 @@ class OpenPostgres:
         return TableDescription(
             self._title, str(self._oid), staging, schema, compression="snappy", refused=why, format=Format.POSTGRES
         )
+
+    def check_may_create(self) -> None:
+        """Check for the schema, and the right to create a table in it.
+
+        Raises:
+            InvalidConfigError: one of them is missing.
+        """
+        with self._connect() as connection:
+            found = connection.execute(_MAY_CREATE, self._parts[:1]).fetchone()
+        if found is None or not found[0]:
+            why = "gives its connection's user no right to CREATE in the" if found else "has no"
+            way_out = "GRANT it" if found else "Create the schema"
+            raise InvalidConfigError(
+                f"the database {why} schema {self._parts[0]}, so {self._title} cannot be created there. {way_out}",
+                table=self._title,
+            )
 
     def create(self, columns: Mapping[str, Any]) -> None:
         """Create the table, unless there is one."""
@@ -274,7 +295,8 @@ class OpenPostgres:
             found = connection.execute(_OID, self._parts).fetchone()
             self._oid = found[0] if found else None
             self._columns = connection.execute(_COLUMNS, [self._oid]).fetchall()
-            self._lacking = [each for (each,) in connection.execute(_LACKING, [self._oid])]
+            asked = {"table": self._oid, "columns": [name for name, _, _ in self._columns]}
+            self._lacking = [each for (each,) in connection.execute(_LACKING, asked)]
         return found is not None
 
     def _marks(self) -> Any:

@@ -8,6 +8,7 @@ format refuses the second, which then looks again.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,8 @@ from ..checkpoint.documents.staged_tables import (
 from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
 from ..checkpoint.extensions.contracts import MasterHook
 from ..storage.clock import system_runtime
-from .contract import Access, Change, DataFile, Mark, NewTable, OpenTable, OvertakenError, Staged, refused
+from .contract import Access, Change, Mark, NewTable, OpenTable, OvertakenError, Staged, refused, unreadable
+from .staged_files import StagedFiles
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
@@ -93,16 +95,19 @@ class TableSink(MasterHook):
         if len(found.refused) == len(Mode) and not self.reads:
             raise refused(found.name, found.refused[Mode.APPEND.value])
         if self.reads:
-            found = replace(found, read=f"{staging}/{READ}")
-            table.files.write(f"{found.read}/files.parquet", _listed(table.data_files()))
+            files = [(each.url, each.partition) for each in table.data_files()]
+            if odd := _unread(files, found.columns):
+                raise unreadable(found.name, f"{odd}: rewrite it")
+            found = replace(found, read=f"{staging}/{READ}", read_sha256=staged_tables.digest_of_list(files))
+            table.files.write(f"{found.read}/files.parquet", _listed(files))
         return staged_tables.encode(found)
 
     def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
         """Commit the checkpoint's rows, unless that has been done; then delete what else was staged for its epoch.
 
         Raises:
-            InvalidStateError: the table has changed since the epoch began, so that the rows no longer fit; or stages
-                change it in ways that do not go together.
+            InvalidStateError: the table has changed since the epoch began, so that the rows no longer fit, or lies
+                elsewhere than they do; or stages change it in ways that do not go together.
             DamagedError: staged rows are gone or altered.
         """
         found = self._staged(notice)
@@ -111,6 +116,10 @@ class TableSink(MasterHook):
         folders = "\n".join(sorted(each.folder for each in found))
         mark = Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32])
         table = self._open()
+        if not _lie_below(table.files, found) and table.has(mark):
+            log.warning("Not deleted: %s. The files of %s lie elsewhere now.", found[0].staging, self._table.title)
+            return
+        self._check_place(table, mark, found)
         manifests = [(each, table.files.manifest(each)) for each in found]
         staged = [Staged(rows, manifest) for rows, manifest in manifests if manifest is not None]
         changing = [each for each in found if each.changes]
@@ -119,6 +128,7 @@ class TableSink(MasterHook):
                 change = self._change(table, mark, changing, staged)
                 if isinstance(table, NewTable):
                     table = self._created(table, mark, change)
+                    self._check_place(table, mark, found)
                 self._commit(table, mark, change)
             else:
                 self._check_committed(table, mark)
@@ -133,7 +143,21 @@ class TableSink(MasterHook):
         if found:
             files = self._open().files
             for each in found:
-                files.delete(each.folder)
+                if _lie_below(files, [each]):
+                    files.delete(each.folder)
+                else:
+                    log.warning("Not deleted: %s. The files of %s lie elsewhere now.", each.folder, self._table.title)
+
+    def _check_place(self, table: OpenTable | NewTable, mark: Mark, found: Sequence[StagedRows]) -> None:
+        """Refuse a table that lies elsewhere than at the trigger: a catalog, or who creates it, may choose that."""
+        if not _lie_below(table.files, found):
+            raise InvalidStateError(
+                f"the files of {self._table.title} lie in {table.files.url}, and the rows were staged in "
+                f"{found[0].staging}. Have the table there, or {self._give_up(mark)}, and read the epoch again by "
+                "`cairn rewind`: its next trigger stages where the table lies",
+                code="table_changed",
+                table=self._table.title,
+            )
 
     def _created(self, table: NewTable, mark: Mark, change: Change) -> OpenTable:
         """Create the table, or find the one that somebody else has created."""
@@ -251,6 +275,10 @@ class TableSink(MasterHook):
         return f"give these rows up: cairn forget-listener {job} {self.name} --checkpoint {mark.checkpoint} --yes"
 
 
+def _lie_below(files: StagedFiles, found: Sequence[StagedRows]) -> bool:
+    return all(each.staging.startswith(f"{files.url}/{HIDDEN}/") for each in found)
+
+
 def misfit(manifest: Manifest, now: TableDescription) -> str | None:
     """Say why staged rows do not fit a table as it is now; None if they do.
 
@@ -278,13 +306,25 @@ def _json(state: Json | bytes) -> Json:
     return state
 
 
-def _listed(files: Iterable[DataFile]) -> Any:
+def _listed(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> Any:
     """Give a list of data files as a table of Arrow."""
     import pyarrow
 
-    found = [(each.url, list(each.partition.items())) for each in files]
+    found = [(url, list(given.items())) for url, given in files]
     schema = pyarrow.schema([("path", pyarrow.string()), ("given", pyarrow.map_(pyarrow.string(), pyarrow.string()))])
     return pyarrow.table([[each[0] for each in found], [each[1] for each in found]], schema=schema)
+
+
+def _unread(files: Iterable[tuple[str, Mapping[str, str | None]]], columns: Mapping[str, Any]) -> str | None:
+    """Say which file Spark passes over, or lacks a column whose values cannot be given as texts."""
+    kinds = {each["name"]: str(each["type"]).partition("(")[0] for each in columns["fields"]}
+    for url, given in files:
+        if _SKIPPED.match(url.rpartition("/")[2]):
+            return f"has the file {url}, which Spark skips for its name"
+        for name in given:
+            if kinds.get(name) not in _GIVEN:
+                return f"has the file {url} without the column {name}, whose values no text gives"
+    return None
 
 
 def _unpromised(columns: Mapping[str, Any]) -> str | None:
@@ -298,6 +338,10 @@ def _unpromised(columns: Mapping[str, Any]) -> str | None:
     return None
 
 
-_WIDER = {('"integer"', '"long"'), ('"float"', '"double"')}
 _REQUIRED = ("string", "binary", "boolean", "date", "timestamp", "byte", "short", "integer", "long", "float", "double")
 """Types of columns without nulls of which a DataFrame can promise that."""
+_GIVEN = (*(each for each in _REQUIRED if each != "binary"), "decimal", "timestamp_ntz")
+"""Types whose values Spark casts from a text."""
+_SKIPPED = re.compile(r"[_.]|.*\._COPYING_\Z")
+"""Names of files that Spark passes over without a word."""
+_WIDER = {('"integer"', '"long"'), ('"float"', '"double"')}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,9 @@ DATA, DELETES, MANIFEST = "data", "deletes", "manifest"
 READ = "read"
 """The folder, beside those of the drivers, of a Parquet file that lists the data files of the table as it is read."""
 
+
+NESTED = ("array", "map", "struct")
+"""Types with parts; PostgreSQL takes none of them."""
 
 NO_KEY = "cairn.no_key"
 """A column's metadata has this entry, with the column's type in the table, if the format cannot find rows by it."""
@@ -72,6 +75,8 @@ class TableDescription:
     """By mode, why the table does not take it."""
     read: str = field(default="", metadata=SPARSE)
     """URL of the folder with the list of the version's data files; empty if stages do not read the table."""
+    read_sha256: str = field(default="", metadata=SPARSE)
+    """Of that list; see `digest_of_list`."""
     format: Format | None = field(default=None, metadata=SPARSE)
     """None: an older Cairn has not noted it."""
     new_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
@@ -162,6 +167,11 @@ def manifest_of(text: str, *, where: str) -> Manifest:
 def digest(text: str) -> str:
     """Give the SHA-256 of a text, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of_list(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> str:
+    """Give the SHA-256 of a list of data files with the values that they lack, in whatever order."""
+    return digest(json.dumps(sorted([path, sorted(given.items())] for path, given in files)))
 
 
 def types_of(columns: Mapping[str, Any]) -> dict[str, str]:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow_cairn")
 
-_KEEP_ALL = {
+KEEP_ALL = {
     # A session may be set to skip missing or broken files, which would silently lose rows of state.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
 }
 _READ_OPTIONS = {
-    **_KEEP_ALL,
+    **KEEP_ALL,
     # Parquet's writer stores a checksum with every page. Unless the reader checks it, a flipped byte on the medium
     # gives wrong rows and no error (measured).
     "parquet.page.verify-checksum.enabled": "true",
@@ -181,7 +181,7 @@ def _of_program(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFra
         )
     if not stored.files:
         raise InvalidStateError(f"{output.id} has no files, and no columns are known of it", output=output.id)
-    reader = spark.read.format(output.format).options(**_KEEP_ALL, **output.options, **_base_path(files, stored))
+    reader = spark.read.format(output.format).options(**KEEP_ALL, **output.options, **_base_path(files, stored))
     return reader.load([files.spark_url(path) for path in sorted(file.handle.path for file in stored.files)])
 
 

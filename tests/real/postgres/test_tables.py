@@ -27,6 +27,8 @@ pytestmark = pytest.mark.s3
 class Postgres(Place):
     """A table `orders` in a schema of its own, whose name needs quotes; its rows are staged on S3."""
 
+    schema = "the.shop"
+
     def __init__(self, folder: Path, dsn: str, s3: Mapping[str, str]) -> None:
         self.dsn = dsn
         super().__init__(folder, "s3://lake/the staging", s3)
@@ -39,7 +41,7 @@ class Postgres(Place):
     def new_sink(self, table: str = "orders", **options: Any) -> TableSink:
         settings = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(self.dsn).items()}
         settings |= {f"{STAGING}{name}": value for name, value in self.s3.items()}
-        declared = PostgresTable(("the.shop", table), "dwh", self.url, **options)
+        declared = PostgresTable((self.schema, table), "dwh", self.url, **options)
         return TableSink("orders", declared, lambda _: settings)
 
     def run(self, query: Any) -> list[Any]:
@@ -173,8 +175,16 @@ def test_what_does_not_fit(place: Postgres) -> None:
     dsn, place.dsn = place.dsn, psycopg.conninfo.make_conninfo(place.dsn, user="a reader")
     with pytest.raises(InvalidStateError, match="gives its connection's user no right to INSERT: GRANT it"):
         place.new_sink().trigger(5, 0)
+    columns = ["id", "route", "price", "at", "who", "about"]
     place.dsn = dsn
-    place.run('GRANT INSERT ON "the.shop".orders TO "a reader"')
+    place.run(f'GRANT INSERT ({", ".join(columns)}) ON "the.shop".orders TO "a reader"')
+    place.dsn = psycopg.conninfo.make_conninfo(dsn, user="a reader")
+    with pytest.raises(InvalidStateError, match="no right to INSERT: GRANT it"):
+        place.new_sink().trigger(5, 0)
+    with pytest.raises(InvalidConfigError, match=r"user no right to CREATE in the schema the\.shop"):
+        place.new_sink("new", create=True).trigger(5, 0)
+    place.dsn = dsn
+    place.run('GRANT INSERT (code) ON "the.shop".orders TO "a reader"')
     place.dsn = psycopg.conninfo.make_conninfo(dsn, user="a reader")
     refused = description_of(place.new_sink().trigger(5, 0), where="answer").refused
     assert (*refused,) == (Mode.OVERWRITE, Mode.REPLACE, Mode.UPSERT)
@@ -186,3 +196,6 @@ def test_what_does_not_fit(place: Postgres) -> None:
         place.sink.trigger(5, 0)
     with pytest.raises(InvalidConfigError, match=r"no table the\.shop\.none"):
         place.new_sink("none").trigger(5, 0)
+    place.schema = "none"
+    with pytest.raises(InvalidConfigError, match="has no schema none"):
+        place.new_sink(create=True).trigger(5, 0)

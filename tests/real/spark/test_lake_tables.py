@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,9 +32,11 @@ from pyiceberg.types import (
 )
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.documents.staged_tables import Format
 from airflow_cairn.checkpoint.errors import DamagedError, InvalidStateError
 from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
+from airflow_cairn.tables.postgres import NEW_TYPES
 from airflow_cairn.tables.sink import TableSink
 from tests.real.spark.pipeline import Pipeline
 
@@ -234,6 +237,11 @@ def test_rows_take_the_place_of_others(spark: SparkSession, lake: Lake) -> None:
         rows = (found if isinstance(found, pa.Table) else found.to_pyarrow_table()).sort_by("id").to_pylist()
         assert [row["id"] for row in rows if row["share"] == -1] == [11, 12]
         assert next(row for row in rows if row["id"] == 11)["region"] == REGIONS[1]
+    # A date before the calendar changed, which a site's setting would shift.
+    old = {"id": 14, "region": "old", "open": True, "day": datetime.date(1500, 1, 1)}
+    deltalake.write_deltalake(lake.uri, pa.Table.from_pylist([old], ARROW), mode="append")
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     lake.trigger("d")
     wanted = lake.rows()
     with lake.pipeline.epoch("d") as epoch:
@@ -249,12 +257,28 @@ def test_rows_take_the_place_of_others(spark: SparkSession, lake: Lake) -> None:
     [named, *_] = lake.catalog.load_table("sales.orders").inspect.files()["file_path"].to_pylist()
     file = Path(named.removeprefix("file://"))
     with lake.pipeline.epoch("e") as epoch:
+        found = epoch.table("orders").read()
         file.rename(f"{file}.away")
+        with pytest.raises(Exception, match=file.name):
+            found.collect()
+        for each in ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.files.ignoreMissingFiles"):
+            spark.conf.unset(each)
         with pytest.raises(DamagedError, match=r"a file of the version of lake\.sales\.orders .* is gone"):
             epoch.table("orders").read()
         Path(f"{file}.away").rename(file)
+        orders_table = epoch.table("orders")
+        altered = replace(orders_table, description=replace(orders_table.description, read_sha256="0" * 64))
+        with pytest.raises(DamagedError, match=r"the list of the files of .* was altered .*`cairn rewind` lists"):
+            altered.read()
         fresh = epoch.table("new_orders")
+        described = replace(fresh.description, format=Format.POSTGRES, new_types=NEW_TYPES, partition_by=())
+        of_postgres = replace(fresh, description=described)
         for call, why in (
+            (
+                lambda: of_postgres.append(orders(spark, 0)),
+                "'tags' is of the type array; .*'where' is of the type struct",
+            ),
+            (lambda: of_postgres.append(spark.range(1).toDF("ü" * 32)), "'üü.*' has more than 63 bytes"),
             (fresh.read, r"does not exist yet.*epoch\.table\('new_orders'\)\.exists"),
             (lambda: fresh.upsert(None, "id", deletes=keys), "does not exist yet, so there is no key to delete"),
             (lambda: fresh.append(orders(spark, 0).drop("open")), "no column 'open', by which it is partitioned"),

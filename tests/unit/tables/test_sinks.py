@@ -5,6 +5,7 @@ Real tables of pyiceberg and deltalake; the rows are staged by pyarrow in the fo
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan
@@ -273,6 +275,7 @@ def test_files_that_others_have_put_into_a_table(tmp_path: Path, monkeypatch: py
         ({"column_sizes": {1: 9}, "value_counts": {1: 1}}, set(), ""),
         ({}, {task.file}, "has rows that a delete file removes.*take read=True away"),
         ({"file_format": orc}, set(), "has a file of the format ORC"),
+        ({"file_path": "file:///lake/_hidden.parquet"}, set(), r"/_hidden\.parquet, which Spark skips for its name"),
     ]
     for change, deletes, why in cases:
         there = {name: getattr(task.file, name) for name in ("file_path", "file_format", "spec_id", "partition")}
@@ -286,6 +289,18 @@ def test_files_that_others_have_put_into_a_table(tmp_path: Path, monkeypatch: py
         else:
             place.trigger(3)
             assert [given for _, given in place.listed()] == [{"route": route_of(1)["route"][0]}]
+
+
+def test_values_that_no_text_gives_are_not_read(tmp_path: Path) -> None:
+    for name, values, whole in (("b", [b"abc"], False), ("d", [datetime.date(1500, 1, 1)], True)):
+        uri = f"file://{tmp_path}/{name}"
+        deltalake.write_deltalake(uri, pa.table({"id": [1], name: values}), partition_by=[name])
+        sink = TableSink("t", DeltaTable(uri, read=True), lambda _: {})
+        if whole:
+            assert description_of(sink.trigger(1, 0), where="answer").read
+        else:
+            with pytest.raises(InvalidStateError, match="without the column b, whose values no text gives: rewrite it"):
+                sink.trigger(1, 0)
 
 
 def test_what_is_more_than_its_files_is_not_read(tmp_path: Path) -> None:
@@ -360,6 +375,33 @@ def test_the_first_commit_creates_the_table(
     )
     place.trigger(4)
     assert place.described.table_id
+
+
+def test_a_table_that_lies_elsewhere_than_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog gives the new table another place: nothing is committed, and the next epoch stages there."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/lake")
+    place.drop()
+    place.sink = place.new_sink(create=True)
+    told = notice(place.stage(place.trigger(3), "a", 1))
+    create: Any = SqlCatalog.create_table
+    elsewhere = f"file://{tmp_path}/elsewhere"
+
+    def choosing(catalog: Any, *given: Any) -> Any:
+        return create(catalog, *given, properties={"write.data.path": elsewhere})
+
+    monkeypatch.setattr(SqlCatalog, "create_table", choosing)
+    for _ in range(2):
+        why = rf"lie in {elsewhere}, and the rows were staged in .*/lake/.*cairn forget-listener flights .*cairn rewind"
+        with raises_code("table_changed", match=why):
+            place.sink.notify_checkpoint_complete(told)
+    assert (place.rows(), len(place.staged())) == ([], 2)
+    place.sink.notify_checkpoint_aborted(told)
+    later = notice(place.stage(place.trigger(4), "b", 2), checkpoint=4)
+    place.sink.notify_checkpoint_complete(later)
+    with place.table.transaction() as transaction:
+        transaction.remove_properties("write.data.path")
+    place.sink.notify_checkpoint_complete(later)
+    assert place.rows() == [2], "what is committed is so wherever the table lies now"
 
 
 @pytest.mark.parametrize("days", [12, pytest.param(30, marks=pytest.mark.soak)])
@@ -580,8 +622,8 @@ def test_staged_rows_that_are_gone_or_altered_are_not_committed(place: Place) ->
         place.sink.notify_checkpoint_complete(notice(committable))
     outside = replace(committable, value={**committable.value, "folder": f"{staging}/../../x"})
     other = replace(committable, value={**committable.value, "staging": "file:///tmp"})
-    for each in (outside, other):
-        with raises_code("staged_rows"):
+    for each, code in ((outside, "staged_rows"), (other, "table_changed")):
+        with raises_code(code):
             place.sink.notify_checkpoint_complete(notice(each))
     assert place.rows() == []
 
