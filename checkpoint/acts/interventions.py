@@ -19,6 +19,7 @@ from ..documents.head import Head, run_of_head
 from ..errors import InvalidConfigError, NoCheckpointError, RefusedError
 from ..rules import rewinds, transitions
 from ..rules.admission import MAX_DEPLOYMENT, Adopted, check_deployment, describe_owner, take_ownership
+from ..rules.mirrors import check_runs_here
 from ..rules.rewinds import Rewound, planned, rewound
 from ..rules.transitions import done_by
 from ..store import verification
@@ -116,9 +117,15 @@ class Ownership(UseCase):
         """Refuse a DAG run whose DAG does not own the job; nothing is recorded (semantics W8).
 
         Raises:
-            CheckpointError: the job belongs to another DAG or deployment.
+            CheckpointError: the job has moved, or is a mirror that nobody has activated (semantics M5); or it belongs
+                to another DAG or deployment.
         """
-        self._heads.observe(lambda head, _now_ms: take_ownership(head, owner))
+
+        def decide(head: Head, _now_ms: int) -> None:
+            check_runs_here(head, self._files.store.uri)
+            take_ownership(head, owner)
+
+        self._heads.observe(decide)
 
     def adopt(self, dag_id: str, deployment: str = "", *, abort_pending: bool = False) -> Adopted:
         """Give a job another owner, in one swap (semantics W8).

@@ -16,7 +16,7 @@ from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head, run_of_head
 from ..errors import AlreadyReadError, InvalidConfigError, NotTriggeredError, RetryLaterError
-from ..rules import transitions
+from ..rules import mirrors, transitions
 from ..rules.admission import StateOf, always_running, without_ended
 from ..rules.failures import Exhausted
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
@@ -68,6 +68,7 @@ class Resumption(UseCase):
                 attempt (semantics S1).
             RetryLaterError: the DAG was paused (semantics S1), and no task has seen it unpaused since.
             NoCheckpointError: every retained checkpoint is damaged.
+            CheckpointError: the job has moved, or is a mirror that nobody has activated (semantics M5).
         """
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | Failed | Queued | TriggerFirst | None]:
@@ -142,6 +143,7 @@ class Resumption(UseCase):
         Raises:
             InvalidConfigError: the attempt before left no document.
             NoCheckpointError: every retained checkpoint is damaged.
+            CheckpointError: the job has moved, or is a mirror that nobody has activated (semantics M5).
         """
 
         def decide(head: Head, now_ms: int) -> Decision[Resumed]:
@@ -166,7 +168,8 @@ class Resumption(UseCase):
         return self._heads.update(decide)[1]
 
     def _left_by(self, head: Head, epoch: str, place: EpochEnded | EpochUnknown) -> tuple[EndedEntry, PendingDocument]:
-        """Give the epoch's newest attempt, which has ended, and its document."""
+        """Give the epoch's newest attempt, which has ended, and its document, for the next to follow."""
+        mirrors.check_runs_here(head, self._files.store.uri)
         if isinstance(place, EpochEnded) and place.rewind is not None:
             # The checkpoint that it restored may be gone, and so may its files: only a trigger starts the epoch anew.
             raise NotTriggeredError(

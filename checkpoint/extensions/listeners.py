@@ -16,7 +16,7 @@ from ..documents.head import Head
 from ..errors import CallbackError, DocumentError
 from ..masking import one_line
 from ..reasons import Status
-from ..rules import history
+from ..rules import history, mirrors
 from ..store.head_store import Decision, UseCase, changed
 from .committables import CheckpointNotice, told_of
 from .contracts import CheckpointListener, check_listeners
@@ -50,11 +50,13 @@ class Notices(UseCase):
             InvalidConfigError: two listeners have the same name.
             CallbackError: a listener failed, or its committables cannot be read; all others were notified. The first
                 failure is its cause.
+            CheckpointError: this is a mirror that nobody has activated: the job delivers (semantics M5).
         """
         known = {listener.name: listener for listener in check_listeners(listeners)}
         calls = 0
         failures: dict[str, _Failure] = {}
         head = self._heads.load()
+        mirrors.check_no_mirror(head, self._files.store.uri)
         while (due := _next(head, known.keys() - failures.keys())) is not None:
             notice, name = due
             try:

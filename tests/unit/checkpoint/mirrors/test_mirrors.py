@@ -9,8 +9,10 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.acts.resume import Resumption
 from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.documents import head
+from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.errors import CheckpointError, DamagedError, NoCheckpointError, RefusedError
 from airflow_cairn.checkpoint.health.job_head import stuck
@@ -202,12 +204,15 @@ def test_the_lag_is_seen_from_the_job_alone(world: World, west: MemoryStore) -> 
 
 
 def test_a_mirror_changes_by_passes_alone(world: World, west: MemoryStore) -> None:  # semantics M5
+    world.listen("warehouse")
     world.run_epoch("e1", "e2")
     world.coordinator().mirror(west)
     there = _there(world, west)
     before = {found.key for found in west.list("")}
     for act in (
         lambda: there.trigger(world.request("e3")),
+        lambda: there.ownership.check(Owner("another", "run")),
+        lambda: there.deliver(world.ears),
         there.clean,
         there.restore_latest,
         there.pause,
@@ -215,6 +220,7 @@ def test_a_mirror_changes_by_passes_alone(world: World, west: MemoryStore) -> No
     ):
         with pytest.raises(CheckpointError, match=f"`cairn activate {world.job} --storage {west.uri}`"):
             act()
+    assert not world.ears[0].heard
     assert {found.key for found in west.list("")} == before
     with pytest.raises(RefusedError, match="is no mirror"):
         world.coordinator().activate()
@@ -238,8 +244,16 @@ def test_activated_it_goes_on_from_its_newest_checkpoint(world: World, west: Mem
     with pytest.raises(RefusedError, match="was activated"):
         world.coordinator().mirror(west)
     assert world.coordinator().head().pending == ()
-    with pytest.raises(CheckpointError, match=f"has moved to {west.uri}"):
-        world.coordinator().trigger(world.request("e5"))
+    here = world.coordinator()
+    resumption = Resumption(OpenJob(world.store, world.job, Runtime(world.clock, world.new_token)))
+    for act in (
+        lambda: here.trigger(world.request("e5")),
+        lambda: here.ownership.check(Owner(world.job, "run")),
+        lambda: here.begin("e4", "clean", world.new_claimant()),
+        lambda: resumption.resume("e4"),
+    ):
+        with pytest.raises(CheckpointError, match=f"has moved to {west.uri}"):
+            act()
     assert job_row(world.coordinator().head()).moved_to == west.uri
 
 
