@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...spark.programs.arguments import texts_in
+from ...tasks.job_settings import is_rendered_later
 from .addresses import as_s3, by_token, on_pages
 from .launcher import DriverState, HandedOver, Launcher
 
@@ -73,7 +74,9 @@ class DatabricksLauncher(Launcher):
         Raises:
             InvalidConfigError: see `Launcher`.
         """
-        if self._payload() is not None:
+        payload = self._payload()
+        later = ("tasks", "new_cluster", "spark_python_task")
+        if payload is not None and not any(is_rendered_later(payload.get(name)) for name in later):
             self._check_payload()
 
     def hand_over(self, handed: HandedOver) -> None:
@@ -244,10 +247,17 @@ class DatabricksJobLauncher(DatabricksLauncher):
         """List nothing: the job's list needs the job's id, which the triggerer is not given."""
         return {}
 
+    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
+        """See `Tracker`: looks at runs that have not ended alone, for the job's history may be long."""
+        return self._found(replaced, {"active_only": "true"}).values()
+
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return the job's runs, ended ones too: their outputs' addresses have the token in them."""
+        return self._found(tokens, {})
+
+    def _found(self, tokens: Sequence[str], among: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
-        asked: dict[str, Any] = {"job_id": self._job(), "limit": PAGE} if tokens else {}
+        asked: dict[str, Any] = {"job_id": self._job(), "limit": PAGE, **among} if tokens else {}
         while asked:
             answer = self._operator._hook._do_api_call(LIST_RUNS, asked)
             for run in answer.get("runs") or ():
@@ -270,6 +280,11 @@ class DatabricksJobLauncher(DatabricksLauncher):
             else "a run of a job takes no Spark conf, by which Cairn hands over to an Epoch block: give the program "
             "places in its parameters, python_params=['--out', Output('clean')], and take the block out"
             if self.has_block
+            else "a run of a job is found by the address that it writes to, and this one gets none: give its "
+            "parameters Output('routes'), and have the program write at least a row there"
+            if not self.writes
+            else "the stage names no job: give it job_id or job_name"
+            if not (payload.get("job_id") or payload.get("job_name"))
             else None
         )
         if why is not None:
@@ -279,7 +294,9 @@ class DatabricksJobLauncher(DatabricksLauncher):
         payload = self._payload() or {}
         found = payload.get("job_id") or self._operator._hook.find_job_id_by_name(payload.get("job_name", ""))
         if found is None:
-            raise InvalidConfigError("Databricks has no such job", task=self._operator.task_id, job=payload["job_name"])
+            raise InvalidConfigError(
+                "Databricks has no such job", task=self._operator.task_id, job=payload.get("job_name")
+            )
         return found
 
 

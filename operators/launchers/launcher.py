@@ -114,6 +114,8 @@ class Launcher(Tracker):
     """Whether the driver's code has to be a wheel."""
     has_block = True
     """Whether the program opens an epoch. One that knows nothing of Cairn needs neither its conf nor its code."""
+    writes = False
+    """Whether a program without a block has a place to write to, and so an address with the execution's token."""
     asks_with: tuple[str, ...]
     """The operator's fields by which the service is asked about a driver: ids of connections, and no secrets."""
 

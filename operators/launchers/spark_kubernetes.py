@@ -81,8 +81,13 @@ class SparkKubernetesLauncher(Launcher):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields, with the part of the template that says where the cluster is."""
-        where = {"kubernetes": (self._body() or {}).get("kubernetes") or {}, "spark": {}}
-        return {**super().fields(), "application_file": None, "template_spec": where}
+        given = (self._body() or {}).get("kubernetes") or {}
+        where = {name: given[name] for name in ("in_cluster", "kube_config_file", "cluster_context") if name in given}
+        return {
+            **super().fields(),
+            "application_file": None,
+            "template_spec": {"kubernetes": where, "spark": {}},
+        }
 
     def start(self, context: Context) -> str:  # noqa: ARG002 - see `Launcher`
         """Create the resource, without waiting for its driver."""

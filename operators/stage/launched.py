@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover, Slice
-from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.errors import FencedError, InvalidConfigError
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
 from ...spark.execution.failure_kinds import one_line
 from ...spark.execution.log_lines import Application
-from ...spark.programs.arguments import Argument, mark, marked, texts_in
+from ...spark.programs.arguments import Argument, mark, marked, program_of, texts_in
 from ...storage.clock import system_sleep, system_time
 from ...storage.errors import CairnError, GoneError
 from ...tasks.job_settings import rendered_settings
@@ -84,9 +84,11 @@ class LaunchedStage(EpochStage):
         self._check_places(launcher)
         self._check_author(launcher)
         launcher.check()
+        self._check_trigger(launcher)
         programs.program(self)
         self._launcher: Launcher | None = None
         self._driver: str | None = None
+        self._ended_driver: str | None = None
 
     def _prepare(self) -> None:
         self._launcher = self.made_launcher()
@@ -180,6 +182,7 @@ class LaunchedStage(EpochStage):
             StageFailedError: it did not end well, and has not acknowledged.
         """
         launcher = self._ready()
+        self._ended_driver = driver
         cause = self._pass_on_log(launcher, driver)
         if not state.succeeded and not run.acknowledged():
             raise self._failed(run, f"{launcher.service} {driver} ended ({state.word})", cause)
@@ -302,14 +305,28 @@ class LaunchedStage(EpochStage):
         except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
             log.warning("The log of %s %s could not be read: %s", launcher.service, driver, one_line(error))
             lines = []
-        try:
-            launcher.leave(driver)
-        except Exception as error:  # noqa: BLE001 - it has ended
-            log.warning("The %s %s has ended and could not be removed: %s", launcher.service, driver, one_line(error))
         with driver_output() as output:
             for line in lines:
                 output.line(line)
             return output.cause({})
+
+    def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> None:
+        """See `EpochStage`; then remove the driver's record, which the next try would need until the end is judged."""
+        try:
+            super()._run_execution(context, run, until_end)
+        except (StageFailedError, FencedError, AirflowFailException, AirflowSkipException):
+            self._leave()
+            raise
+        self._leave()
+
+    def _leave(self) -> None:
+        launcher, driver = self._ready(), self._ended_driver
+        if driver is None:
+            return
+        try:
+            launcher.leave(driver)
+        except Exception as error:  # noqa: BLE001 - it has ended
+            log.warning("The %s %s has ended and could not be removed: %s", launcher.service, driver, one_line(error))
 
     @staticmethod
     def _failed(run: StageRun, what: str, cause: str) -> StageFailedError:
@@ -341,7 +358,8 @@ class LaunchedStage(EpochStage):
         plain = self.cairn_operator.__new__(self.cairn_operator)
         vars(plain).update({**vars(self), **self.launch_fields})
         launcher = launcher_of(self.cairn_operator, plain)
-        launcher.has_block = not self.place_marks
+        written = program_of(self.application_args, self.task_id)
+        launcher.has_block, launcher.writes = written is None, bool(written and written.outputs)
         return launcher
 
     def _check_places(self, launcher: Launcher) -> None:
@@ -351,6 +369,15 @@ class LaunchedStage(EpochStage):
                 raise InvalidConfigError(
                     f"{place!r} is no argument of the application, and no other field takes a place: give it where "
                     f"{self.cairn_operator.__name__} takes the application's arguments",
+                    task=self.task_id,
+                )
+
+    def _check_trigger(self, launcher: Launcher) -> None:
+        for name, given in launcher.fields().items() if self.deferrable else ():
+            if isinstance(given, Mapping) and "proxies" in given:
+                raise InvalidConfigError(
+                    f"proxies may hold a password, and {name} is handed to the triggerer: put it into the connection, "
+                    "or set deferrable=False",
                     task=self.task_id,
                 )
 

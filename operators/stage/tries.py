@@ -27,7 +27,8 @@ def first_since_clear(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> i
     """Return the number of the first try after the task's newest clear; 1 if it was never cleared.
 
     Airflow does not renew the budget of a task that is cleared while it runs. Such a clear goes unnoticed, and the
-    number refers to the clear before. No clear is noticed either after the DAG file has allowed more retries.
+    number refers to the clear before. No clear is noticed either after the DAG file has allowed more retries; after it
+    has allowed fewer, a retry may count as the first try after a clear.
     """
     first = ti.max_tries - (retries or 0) + 1
     return first if 1 < first <= ti.try_number else 1

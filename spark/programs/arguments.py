@@ -61,6 +61,12 @@ class Joined(Argument):
 def _parts(value: object) -> tuple[str | Argument, ...]:
     if isinstance(value, Joined):
         return value.parts
+    if isinstance(value, str) and any(each in value for each in ("{{", "{%", "{#")):
+        raise InvalidConfigError(
+            "a text that is joined to a place is not rendered, and has a template: give the template an argument of "
+            "its own, or write the epoch's day as SliceStart('%Y-%m-%d')",
+            found=value,
+        )
     if isinstance(value, str | Argument):
         return (value,)
     raise InvalidConfigError(

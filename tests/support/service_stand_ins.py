@@ -515,8 +515,9 @@ class DatabricksJobStandIn(DatabricksStandIn):
             case "runs/list":
                 assert query["job_id"] == ["7"]
                 at = int(query.get("page_token", ["0"])[0])
-                more = {"next_page_token": str(at + 1)} if at + 1 < len(self.drivers) else {}
-                return 200, {"runs": [self._run(each) for each in list(self.drivers)[::-1][at : at + 1]]} | more
+                runs = self.live if query.get("active_only") == ["true"] else list(self.drivers)
+                more = {"next_page_token": str(at + 1)} if at + 1 < len(runs) else {}
+                return 200, {"runs": [self._run(each) for each in runs[::-1][at : at + 1]]} | more
         return super().answer(asked, path, query)
 
     def _run(self, driver: str) -> dict[str, Any]:

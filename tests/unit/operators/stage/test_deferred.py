@@ -406,7 +406,7 @@ def test_a_driver_has_ended_before_its_deadline(job: Job, service: ServiceStandI
     assert service.killed == []
 
 
-class SlowLauncher(driver_trigger.Launcher):
+class SlowLauncher:
     """A service without a list, which takes its time, or for ever."""
 
     asked = 0
@@ -415,7 +415,7 @@ class SlowLauncher(driver_trigger.Launcher):
         self.seconds = seconds
         self.free = Event()
 
-    def states(self, drivers: list[str]) -> Iterator[tuple[str, DriverState | Exception]]:
+    def states(self, drivers: list[str]) -> Iterator[tuple[str, DriverState]]:
         for driver in drivers:
             self.asked += 1
             self.free.wait(self.seconds)
@@ -425,7 +425,7 @@ class SlowLauncher(driver_trigger.Launcher):
 def test_a_service_that_never_answers_keeps_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads of the event loop are few, and the triggerer's other triggers need them."""
     monkeypatch.setattr(driver_trigger, "ANSWER_S", 0.01)
-    launcher = SlowLauncher(None)
+    launcher: Any = SlowLauncher(None)
 
     async def looks() -> None:
         service = driver_trigger._Service()
@@ -444,7 +444,7 @@ def test_a_service_that_never_answers_keeps_one_thread(monkeypatch: pytest.Monke
 def test_drivers_that_are_asked_about_alone_get_their_answers_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times as many as are answered in time: none of them counts as unanswered."""
     monkeypatch.setattr(driver_trigger, "ANSWER_S", 0.1)
-    launcher = SlowLauncher(0.01)
+    launcher: Any = SlowLauncher(0.01)
 
     async def looks() -> None:
         service = driver_trigger._Service()
@@ -487,13 +487,30 @@ def test_a_trigger_that_fails_decides_nothing(job: Job, service: ServiceStandIn)
     assert service.submitted == 1
 
 
-@pytest.mark.parametrize("arguments", [{"extra_headers": {"X-Key": "secret"}}, {"livy_conn_auth_type": object}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"extra_headers": {"X-Key": "secret"}},
+        {"livy_conn_auth_type": object},
+        {"extra_options": {"proxies": {"https": "http://me:secret@proxy"}}},
+    ],
+)
 @on_livy
 def test_what_may_be_a_secret_is_not_handed_to_the_triggerer(
     job: Job, service: ServiceStandIn, arguments: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidConfigError, match="set deferrable=False"):
         stage(job, service, **arguments)
+
+
+def test_of_a_template_the_triggerer_gets_where_the_cluster_is(job: Job) -> None:
+    stand_in = STAND_INS["spark_kubernetes"]()
+    where = {"in_cluster": True, "env_vars": [{"name": "KEY", "value": "secret"}]}
+    spark = stand_in.arguments()["template_spec"]
+    given = {**stand_in.arguments(), "template_spec": {"kubernetes": where, "spark": spark}}
+    made: Any = epoch_stage(kind_of(stand_in), storage=job.storage, job=job.name)
+    fields = made(task_id="routes", deferrable=True, **given).made_launcher().fields()
+    assert fields["template_spec"] == {"kubernetes": {"in_cluster": True}, "spark": {}}
 
 
 def test_a_wait_looks_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ none left alive.
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.cli.main import main
-from airflow_cairn.operators import Output, Read, SparkEpochOperator, epoch_stage
-from airflow_cairn.operators.stage import launched, stored_runtime, trial
+from airflow_cairn.operators import Output, Read, SliceStart, SparkEpochOperator, epoch_stage
+from airflow_cairn.operators.stage import launched, programs, stored_runtime, trial
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import system_time
@@ -145,6 +146,10 @@ def while_it_waits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(launched, "system_sleep", dies)
 
 
+def before_it_acknowledges(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(programs, "acknowledge", lambda *_args, **_more: dies())
+
+
 @pytest.mark.parametrize(
     ("point", "attempt"), [(before_submission, 2), (before_the_id_is_known, 1), (while_it_waits, 1)]
 )
@@ -247,11 +252,17 @@ def test_a_kill_ends_the_driver(job: Job, service: ServiceStandIn, knows: bool) 
     assert len(service.killed) == 1
 
 
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("service", ["spark_kubernetes"], indirect=True)
-def test_a_resource_is_deleted_after_its_end_as_the_operator_does(job: Job, service: ServiceStandIn) -> None:
+def test_a_resource_is_deleted_after_its_end_as_the_operator_does(
+    job: Job, service: ServiceStandIn, fails: bool
+) -> None:
     job.trigger(RUN)
+    service.act = lambda conf, _looks: FAILED if fails else acknowledge(job, conf)
     made: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
-    made(task_id="routes", retries=3, **service.arguments() | {"delete_on_termination": True}).execute(context(a_try()))
+    task = made(task_id="routes", retries=3, **service.arguments() | {"delete_on_termination": True})
+    with pytest.raises(StageFailedError) if fails else nullcontext():
+        task.execute(context(a_try()))
     assert (service.submitted, service.drivers) == (1, {})
 
 
@@ -295,7 +306,8 @@ PLACED: dict[str, dict[str, Any]] = {
             "kind": "SparkApplication",
             "metadata": {},
             "spec": {"type": "Scala", "arguments": WORDS, "driver": {}, "executor": {}},
-        }
+        },
+        "delete_on_termination": True,
     },
     "dataproc_job": {"job": {"spark_job": {"main_class": "Main", "args": WORDS}}},
     "dataproc_batch": {"batch": {"spark_sql_batch": {"query_variables": {"out": Output("clean")}}}},
@@ -373,7 +385,8 @@ def test_a_program_without_a_block(
 ) -> None:
     """decision 0058: it gets addresses and no code of Cairn; what it leaves is checked; its retry waits for it.
 
-    If it has `ended` before the retry, that acknowledges, or runs it again where the service shows no ended drivers.
+    If the worker dies once it has `ended`, the retry acknowledges, or runs it again where the service shows no ended
+    drivers.
     """
     monkeypatch.setattr(service, "conf_of", lambda _driver: {})
     bodies: list[str] = []
@@ -397,15 +410,14 @@ def test_a_program_without_a_block(
     job.trigger(RUN)
     with pytest.raises(StageFailedError, match="was not written, although the program ended"):
         run().execute(context(a_try()))
-    killed(run(), while_it_waits, a_try(2))
-    if ended:
-        write()
-        list(service.drivers.values())[-1].state = DONE
+    killed(run(), before_it_acknowledges if ended else while_it_waits, a_try(2))
     again = ended and name in FORGET
     assert run().execute(context(a_try(3)))["attempt"] == (3 if again else 2)
     assert service.submitted == (3 if again else 2)
     assert "airflow_cairn-" not in bodies[-1]
     assert "#0>" not in bodies[-1]
+    if name == "databricks_job":  # its history may be long
+        assert any("active_only=true" in each.path for each in service.asked)
     assert [entry.id for entry in job.coordinator.head().completed] == [3 if again else 2]
 
 
@@ -548,6 +560,8 @@ def test_a_bad_option_is_refused_at_parse(
         ("databricks", {"tasks": [{}, {}]}, "another number of tasks"),
         ("databricks", {"json": {"max_retries": 1}}, "max_retries has Databricks start a failed driver again"),
         ("databricks_job", {}, "a run of a job takes no Spark conf.*python_params="),
+        ("databricks_job", {"python_params": [SliceStart()]}, "this one gets none: give its parameters Output"),
+        ("databricks_job", {"job_name": None, "python_params": WORDS}, "give it job_id or job_name"),
         ("databricks_job", {"repair_run": True}, "repair_run acts on the runs of other attempts"),
         ("databricks_job", {"idempotency_token": "mine"}, "idempotency_token is set by Cairn"),
         ("databricks", {"new_cluster": {"spark_conf": {"spark.cairn.job": "x"}}}, "is set by Cairn"),
@@ -607,6 +621,15 @@ def test_an_option_from_a_template_is_checked_once_it_is_rendered(job: Job, give
     task.config = given
     job.trigger(RUN)
     with pytest.raises(AirflowFailException, match="a retry does not help: change what the error names"):
+        task.execute(context(a_try()))
+
+
+def test_a_template_that_describes_a_run_of_databricks_is_checked_once_it_is_rendered(job: Job) -> None:
+    made = epoch_stage(kind_of(SERVICES["databricks"]()), storage=job.storage, job="flights")
+    task: Any = made(task_id="routes", tasks="{{ var.json.tasks }}")
+    task.tasks = [{}, {}]
+    job.trigger(RUN)
+    with pytest.raises(AirflowFailException, match="another number of tasks"):
         task.execute(context(a_try()))
 
 

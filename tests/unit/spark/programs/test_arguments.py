@@ -39,6 +39,8 @@ def test_what_a_program_writes_follows_from_its_arguments() -> None:
     [
         (lambda: f"--out={Output('clean')}", "join it"),
         (lambda: 3 + Output("clean"), "only a text can be joined"),
+        (lambda: "--day={{ ds }} --out=" + Output("clean"), "joined to a place is not rendered"),
+        (lambda: Output("clean") + "{% if x %}", "joined to a place is not rendered"),
         (lambda: Output("clean", format="parket"), "'parket' is no format: use parquet, avro, csv, json, orc, raw"),
         (lambda: Output("clean", formt="csv"), "has no option 'formt'"),  # type: ignore[call-arg]
         (lambda: Output("clean", format="csv", options={"path": "/"}), "'path' is no option by which csv is read"),
