@@ -7,6 +7,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING
 
+from ..checkpoint.masking import one_line
 from ..checkpoint.validation import MIRROR_LISTENER
 from ..storage.errors import CairnError
 from ..storage.names import check_storage_uri
@@ -49,7 +50,7 @@ class Mirror:
         return mine
 
     def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:  # noqa: ARG002 - the newest one is copied
-        """Bring the mirror up to the job's newest checkpoint; errors are logged, and the next pass goes on."""
+        """Bring the mirror up to the job's newest checkpoint; whatever goes wrong is logged: the run has succeeded."""
         from ..hooks.storage import CheckpointStorageHook
         from ..storage.probe import ensure_probed
 
@@ -58,8 +59,9 @@ class Mirror:
             store = CheckpointStorageHook(self.storage, self.aws_conn_id).open_store()
             ensure_probed(store, nonce=secrets.token_hex(8))
             found = self._coordinator.mirror(store)
-        except CairnError as error:
-            log.warning("The job was not mirrored to %s. The next pass copies what is lacking: %s", self.storage, error)
+        except Exception as error:  # noqa: BLE001 - Airflow and its providers raise what they like, too
+            said = str(error) if isinstance(error, CairnError) else one_line(repr(error))
+            log.warning("The job was not mirrored to %s, and the mirror is as it was: %s", self.storage, said)
             return
         log.info(
             "Mirrored checkpoint %d to %s: %d files copied, %d bytes",

@@ -119,6 +119,7 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
     for hold in (each for mirror in head.mirrors for each in mirror.holds if each.until_ms > now_ms):
         _keep_completed(files, known, live, hold.source.metadata)
         live.keys.update(hold.files)
+        live.epochs.update(hold.epochs)
     # Last, because metadata whose key is live already counts as read.
     for notice in head.notices:
         live.keys |= kept_for(files, notice)

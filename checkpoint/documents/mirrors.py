@@ -23,6 +23,8 @@ class MirrorHold:
     """Only renewed before this moment: what a cleaner has seen as dead stays dead."""
     files: tuple[Key, ...] = field(default=(), metadata=SPARSE)
     """What the pass copies beside the checkpoint: lists of completed epochs, and the metadata of waiting notices."""
+    epochs: tuple[Epoch, ...] = field(default=(), metadata=SPARSE)
+    """Those whose input the pass copies."""
 
 
 @dataclass(frozen=True, slots=True)

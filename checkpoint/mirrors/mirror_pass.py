@@ -12,10 +12,11 @@ deletes only what is dead by that version, and so for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from ...storage.checksums import SHA256, algorithm_of
 from ...storage.errors import CairnError, DocumentError, GoneError
@@ -79,6 +80,11 @@ class _Pass:
         latest = self.head.latest_completed()
         assert latest is not None  # a pass begins with it
         return latest
+
+    @property
+    def epochs(self) -> tuple[str, ...]:
+        """Those whose input is copied."""
+        return tuple(dict.fromkeys((self.latest.epoch, *self.latest.replayed)))
 
 
 class Mirroring(UseCase):
@@ -248,9 +254,14 @@ class Mirroring(UseCase):
         lacking = self._contents(begun, there, frozenset(named), first=not mirror.completed)
         files = size_bytes = 0
         renew_at = self._runtime.now_ms() + HOLD_MS // 2
-        moves: Iterator[Move[StateHandle] | StateHandle]
-        moves = (partial(self._copy, copying, each, present) for each in lacking)
-        for handle in in_order(moves, parallel):
+
+        def copied(handles: Iterable[StateHandle]) -> Iterator[StateHandle]:
+            moves: Iterator[Move[StateHandle] | StateHandle]
+            moves = (partial(self._copy, copying, each, present) for each in handles)
+            return in_order(moves, parallel)
+
+        # A slice after the lists that it names: an activated mirror takes one that it finds (semantics T8).
+        for handle in chain(copied(lacking), copied(self._described(*map(layout.epoch_slice, begun.epochs)))):
             named.add(handle.path)
             files, size_bytes = files + 1, size_bytes + handle.size_bytes
             on_progress(FilesProgress(0, files, 0, size_bytes))
@@ -311,8 +322,8 @@ class Mirroring(UseCase):
         except (GoneError, DocumentError) as error:
             raise self._altered(begun, there, begun.latest.metadata.key, error.message) from error
         # A checkpoint that turns out damaged in the mirror is made again from the input of its epochs (semantics T8).
-        for epoch in dict.fromkeys((begun.latest.epoch, *begun.latest.replayed)):
-            yield from self._described(layout.epoch_slice(epoch), *_lists(self._files, epoch))
+        for epoch in begun.epochs:
+            yield from self._described(*_lists(self._files, epoch))
         if first and begun.head.notes_below != 1:
             # Version 0.1 noted each completed epoch by itself (semantics T9).
             yield from self._described(*(found.key for found in self._files.listing(f"{layout.EPOCHS}completed/")))

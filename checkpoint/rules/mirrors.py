@@ -134,6 +134,7 @@ def held(head: Head, storage: str, uri: str, mirror: str, token: str, now_ms: in
         RestorePointer(latest.id, latest.metadata),
         now_ms + HOLD_MS,
         tuple(each.key for each in (*(segment.document for segment in head.segments), *owed(head))),
+        (latest.epoch, *latest.replayed),
     )
     alive = tuple(each for each in entry.holds if each.until_ms > now_ms and each.token != token)
     others = tuple(each for each in head.mirrors if each.id != mirror)

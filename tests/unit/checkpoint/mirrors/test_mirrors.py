@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.acts.resume import Resumption
@@ -156,11 +157,12 @@ def test_a_hold_ends_by_itself(world: World, west: MemoryStore) -> None:  # sema
     with pytest.raises(Crashed):
         world.coordinator().mirror(FaultyStore(west, 2, Fault.CRASH_BEFORE))
     world.run_epoch("e2", "e3", "e4")
-    held = {key for key in world.standing() if key.startswith("chk-0000000001/_metadata")}
-    assert held, "the cleaner spares what the dead pass was copying"
+    held = {key for key in world.standing() if key.startswith("chk-0000000001/_metadata")} | {"epochs/e1.json"}
+    assert len(held) == 2, "the cleaner spares what the dead pass was copying"
+    assert {f"{world.job}/{key}" for key in held} <= {found.key for found in world.store.list("")}
     world.clock.advance(timedelta(hours=1))
     world.coordinator().clean()
-    assert not held & world.standing()
+    assert not {f"{world.job}/{key}" for key in held} & {found.key for found in world.store.list("")}
     world.coordinator().mirror(west)
     assert not _there(world, west).head().completed_by_id(1)
 
@@ -354,14 +356,21 @@ def test_the_listener_mirrors_and_does_not_fail_the_run(
 ) -> None:
     """A second region that is away costs a warning; the notice is delivered (semantics M1, C4)."""
     stores: list[ObjectStore] = [FaultyStore(west, 0, Fault.FAILS), west]
-    monkeypatch.setattr("airflow_cairn.hooks.storage.CheckpointStorageHook.open_store", lambda *_, **__: stores.pop(0))
+
+    def opened(*_: object, **__: object) -> ObjectStore:
+        if not stores:
+            raise AirflowNotFoundException("The conn_id isn't defined")
+        return stores.pop(0)
+
+    monkeypatch.setattr("airflow_cairn.hooks.storage.CheckpointStorageHook.open_store", opened)
     monkeypatch.setattr(sys.modules["airflow_cairn.storage.probe"], "ensure_probed", lambda *_, **__: None)
     world.listen(Mirror.name)
     listener = Mirror("s3://west")
-    for epoch in ("e1", "e2"):
+    for epoch in ("e1", "e2", "e3"):
         world.run_epoch(epoch)
         assert world.coordinator().deliver([listener.of_job(world.coordinator())]) == 1
-    assert "The job was not mirrored to s3://west" in caplog.text
+    assert caplog.text.count("The job was not mirrored to s3://west") == 2
+    assert "isn't defined" in caplog.text
     found = _there(world, west).head()
     assert found.latest_id() == 2
     assert found.notices == (), "the mirror has no listener that mirrors"
@@ -380,7 +389,10 @@ def test_lists_of_input_and_of_completed_epochs_go_with_it(
         job.trigger(f"e{number}")
         job.world.run_epoch(f"e{number}")
         job.folder.add(*(f"later-{number}-{each}.parquet" for each in range(1_000)))
-        job.world.coordinator().mirror(west)
+        recording = RecordingStore(west)
+        job.world.coordinator().mirror(recording, parallel=1)
+        written = [write.key for write in recording.writes if "/epoch" in write.key]
+        assert written[-1].endswith(f"epochs/e{number}.json"), "a pass that is killed leaves no slice without its lists"
     assert any("positions/" in found.key for found in west.list(""))
     assert any("/epochs-" in found.key for found in west.list(""))
     there = _there(job.world, west)
