@@ -30,7 +30,7 @@ from .mirror_pass import Mirroring, active, checked, tell_moved
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a checkpoint in the mirror has staged for sinks outside of the storage."""
+    """Changes that a checkpoint in the mirror has staged for sinks outside of the storage."""
 
     checkpoint: int
     epoch: str
@@ -42,7 +42,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What an activation does, or has done."""
+    """The effect of an activation, before it or after it."""
 
     head: Head
     """The mirror's, before it or after it."""

@@ -263,7 +263,7 @@ def begun(head: Head) -> tuple[str, ...]:
 def to_run_again(head: Head) -> tuple[str, ...]:
     """Give the epochs that an activated mirror is known to have lacked, and that have not completed in it since.
 
-    None once the history has forgotten what ended right after the activation: it cannot tell any more.
+    Nothing once the history has forgotten what ended right after the activation: it cannot tell any more.
     """
     of = head.mirror_of
     if of is None or not of.activated_at_ms:
