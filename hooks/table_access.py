@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 
 from airflow.sdk import BaseHook
@@ -17,9 +18,14 @@ _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "service", "
 """Extras of a connection that the database's library takes."""
 
 
-def sinks_of(tables: Mapping[str, Declared]) -> tuple[TableSink, ...]:
-    """Return a sink for each table; connections are fetched when a sink opens its table."""
-    return tuple(TableSink(name, table, _access_to(table)) for name, table in tables.items())
+def sinks_of(tables: Mapping[str, Declared], within: timedelta) -> tuple[TableSink, ...]:
+    """Return a sink for each table; connections are fetched when a sink opens its table.
+
+    Args:
+        tables: by the names that the group gives them.
+        within: the timeout of the job's checkpoints.
+    """
+    return tuple(TableSink(name, table, _access_to(table), within=within) for name, table in tables.items())
 
 
 def _access_to(table: Declared) -> Access:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ _KEYS = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint", "d
 
 _LONGEST_NAME = 63
 """Bytes of a column's name in PostgreSQL, which cuts a longer one."""
+_NOT_IN_DELTA = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def to_create(name: str, table: TableDescription, df: DataFrame | None) -> TableDescription:
@@ -51,6 +53,11 @@ def to_create(name: str, table: TableDescription, df: DataFrame | None) -> Table
         f"the name of the column {each!r} has more than {_LONGEST_NAME} bytes"
         for each in types
         if table.format is Format.POSTGRES and len(each.encode()) > _LONGEST_NAME
+    ]
+    problems += [
+        f"the column {each!r} has a character in its name that Delta's readers refuse"
+        for each in types
+        if table.format is Format.DELTA and _NOT_IN_DELTA.search(each)
     ]
     if len({each.lower() for each in types}) < len(fields):
         problems.append("a column is there twice")

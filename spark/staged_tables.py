@@ -218,9 +218,10 @@ class EpochTable:
         return bool(self.description.table_id)
 
     def read(self) -> DataFrame:
-        """Return the rows that the table had when the epoch's first attempt was triggered; a retry reads the same.
+        """Return the rows that the table had when the epoch's first attempt was triggered.
 
-        They hold what the job's earlier epochs have written, and nothing that this one writes.
+        A retry reads the same, unless another epoch has completed in between. The rows hold what the job's earlier
+        epochs have written, and nothing that this one writes.
 
         Raises:
             InvalidStateError: the group's `tables` do not say `read=True`, or the table does not exist yet.

@@ -51,7 +51,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the stages of an epoch do to a table, all in one way."""
+    """The stages' change of a table in an epoch, all in one way."""
 
     mode: Mode
     key: tuple[str, ...]
@@ -92,7 +92,7 @@ ALL_MODES = frozenset(Mode)
 def refused(table: str, why: str) -> InvalidStateError:
     """Make the error for a table that a format's library cannot append to."""
     return InvalidStateError(
-        f"{table} cannot be appended to: it {why}. Publish the rows, and write them in a later task", table=table
+        f"{table} cannot be used by epochs: it {why}. Publish the rows, and write them in a later task", table=table
     )
 
 

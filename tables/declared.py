@@ -64,6 +64,13 @@ class IcebergTable(_Named):
 
     def __post_init__(self) -> None:
         _check_creation(self.title, self.create, self.partition_by, self.location)
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        if dotted := [each for each in self.partition_by if "." in each]:
+            raise InvalidConfigError(
+                "no epoch could write an Iceberg table that is partitioned by a column whose name has a dot",
+                table=self.title,
+                partition_by=", ".join(dotted),
+            )
         if len(self.parts) < 3 or not all(isinstance(part, str) and part for part in self.parts):
             raise InvalidConfigError(
                 "an Iceberg table is named by catalog, namespace and table, such as lake.sales.orders",
@@ -109,6 +116,7 @@ class DeltaTable:
 
     def __post_init__(self) -> None:
         _check_creation(str(self.uri), self.create, self.partition_by)
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
         if not isinstance(self.uri, str) or not urlsplit(self.uri).scheme:
             raise InvalidConfigError(
                 "a Delta table is named by the URI of its folder, such as s3://lake/events", uri=shorten(self.uri)

@@ -79,7 +79,8 @@ def open_table(uri: str, options: Mapping[str, str], new: tuple[str, ...] | None
                 raise
 
     if uri.startswith("file://"):
-        Path(uri.removeprefix("file://")).mkdir(parents=True, exist_ok=True)  # the library wants a folder to write in
+        # The library wants a folder to write in.
+        Path(unquote(uri.removeprefix("file://"))).mkdir(parents=True, exist_ok=True)
     described = TableDescription(
         uri,
         "",

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
@@ -27,7 +28,7 @@ from ..checkpoint.documents.staged_tables import (
     types_of,
 )
 from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
-from ..checkpoint.extensions.contracts import MasterHook
+from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook
 from ..storage.clock import system_runtime
 from .contract import Access, Change, Mark, NewTable, OpenTable, OvertakenError, Staged, refused, unreadable
 from .staged_files import StagedFiles
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow_cairn")
 
+LISTING = timedelta(minutes=30)
+"""Longest time in which the trigger lists the files of a table that stages read; it may have some 100,000."""
 TRIES = 10
 """How often one call commits anew after another writer was faster."""
 
@@ -51,10 +54,19 @@ class TableSink(MasterHook):
         table: the declared table.
         access: gives the settings of a connection.
         new_token: makes the name of a folder.
+        within: the timeout of the job's checkpoints; no call may take longer.
     """
 
-    def __init__(self, name: str, table: Declared, access: Access, new_token: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        table: Declared,
+        access: Access,
+        new_token: Callable[[], str] | None = None,
+        within: timedelta = LISTING,
+    ) -> None:
         self._name = name
+        self.timeout = min(within, LISTING if table.read else DEFAULT_TIMEOUT)
         self._table = table
         self._access = access
         self._earlier = ""

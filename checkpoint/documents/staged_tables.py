@@ -103,7 +103,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a driver has staged for a table."""
+    """The files that a driver has staged for a table."""
 
     table_id: str
     columns: Any

@@ -75,7 +75,8 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
     if not done:
         raise CallbackError(
             f"the master hook {hook} was not done with {step} after {timeout.total_seconds():g} s and was abandoned. "
-            "Find out what it waits for, or give it a longer `timeout`; then run (or clear) this task again",
+            "Find out what it waits for, or give a hook of your own a longer `timeout`; then run (or clear) this task "
+            "again",
             code="master_hook",
             hook=hook,
             step=step,

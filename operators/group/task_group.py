@@ -181,7 +181,7 @@ class CheckpointedTaskGroup(TaskGroup):
             )
         assert storage is not None  # checked above
         with naming(group=self.group_id):
-            sinks = _sinks_of(check_tables(tables))
+            sinks = _sinks_of(check_tables(tables), config or CheckpointConfig())
             if sinks and config is not None and (config.unaligned or config.regional is not None):
                 raise InvalidConfigError(
                     "tables need each stage in each checkpoint: what a stage that is left out has staged could not be "
@@ -400,12 +400,12 @@ class CheckpointedTaskGroup(TaskGroup):
                 )
 
 
-def _sinks_of(tables: Mapping[str, Declared]) -> tuple[TableSink, ...]:
+def _sinks_of(tables: Mapping[str, Declared], config: CheckpointConfig) -> tuple[TableSink, ...]:
     if not tables:
         return ()
     from ...hooks.table_access import sinks_of  # most DAG files have no tables
 
-    return sinks_of(tables)
+    return sinks_of(tables, config.timeout)
 
 
 def _own_arguments(kind: type[BaseOperator], defaults: Mapping[str, Any]) -> dict[str, Any]:

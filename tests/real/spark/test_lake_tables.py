@@ -273,7 +273,9 @@ def test_rows_take_the_place_of_others(spark: SparkSession, lake: Lake) -> None:
         fresh = epoch.table("new_orders")
         described = replace(fresh.description, format=Format.POSTGRES, new_types=NEW_TYPES, partition_by=())
         of_postgres = replace(fresh, description=described)
+        of_delta = replace(fresh, description=replace(described, format=Format.DELTA))
         for call, why in (
+            (lambda: of_delta.append(spark.range(1).toDF("a b")), "'a b' has a character in its name that Delta's"),
             (
                 lambda: of_postgres.append(orders(spark, 0)),
                 "'tags' is of the type array; .*'where' is of the type struct",

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.support.errors import raises_code
 from tests.support.world.listeners import Listener
 from tests.support.world.parties import Ids
 
-TABLES = {"orders": IcebergTable("lake.sales.orders"), "events": DeltaTable("s3://lake/events")}
+TABLES = {"orders": IcebergTable("lake.sales.orders"), "events": DeltaTable("s3://lake/events", read=True)}
 
 
 def group(**options: Any) -> CheckpointedTaskGroup:
@@ -31,8 +32,20 @@ def test_a_table_is_a_hook_and_a_listener() -> None:
     trigger: Any = dag.get_task("e.trigger_checkpoint")
     wait: Any = dag.get_task("e.wait_for_checkpoint")
     assert [each.name for each in trigger.master_hooks] == ["ids", "table.orders", "table.events"]
+    assert [each.timeout for each in trigger.master_hooks[1:]] == [timedelta(minutes=1), timedelta(minutes=30)]
     assert [each.name for each in wait.listeners] == ["warehouse", "table.orders", "table.events"]
     assert wait.listeners == trigger.listeners
+
+
+def test_a_sink_has_no_longer_than_its_checkpoint() -> None:
+    with (
+        DAG("flights", schedule=None) as dag,
+        group(tables=TABLES, config=CheckpointConfig(timeout=timedelta(seconds=9))),
+    ):
+        SparkEpochOperator(task_id="a", application="a.py")
+    assert len({*TABLES.values(), DeltaTable("s3://a/b", create=True, partition_by=["day"])}) == 3
+    trigger: Any = dag.get_task("e.trigger_checkpoint")
+    assert {each.timeout for each in trigger.master_hooks} == {timedelta(seconds=9)}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +67,7 @@ def test_what_a_group_refuses(options: dict[str, Any], text: str) -> None:  # se
 @pytest.mark.parametrize(
     ("make", "text"),
     [
+        (lambda: IcebergTable("a.b.c", create=True, partition_by=["x.y"]), "by a column whose name has a dot"),
         (lambda: IcebergTable("sales.orders"), "named by catalog, namespace and table"),
         (lambda: IcebergTable(("lake", "", "x")), "named by catalog, namespace and table"),
         (lambda: PostgresTable("totals", "dwh", "s3://x/y"), "named by schema and table"),
