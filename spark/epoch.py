@@ -46,7 +46,6 @@ from .output.before_snapshot import BeforeSnapshot
 from .output.outputs import Outputs
 from .output.writer import Writer
 from .session import session
-from .staged_tables import EpochTable, StagedTables
 from .stored import key_groups
 from .stored.local_state import LocalState
 from .stored.outputs import nothing, united
@@ -54,6 +53,8 @@ from .stored.outputs import nothing, united
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from .staged_tables import EpochTable, StagedTables
 
 OutputKind = Literal["exchange", "table", "state"]
 
@@ -101,9 +102,7 @@ class Epoch(EpochState):
         self._carried = RestoredState(handover.stage)
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
-        self._tables = StagedTables(
-            files, handover, self._run, self._writer, self._fence, self._before_snapshot, self._committables, spark
-        )
+        self._tables: StagedTables | None = None
         self._checks = DataChecks(handover.stage)
         self._inputs = Inputs(self._files, handover, self._backlog)
         self._event_time = EventTime(
@@ -272,7 +271,20 @@ class Epoch(EpochState):
             InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidStateError: the group has no such table.
         """
+        from .staged_tables import StagedTables  # most drivers start without
+
         self._check_open("table")
+        with self._lock:
+            self._tables = self._tables or StagedTables(
+                self._files,
+                self._handover,
+                self._run,
+                self._writer,
+                self._fence,
+                self._before_snapshot,
+                self._committables,
+                self.spark,
+            )
         return self._tables.table(name)
 
     def write(self, df: DataFrame, name: str = "main") -> None:
@@ -392,7 +404,8 @@ class Epoch(EpochState):
 
     def _decline(self, error: BaseException) -> None:
         self._outputs.abort()
-        self._tables.delete_all()
+        if self._tables:
+            self._tables.delete_all()
         acknowledging.decline(self._reports, self._handover, self._writer, error)
 
     def _check_open(self, method: str, used: str = "was called") -> None:

@@ -86,7 +86,7 @@ def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_pat
     [
         (PARSED_DAG, 160),
         ("import airflow_cairn.spark.remote.client", 79),
-        ("from airflow_cairn import Epoch", 121),
+        ("from airflow_cairn import Epoch", 120),
         ("import airflow_cairn.cli.main", 138),
     ],
     ids=["DAG file", "client", "driver", "command line"],
