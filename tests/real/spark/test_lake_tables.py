@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -32,12 +33,12 @@ from pyiceberg.types import (
 )
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.documents.staged_tables import Format
+from airflow_cairn.checkpoint.documents.staged_tables import Format, digest_of_list
 from airflow_cairn.checkpoint.errors import DamagedError, InvalidStateError
 from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.postgres import NEW_TYPES
-from airflow_cairn.tables.sink import TableSink
+from airflow_cairn.tables.sink import TableSink, _listed
 from tests.real.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -270,6 +271,16 @@ def test_rows_take_the_place_of_others(spark: SparkSession, lake: Lake) -> None:
         altered = replace(orders_table, description=replace(orders_table.description, read_sha256="0" * 64))
         with pytest.raises(DamagedError, match=r"the list of the files of .* was altered .*`cairn rewind` lists"):
             altered.read()
+        events = epoch.table("events")
+        folder = Path(events.description.read.removeprefix("file://"))
+        plain = [
+            (each["path"].removeprefix("file://"), dict(each["given"])) for each in pq.read_table(folder).to_pylist()
+        ]
+        pq.write_table(_listed(plain), folder / "files.parquet")
+        (folder / ".files.parquet.crc").unlink(missing_ok=True)
+        described = replace(events.description, read_sha256=digest_of_list(plain))
+        without_scheme = replace(events, description=described).read()
+        assert without_scheme.collect() and without_scheme.schema.names == ARROW.names
         fresh = epoch.table("new_orders")
         described = replace(fresh.description, format=Format.POSTGRES, new_types=NEW_TYPES, partition_by=())
         of_postgres = replace(fresh, description=described)
