@@ -18,6 +18,7 @@ from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints.savepoint_format import open_named
 from ..checkpoint.store.verification import Verification
+from ..checkpoint.validation import did_you_mean
 from ..checkpoint.views import checkpoint_list
 from ..checkpoint.views.details import details
 from ..checkpoint.views.stats import stats as stats_of
@@ -331,13 +332,21 @@ def regions(options: argparse.Namespace) -> Outcome:
 
 
 def try_launcher(options: argparse.Namespace) -> Outcome:
-    """Try the launcher of a DAG's stage on its service; see `Trial`."""
+    """Try the launcher of a DAG's stage on its service; see `Trial`.
+
+    Raises:
+        InvalidConfigError: the DAG has no such task, or it is no stage that can be tried.
+    """
     with redirect_stdout(sys.stderr):
         from ..operators.group.checks import dag_in
         from ..operators.stage.trial import Trial
 
-        task = dag_in(options.dag_file, options.dag_id).task_dict.get(options.task_id)
-        found = list(Trial(task).looks())
+        tasks = dag_in(options.dag_file, options.dag_id).task_dict
+        if options.task_id not in tasks:
+            known = ", ".join(sorted(tasks))
+            hint = did_you_mean(options.task_id, tasks)
+            raise InvalidConfigError(f"the DAG has no such task{hint}", task=options.task_id, tasks=known)
+        found = list(Trial(tasks[options.task_id]).looks())
     wide = max(len(each.what) for each in found)
     lines = [f"{'' if each.fine else '! '}{each.what}".ljust(wide + 4) + each.found for each in found]
     return Outcome(lines, {"seen": [asdict(each) for each in found]}, damaged=not all(each.fine for each in found))

@@ -367,7 +367,8 @@ def test_a_trial_of_what_does_not_work(
     assert main(["try-launcher", str(file), "tried", "routes"]) == 1
     out = capsys.readouterr().out
     assert re.search(r"^! conf, code and the storage reach the driver +no: it has not acknowledged", out, re.MULTILINE)
-    assert main(["try-launcher", str(file), "tried", "other"]) == 2
+    assert main(["try-launcher", str(file), "tried", "rotes"]) == 2
+    assert "the DAG has no such task; did you mean 'routes'?" in capsys.readouterr().err
     service.down = True
     assert main(["try-launcher", str(file), "tried", "routes"]) == 1
     assert re.search(r"^! the service refused what comes next +.*500", capsys.readouterr().out, re.MULTILINE)
