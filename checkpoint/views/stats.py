@@ -71,14 +71,14 @@ _MONTH_MS = 730 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class StoreCost:
-    """What epochs without failures ask of the store, Spark's own requests not counted; estimated from the history."""
+    """Requests to the store by epochs without failures, without Spark's own; estimated from the history."""
 
     reads: int
     """Requests of an epoch that read an object or ask for its size."""
     writes: int
     """Requests of an epoch that write or list: stores take about twelve times as much for them."""
     epochs_a_month: int
-    """As many as there would be at the median distance of the newest epochs."""
+    """As many as there would be at the median distance of the newest epochs' triggers, those of a backfill too."""
     dollars_a_month: float
     """At S3's list price: $0.0004 for a thousand reads, $0.005 for a thousand writes."""
 

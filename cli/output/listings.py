@@ -243,7 +243,8 @@ def stats_lines(found: JobStats) -> list[str]:
         requests = cost.reads + cost.writes
         written += ["", f"  about {requests} requests to the store an epoch, {cost.writes} of them writes or listings;"]
         written += [
-            f"  {cost.epochs_a_month:,} such epochs a month are ${cost.dollars_a_month:,.2f} at S3's list price"
+            f"  {cost.epochs_a_month:,} such epochs a month are ${cost.dollars_a_month:,.2f} at S3's list price,",
+            "  if triggers go on at this pace: a backfill's is higher",
         ]
     if found.failures:
         written += ["", "failed, by reason:"]
