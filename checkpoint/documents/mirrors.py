@@ -37,11 +37,8 @@ class MirrorEntry:
     """Made at the first pass; the mirror's head has it too."""
     checkpoint: CheckpointId | None = None
     """The newest checkpoint that the mirror holds; None: no pass has ended yet."""
-    epoch: Epoch | None = None
     completed_at_ms: Count = 0
     """When that checkpoint completed."""
-    mirrored_at_ms: Count = 0
-    """When the last pass ended."""
     counted: Count = 0
     """`Counters.completed` when that checkpoint was the newest."""
     revision: Count = 0

@@ -106,7 +106,7 @@ def _mirrors_behind(storage: str, head: Head, now_ms: int) -> Iterator[Finding]:
     """Find mirrors that have lacked a completed checkpoint for long (semantics M4)."""
     job = head.job
     for each in mirrors.lags(head):
-        if each.behind_since_ms is not None and now_ms - each.behind_since_ms > mirrors.LATE_MS:
+        if each.checkpoint is not None and each.behind_since_ms is not None and now_ms - each.behind_since_ms > mirrors.LATE_MS:
             yield warning(
                 "mirror-behind",
                 job,

@@ -188,9 +188,7 @@ def released(head: Head, mirror: str, token: str, made: Head | None, now_ms: int
             entry,
             unswept=entry.unswept and not (clean and not holds),
             checkpoint=latest.id,
-            epoch=latest.epoch,
             completed_at_ms=latest.completed_at_ms,
-            mirrored_at_ms=now_ms,
             counted=made.counters.completed,
             revision=made.revision,
         )
@@ -253,10 +251,13 @@ def _notices(head: Head) -> tuple[Notice, ...]:
 
 
 def begun(head: Head) -> tuple[str, ...]:
-    """Give the epochs that have begun, or wait, and have not completed: a mirror of this version lacks them."""
+    """Give the epochs that have begun, or wait, and have not completed: a mirror of this version lacks them.
+
+    Of too many those that have ended longest ago are left out.
+    """
     done = head.completions()
-    known = (*(each.epoch for each in head.pending), *(each.epoch for each in head.history))
-    open_ = (epoch for epoch in (*known, *(each.epoch for each in head.waiting)) if epoch not in done)
+    known = (each.epoch for entries in (head.history, head.pending, head.waiting) for each in entries)
+    open_ = [epoch for epoch in known if epoch not in done]
     return tuple(dict.fromkeys(open_))[-MAX_UNFINISHED:]
 
 

@@ -248,10 +248,10 @@ EXAMPLES: dict[type, Any] = {
         triggering=(TriggeringTask("x1", "epoch.parts", 1, failed=True, claimant=_TRY),),
         mirrors=(
             MirrorEntry(
-                "s3://west/cairn", "00000000000000c1", 1, _BEFORE, 1_700_000_100_000, 1_700_000_200_000, 1, 40, True,
+                "s3://west/cairn", "00000000000000c1", 1, 1_700_000_100_000, 1, 40, True,
                 holds=(
                     MirrorHold("00000000000000c2", RestorePointer(1, _REF), 1_700_003_600_000,
-                               ("chk-0000000002/epochs-00000000000000a7.jsonl",)),
+                               ("chk-0000000002/epochs-00000000000000a7.jsonl",), (_BEFORE,)),
                 ),
             ),
         ),
