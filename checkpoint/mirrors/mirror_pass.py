@@ -287,8 +287,8 @@ class Mirroring(UseCase):
         return Mirrored(latest.id, latest.epoch)
 
     def _release(self, begun: _Pass, made: Head | None, *, clean: bool) -> None:
-        def decide(head: Head, now_ms: int) -> Decision[None]:
-            after = mirrors.released(head, begun.id, begun.token, made, now_ms, clean=clean)
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            after = mirrors.released(head, begun.id, begun.token, made, clean=clean)
             return Decision(None, changed(head, after))
 
         self._heads.update(decide)

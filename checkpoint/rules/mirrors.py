@@ -166,7 +166,7 @@ def renewed(head: Head, mirror: str, token: str, now_ms: int) -> Head:
     return _with(head, replace(entry, holds=holds))
 
 
-def released(head: Head, mirror: str, token: str, made: Head | None, now_ms: int, *, clean: bool) -> Head:
+def released(head: Head, mirror: str, token: str, made: Head | None, *, clean: bool) -> Head:
     """Give the job's head at the end of a pass.
 
     Args:
@@ -174,7 +174,6 @@ def released(head: Head, mirror: str, token: str, made: Head | None, now_ms: int
         mirror: the mirror's id.
         token: of the pass.
         made: the version of the job's head that the mirror's is a copy of now; None: the pass failed, or was overtaken.
-        now_ms: the time, milliseconds since 1970 UTC.
         clean: the pass has left no file that the mirror's head does not name.
     """
     entry = entry_of(head, mirror)
