@@ -43,6 +43,7 @@ from .output import committer
 from .output.before_snapshot import BeforeSnapshot
 from .output.columns import names_of
 from .output.writer import Writer
+from .staged_columns import checked, checked_keys, to_create
 from .stored.key_groups import quoted
 from .stored.outputs import KEEP_ALL
 
@@ -112,8 +113,6 @@ class StagedTables:
         Raises:
             InvalidStateError: the table does not take this mode, the rows do not fit it, or it was written before.
         """
-        from .staged_columns import checked, checked_keys, to_create  # most drivers write no such table
-
         if mode.value in table.refused:
             raise InvalidStateError(f"{table.name} does not take {mode.value}: it {table.refused[mode.value]}")
         if not table.table_id:

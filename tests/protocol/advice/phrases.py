@@ -168,6 +168,8 @@ ELSEWHERE = (
     r"\(…\); clear it",
     r"[Nn]othing is left to clear",
     r"clear the stage now",
+    # To move a job to another region, a person decides; tests/real/s3/test_mirror.py types what the page says.
+    r"cairn (?:mirror|activate)\b",
     # No advice: what is refused, and names of threads.
     r"a clear without|a task to clear needs",
     r"cairn (?:watches|closes its|ends in|keeps the|session) ",
