@@ -92,6 +92,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_cairn.triggers.checkpoint",
                     "airflow_cairn.triggers.completed_epoch",
+                    "airflow_cairn.triggers.driver",
                     "airflow_cairn.triggers.request",
                     "airflow_cairn.triggers.savepoint",
                 ],
