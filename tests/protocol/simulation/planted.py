@@ -104,7 +104,7 @@ def _any_token(original: Any) -> Any:
 
 @plant("the cleaner ignores what a next attempt may carry over", cleaner, "find_live")
 def _no_carryable(original: Any) -> Any:
-    return lambda files, attempts, head, known: original(files, attempts, replace(head, history=()), known)
+    return lambda files, attempts, head, *more: original(files, attempts, replace(head, history=()), *more)
 
 
 @plant("state is deleted when the outcome is unknown", ExecutionReports, "acknowledge")
@@ -292,8 +292,8 @@ def _not_set_aside(original: Any) -> Any:
 
 @plant("the checkpoint that a savepoint is made from is not kept", cleaner, "find_live", lambda kind: kind.saved)
 def _no_pin(original: Any) -> Any:
-    def find(files: Any, attempts: Any, head: Head, known: Any) -> Any:
-        return original(files, attempts, replace(head, savepoints=()), known)
+    def find(files: Any, attempts: Any, head: Head, *more: Any) -> Any:
+        return original(files, attempts, replace(head, savepoints=()), *more)
 
     return find
 
@@ -333,8 +333,8 @@ def _does_not_stop(original: Any) -> Any:
 
 @plant("what a job is being started from is not kept", cleaner, "find_live", lambda kind: kind.owned)
 def _copies_not_kept(original: Any) -> Any:
-    def find(files: Any, attempts: Any, head: Head, known: Any) -> Any:
-        return original(files, attempts, replace(head, importing=None), known)
+    def find(files: Any, attempts: Any, head: Head, *more: Any) -> Any:
+        return original(files, attempts, replace(head, importing=None), *more)
 
     return find
 
