@@ -172,5 +172,6 @@ def kill_writer(folder: Path) -> None:
     """Kill the JVM of the driver, once it has begun to write."""
     wait_until(lambda: next(folder.glob("**/_temporary"), None), 120, "a driver that writes", interval=0.01)
     for each in psutil.Process().children(recursive=True):
-        if each.name() == "java":
+        # Not the JVM of this process, in which later modules have their sessions.
+        if each.name() == "java" and any("total_sales.py" in word for word in each.cmdline()):
             each.kill()
