@@ -94,8 +94,16 @@ class AirflowApi:
 
     def dag_ids(self, tag: str | None = None) -> list[str]:
         """Give the ids of the DAGs that have been parsed, or of those with a tag."""
-        params = {"limit": 1000} | ({"tags": tag} if tag else {})
-        return [dag["dag_id"] for dag in self.request("GET", "/dags", params=params)["dags"]]
+        return [dag["dag_id"] for dag in self._dags({"tags": tag} if tag else {})]
+
+    def _dags(self, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give all that have been parsed: the API gives at most a hundred at a time, whatever limit it is asked for."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.request("GET", "/dags", params={**params, "limit": 100, "offset": len(found)})
+            found += page["dags"]
+            if not page["dags"] or len(found) >= page["total_entries"]:
+                return found
 
     def wait_for_dag_files(self, names: Collection[str], timeout: float = 300) -> None:
         """Wait until each of some DAG files has been parsed and has a DAG.
@@ -105,8 +113,7 @@ class AirflowApi:
         """
 
         def parsed() -> bool:
-            dags = self.request("GET", "/dags", params={"limit": 1000})["dags"]
-            return set(names) <= {Path(dag["fileloc"]).name for dag in dags}
+            return set(names) <= {Path(dag["fileloc"]).name for dag in self._dags({})}
 
         def details() -> str:
             return "\n".join(self.import_errors())
