@@ -112,7 +112,8 @@ def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str)
         livy.act = lambda _conf, _looks: RUNNING
         api.trigger(LAUNCHED, "e2")
         api.wait_for_task(LAUNCHED, "e2", "epoch.routes", states={"deferred"})
-        wait_until(lambda: livy.drivers["2"].looks > 1, 60, "the triggerer to look at the driver")
+        looks = livy.drivers["2"].looks  # the task's own
+        wait_until(lambda: livy.drivers["2"].looks > looks, 120, "the triggerer to look at the driver")
         path = f"/dags/{LAUNCHED}/dagRuns/e2/taskInstances/epoch.routes"
         api.request("PATCH", path, json={"new_state": "failed"})
         wait_until(lambda: livy.killed == ["2"], 60, "the triggerer to end the driver of the marked task")
