@@ -26,6 +26,16 @@ class TaskRef:
     map_index: int = -1
     """Instance of a mapped task; -1 for a task that is not mapped."""
 
+    @classmethod
+    def of(cls, ti: Any) -> TaskRef:
+        """Return the task of a task instance, which may have no map index."""
+        return cls(ti.task_id, -1 if ti.map_index is None else ti.map_index)
+
+    @property
+    def name_in_states(self) -> str:
+        """Its key in Airflow's answer to `get_task_states`, where instance 1 of `b` is called like the task `b_1`."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
+
     def __str__(self) -> str:
         """The task's name on the page."""
         return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"

@@ -125,9 +125,8 @@ def states_of(ti: Any, tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
         # One question for each task: in the answer, Airflow names instance 1 of `b` like the task `b_1`.
         states = _states(ti, [task_id])
         for task in wanted:
-            name = f"{task_id}_{task.map_index}"
-            if task.task_id == task_id and name in states:
-                found[task] = states[name]
+            if task.task_id == task_id and task.name_in_states in states:
+                found[task] = states[task.name_in_states]
     return found
 
 

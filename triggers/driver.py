@@ -16,6 +16,7 @@ from weakref import WeakSet, WeakValueDictionary
 from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from ..hooks.clear_body import TaskRef
 from ..spark.execution.failure_kinds import one_line
 from ..spark.execution.log_lines import Application
 from ..storage.clock import system_time
@@ -149,8 +150,7 @@ class DriverTrigger(BaseTrigger):
         ti: Any = self.task_instance
         try:
             found = Airflow.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
-            name = ti.task_id if ti.map_index is None or ti.map_index < 0 else f"{ti.task_id}_{ti.map_index}"
-            state = found.get(ti.run_id, {}).get(name, "removed")
+            state = found.get(ti.run_id, {}).get(TaskRef.of(ti).name_in_states, "removed")
             if state not in OVER:
                 log.info("Driver %s goes on: its task is %s", self.driver, state or "cleared")
                 return
@@ -173,8 +173,8 @@ class DriverTrigger(BaseTrigger):
         address = SparkPlace(Application(self.driver, ui=link), "").now()
         if not address or ti is None:
             return
-        index = -1 if ti.map_index is None else ti.map_index
-        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, "map_index": index}
+        map_index = TaskRef.of(ti).map_index
+        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, "map_index": map_index}
         try:
             XCom.set(SparkLink().xcom_key, address, **where)
         except Exception as error:  # noqa: BLE001 - the link is only for people

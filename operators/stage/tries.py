@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...hooks.clear_body import TaskRef
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
@@ -55,7 +57,7 @@ _ENDED = {
 
 def why_ended(ti: RuntimeTaskInstanceProtocol) -> str:
     """Return why Airflow ended a running try, as far as the task's state at that time says."""
-    name = ti.task_id if ti.map_index is None or ti.map_index < 0 else f"{ti.task_id}_{ti.map_index}"
+    name = TaskRef.of(ti).name_in_states
     try:
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id]).get(ti.run_id, {})
     except Exception as error:  # noqa: BLE001 - the try ends anyway, and this is only its description
