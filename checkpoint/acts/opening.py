@@ -310,7 +310,7 @@ def choose_restored(files: JobFiles, head: Head) -> RestoreChoice:
         found = verify(files, entry)
         if found.whole:
             # A bypassed checkpoint may itself have replayed epochs, which are lost with it.
-            lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
+            lost = [epoch for each in reversed(bypassed) for epoch in each.folded]
             replay = tuple(_replayed(files, epoch) for epoch in lost)
             pointer = RestorePointer(entry.id, entry.metadata)
             return RestoreChoice(

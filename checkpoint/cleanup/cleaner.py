@@ -108,7 +108,7 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
             live.keys.add(layout.pending(unfinished.id, unfinished.token))
             live.keys |= _claims(documents.readable(unfinished))
     for completed in head.completed:
-        live.epochs.update((completed.epoch, *completed.replayed))
+        live.epochs.update(completed.folded)
         _keep_completed(files, known, live, completed.metadata)
     live.keys.update(segment.document.key for segment in head.segments)
     if head.importing is not None:

@@ -128,6 +128,11 @@ class CompletedEntry(AttemptEntry):
     table_files: dict[OutputName, Count] = field(default_factory=dict, metadata=SPARSE)
     """Number of files of each published table: a reader without Cairn counts them, in case a cleaner is at work."""
 
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """Epochs whose input was folded in on top of `restored_from`, in that order."""
+        return (*self.replayed, self.epoch)
+
 
 @dataclass(frozen=True, slots=True)
 class LateAck:

@@ -106,13 +106,13 @@ def _mirrors_behind(storage: str, head: Head, now_ms: int) -> Iterator[Finding]:
     """Find mirrors that have lacked a completed checkpoint for long (semantics M4)."""
     job = head.job
     for entry, each in zip(head.mirrors, mirrors.lags(head), strict=True):
-        late_ms = now_ms - (each.behind_since_ms or now_ms)
         first = each.checkpoint is None and any(hold.until_ms > now_ms for hold in entry.holds)
-        if late_ms > mirrors.LATE_MS and not first:
+        if each.behind_since_ms is not None and each.is_late(now_ms) and not first:
             yield warning(
                 "mirror-behind",
                 job,
-                f"the mirror in {each.uri} has lacked {each.behind} checkpoints for {duration(late_ms)}",
+                f"the mirror in {each.uri} has lacked {each.behind} checkpoints for "
+                f"{duration(now_ms - each.behind_since_ms)}",
                 "the job would go on there from an older checkpoint",
                 f"`cairn mirror {job} --to {each.uri} --storage {storage}` copies what it lacks, or says why it cannot",
             )

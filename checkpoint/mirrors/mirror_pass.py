@@ -84,7 +84,7 @@ class _Pass:
     @property
     def epochs(self) -> tuple[str, ...]:
         """Those whose input is copied."""
-        return tuple(dict.fromkeys((self.latest.epoch, *self.latest.replayed)))
+        return tuple(dict.fromkeys(self.latest.folded))
 
 
 class Mirroring(UseCase):
@@ -388,7 +388,7 @@ class Mirroring(UseCase):
             try:
                 for entry in left:
                     keys += [entry.metadata.key, *(each.path for each in _handles(there, entry.metadata, ()))]
-                    for epoch in (entry.epoch, *entry.replayed):
+                    for epoch in entry.folded:
                         keys += (layout.epoch_slice(epoch), *_lists(there, epoch))
             except (GoneError, DocumentError) as error:
                 return 0, (DeleteFailure(there.full(left[0].metadata.key), error.message),), True

@@ -57,7 +57,7 @@ def given_up(head: Head, back_to: int) -> Superseded:
         back_to: the newest of its checkpoints that the savepoint holds; 0 for none.
     """
     made = [entry for entry in head.completed if entry.id > back_to and head.import_of(entry.id) is None]
-    held = {entry.id: (*entry.replayed, entry.epoch) for entry in made}
+    held = {entry.id: entry.folded for entry in made}
     for ended in head.history:
         counts = ended.status is Status.COMPLETED and head.rewind_of(ended.id) is None
         if ended.id > back_to and counts:

@@ -41,6 +41,10 @@ class Lag:
     behind_since_ms: int | None
     """When the oldest of these completed; None: it lacks none."""
 
+    def is_late(self, now_ms: int) -> bool:
+        """Tell whether the mirror has lacked a completed checkpoint for more than a day."""
+        return self.behind_since_ms is not None and now_ms - self.behind_since_ms > LATE_MS
+
 
 def lags(head: Head) -> tuple[Lag, ...]:
     """Give how far each mirror is behind, as the job's own head tells."""
@@ -134,7 +138,7 @@ def held(head: Head, storage: str, uri: str, mirror: str, token: str, now_ms: in
         RestorePointer(latest.id, latest.metadata),
         now_ms + HOLD_MS,
         tuple(each.key for each in (*(segment.document for segment in head.segments), *owed(head))),
-        (latest.epoch, *latest.replayed),
+        latest.folded,
     )
     alive = tuple(each for each in entry.holds if each.until_ms > now_ms and each.token != token)
     others = tuple(each for each in head.mirrors if each.id != mirror)

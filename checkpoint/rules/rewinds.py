@@ -59,7 +59,7 @@ def planned(head: Head, to: int) -> Rewound:
     later = [entry for entry in head.completed if entry.id > to]
     # A checkpoint made from a savepoint has no epoch that could run again.
     made = (entry for entry in later if head.import_of(entry.id) is None)
-    epochs = dict.fromkeys(epoch for entry in made for epoch in (*entry.replayed, entry.epoch))
+    epochs = dict.fromkeys(epoch for entry in made for epoch in entry.folded)
     pending = head.pending if later else ()
     return Rewound(
         checkpoint=target.id,

@@ -205,7 +205,7 @@ def _of_mirrors(found: Overview, storage: str, now_ms: int) -> Iterator[Alarm]:
         age = "no pass to it has ended"
         if each.completed_at_ms is not None:
             age = f"its newest, {each.checkpoint}, completed {wording.duration(now_ms - each.completed_at_ms)} ago"
-        late = each.behind_since_ms is not None and now_ms - each.behind_since_ms > mirrors.LATE_MS
+        late = each.is_late(now_ms)
         mend = f"To see why, type `cairn mirror {found.job} --to {each.uri} --storage {storage}`." if late else ""
         text = f"The mirror in {each.uri} lacks {each.behind} completed checkpoints; {age}."
         yield Alarm("warning" if late else "note", text, mend)
