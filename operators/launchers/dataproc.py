@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.spark_submit import YARN_DEFAULTS
 from ...tasks.job_settings import is_rendered_later
-from .launcher import DriverState, HandedOver, Launcher
+from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
     from airflow.providers.google.cloud.operators.dataproc import DataprocCreateBatchOperator, DataprocSubmitJobOperator
     from airflow.sdk import Context
 
-ONE_TRY: Mapping[str, Any] = {"retry": None, "timeout": 60.0}
+ONE_TRY: Mapping[str, Any] = {"retry": None, "timeout": ANSWER_S}
 """How the service is asked about a driver: the client would ask again for a quarter of an hour by itself."""
 
 
