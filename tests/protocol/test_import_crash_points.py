@@ -6,7 +6,7 @@ The next process ends up where an undisturbed start would have, or where the oth
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import ObjectStore, UnavailableError
 from tests.support.covering import covering
 from tests.support.memory_store import MemoryStore
-from tests.support.parsed_once import parsed_once
+from tests.support.parsed_once import one_after_the_other
 from tests.support.world.places import CLOUDS, MEMORY, can_fork
 from tests.support.world.saved import audit_started, saved
 from tests.support.world.world import World
@@ -31,18 +31,9 @@ CLAIM = ImportOptions(claim=True)
 pytestmark = pytest.mark.large
 
 
-@contextmanager
-def _one_after_the_other() -> Iterator[None]:
-    """Let the writes come in the same order every time."""
-    before, copy_in.AT_ONCE = copy_in.AT_ONCE, 1
-    with parsed_once():
-        yield
-    copy_in.AT_ONCE = before
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _in_order() -> Iterator[None]:
-    with _one_after_the_other():
+    with one_after_the_other(copy_in):
         yield
 
 
@@ -98,7 +89,7 @@ def scene_of(name: str) -> Scene:
 def _writes(name: str) -> tuple[list[str], list[str]]:
     scene = scene_of(name)
     job, folder = RecordingStore(scene.world.store), RecordingStore(scene.folder)
-    with _one_after_the_other():
+    with one_after_the_other(copy_in):
         scene.start(job, folder)
     return [str(each) for each in job.writes], [str(each) for each in folder.writes]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,25 +14,16 @@ from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.mirrors import mirror_pass
 from airflow_cairn.storage import ObjectStore, UnavailableError
 from tests.support.memory_store import MemoryStore
-from tests.support.parsed_once import parsed_once
+from tests.support.parsed_once import one_after_the_other
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
 pytestmark = pytest.mark.large
 
 
-@contextmanager
-def _one_after_the_other() -> Iterator[None]:
-    """Let the writes come in the same order every time."""
-    before, mirror_pass.AT_ONCE = mirror_pass.AT_ONCE, 1
-    with parsed_once():
-        yield
-    mirror_pass.AT_ONCE = before
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _in_order() -> Iterator[None]:
-    with _one_after_the_other():
+    with one_after_the_other(mirror_pass):
         yield
 
 
@@ -133,7 +124,7 @@ def _writes(name: str) -> tuple[list[str], list[str]]:
     made, act = ACTS[name]
     scene = made().fork()
     job, mirror = RecordingStore(scene.world.store), RecordingStore(scene.mirror)
-    with _one_after_the_other():
+    with one_after_the_other(mirror_pass):
         act(scene, job, mirror)
     return [str(each) for each in job.writes], [str(each) for each in mirror.writes]
 

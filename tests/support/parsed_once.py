@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +17,14 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 
 REMEMBERED = 20_000
 """Documents, and lines of metadata."""
+
+
+@contextmanager
+def one_after_the_other(copies: ModuleType) -> Iterator[None]:
+    """Let a module copy one file at a time, so that its writes come in the same order every time; parse bytes once."""
+    with parsed_once(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copies, "AT_ONCE", 1)
+        yield
 
 
 @contextmanager
