@@ -32,9 +32,11 @@ def doctor(
         on_progress: called for each checked file of a job.
 
     Raises:
-        InvalidConfigError: there is nothing to check, `--spark-conn` is given without `--cluster`, or Airflow is not
-            installed here.
+        InvalidConfigError: there is nothing to check, `--spark-conn` is given without `--cluster` or `--dag-file`
+            without `--dag`, or Airflow is not installed here.
     """
+    if options.dag_file is not None and not options.dag:
+        raise InvalidConfigError("--dag-file is the file of the DAG whose tables are checked; name it by --dag too")
     if options.spark_conn is not None and not options.cluster:
         raise InvalidConfigError("--spark-conn names the cluster that --cluster asks; give --cluster too")
     found = Examination()
@@ -62,6 +64,8 @@ def doctor(
         found.run("pyspark", check_installed)
     else:
         found.add(_worker(options, s3=store is not None and store.uri.startswith("s3:")))
+    if options.dag_file is not None:
+        found.add(_tables(options))
     return found.masked()
 
 
@@ -85,6 +89,13 @@ def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
             dag_id=options.dag,
             cluster=(options.spark_conn or "spark_default") if options.cluster else None,
         )
+
+
+def _tables(options: argparse.Namespace) -> Examination:
+    with redirect_stdout(sys.stderr):
+        from ..operators.group.checks import examine_tables_in
+
+        return examine_tables_in(options.dag_file, options.dag, write=not options.read_only)
 
 
 @contextmanager

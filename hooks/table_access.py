@@ -9,9 +9,11 @@ from functools import partial
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
+from ..checkpoint.health.findings import Examination
 from ..tables.contract import STAGING, Access
 from ..tables.declared import Declared, IcebergTable, PostgresTable
-from ..tables.sink import TableSink
+from ..tables.health import examine_tables
+from ..tables.sink import LISTING, TableSink
 from .aws_connection import s3_options_of
 
 _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "service", "application_name", "connect_timeout")
@@ -26,6 +28,11 @@ def sinks_of(tables: Mapping[str, Declared], within: timedelta) -> tuple[TableSi
         within: the timeout of the job's checkpoints.
     """
     return tuple(TableSink(name, table, _access_to(table), within=within) for name, table in tables.items())
+
+
+def examined(tables: Mapping[str, Declared], *, write: bool) -> Examination:
+    """Check tables with the credentials of their connections; see `examine_tables`."""
+    return examine_tables(sinks_of(tables, LISTING), write=write)
 
 
 def _access_to(table: Declared) -> Access:

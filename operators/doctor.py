@@ -16,6 +16,7 @@ from ..checkpoint.health.findings import Severity
 from ..checkpoint.validation import check_choice, check_span, check_spelling
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
+from ..tables.declared import Declared, check_tables
 from ..tasks.health.examine import examine_worker
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ class CairnDoctorOperator(BaseOperator):
             most five minutes.
         spark_conn_id: with `cluster`: the Spark connection of the stages, of type `spark` or `spark_connect`;
             `spark_default` by default.
+        tables: those of a group, to check each with its connection.
         fail_on: `"error"`, `"warning"` or `"never"`: the lowest severity of a finding that fails the task, with
             `CheckpointError` (`unhealthy`).
         **kwargs: arguments of every operator.
 
     Raises:
         InvalidConfigError: no storage is given, `spark_conn_id` is given without `cluster`, or `fail_on` has another
-            value.
+            value, or `tables` holds something else.
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 
@@ -69,6 +71,7 @@ class CairnDoctorOperator(BaseOperator):
         read_only: bool = False,
         cluster: bool = False,
         spark_conn_id: str | None = None,
+        tables: Mapping[str, Declared] | None = None,
         fail_on: FailOn = "error",
         **kwargs: Any,
     ) -> None:
@@ -95,6 +98,7 @@ class CairnDoctorOperator(BaseOperator):
         self.read_only = read_only
         self.cluster = cluster
         self.spark_conn_id = spark_conn_id or "spark_default"
+        self.tables = check_tables(tables)
         self.fail_on = fail_on
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
@@ -125,6 +129,10 @@ class CairnDoctorOperator(BaseOperator):
                 cluster=self.spark_conn_id if self.cluster else None,
             )
         )
+        if self.tables:
+            from ..hooks.table_access import examined  # most DAG files have no tables
+
+            found.add(examined(self.tables, write=not self.read_only))
         for each in found.sorted():
             log.info(
                 "Finding %s %s: %s: %s. Why it matters: %s. To mend it: %s",

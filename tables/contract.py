@@ -138,6 +138,8 @@ class OpenTable(Protocol):
     files: StagedFiles
     names_files: frozenset[Mode]
     """Modes after which the table is made of the staged files, which therefore stay."""
+    unseen: str
+    """What no probe of a commit sees; empty if it sees all."""
 
     def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:
         """Describe the loaded version; `refused` has every mode if the library cannot append to such a table.
@@ -162,6 +164,9 @@ class OpenTable(Protocol):
 
     def refresh(self) -> None:
         """Load the newest version."""
+
+    def probe(self, token: str) -> None:
+        """Try a commit that leaves nothing, with names made of the token; what keeps it from being made is raised."""
 
     def commit(self, mark: Mark, change: Change) -> bool:
         """Make the change and the mark in one transaction, if the loaded version is still the newest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from ..checkpoint.errors import InvalidConfigError
@@ -55,6 +55,7 @@ class IcebergTable(_Named):
             or pyiceberg is not installed.
     """
 
+    extra: ClassVar[str] = "iceberg"
     table: str | tuple[str, ...]
     conn_id: str | None = None
     read: bool = False
@@ -76,7 +77,7 @@ class IcebergTable(_Named):
                 "an Iceberg table is named by catalog, namespace and table, such as lake.sales.orders",
                 table=shorten(self.table),
             )
-        _check_installed("iceberg", "pyiceberg", self.title)
+        _check_installed(self.extra, "pyiceberg", self.title)
 
     def open(self, access: Access) -> OpenTable | NewTable:
         """Load the table's newest version.
@@ -108,6 +109,7 @@ class DeltaTable:
             installed.
     """
 
+    extra: ClassVar[str] = "delta"
     uri: str
     conn_id: str | None = None
     read: bool = False
@@ -121,7 +123,7 @@ class DeltaTable:
             raise InvalidConfigError(
                 "a Delta table is named by the URI of its folder, such as s3://lake/events", uri=shorten(self.uri)
             )
-        _check_installed("delta", "deltalake", self.uri)
+        _check_installed(self.extra, "deltalake", self.uri)
 
     @property
     def title(self) -> str:
@@ -159,6 +161,7 @@ class PostgresTable(_Named):
             installed.
     """
 
+    extra: ClassVar[str] = "postgres"
     table: str | tuple[str, str]
     conn_id: str
     staging: str
@@ -183,7 +186,7 @@ class PostgresTable(_Named):
             raise InvalidConfigError(
                 "the table cairn_commits holds the marks of commits: name another", table=self.title
             )
-        _check_installed("postgres", "psycopg", self.title)
+        _check_installed(self.extra, "psycopg", self.title)
 
     def open(self, access: Access) -> OpenTable | NewTable:
         """Look the table up.

@@ -117,6 +117,7 @@ class OpenDelta:
     """
 
     names_files = frozenset(Mode) - {Mode.UPSERT}
+    unseen = "whether the store lets one of two writers of the same version win"
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         from deltalake import DeltaTable
@@ -144,7 +145,7 @@ class OpenDelta:
         odd = [f"has the feature {each}" for each in sorted(unknown)]
         odd += [
             f"has the constraint {name.removeprefix('delta.constraints.')}"
-            for name in configuration
+            for name in sorted(configuration)
             if name.startswith("delta.constraints.")
         ]
         for field in schema["fields"]:
@@ -158,7 +159,7 @@ class OpenDelta:
         elif not {*modes} <= {Mode.APPEND} and (path := self._odd_path()):
             why = dict.fromkeys(_REMOVING, f"has the file {path}, which the library would not find to remove it")
         if odd:
-            why = {each.value: odd[0] for each in Mode}
+            why = {each.value: ", ".join(odd) for each in Mode}
         version = str(self._table.version())
         return TableDescription(
             self._uri,
@@ -196,6 +197,10 @@ class OpenDelta:
         from deltalake import DeltaTable
 
         self._table = DeltaTable(self._uri, storage_options=self._options)
+
+    def probe(self, token: str) -> None:
+        """See `OpenTable`: an object beside the versions of the log, which no reader takes for one."""
+        self.files.probe(f"_delta_log/.cairn-doctor-{token}")
 
     def commit(self, mark: Mark, change: Change) -> bool:
         from deltalake import CommitProperties, Transaction

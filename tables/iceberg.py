@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import NESTED, NO_KEY, Format, Mode, TableDescription
-from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.errors import InvalidConfigError, InvalidStateError
 from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, refused, unreadable
 from .staged_files import StagedFiles
 
@@ -149,6 +149,10 @@ class OpenIceberg:
     """
 
     names_files = frozenset(Mode)
+    unseen = (
+        "whether the folder `metadata` may be written (where the library does that), and of a catalog other than REST "
+        "whether its database takes a commit: the library refuses the probe before it asks"
+    )
 
     def __init__(self, title: str, table: Any) -> None:
         self._title = title
@@ -251,6 +255,27 @@ class OpenIceberg:
 
     def refresh(self) -> None:
         self._table = self._table.refresh()
+
+    def probe(self, token: str) -> None:
+        """See `OpenTable`: the commit asks for another table, so the catalog has to refuse it.
+
+        Raises:
+            InvalidStateError: the catalog has made the commit.
+        """
+        from uuid import UUID
+
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+
+        wrong = AssertTableUUID(type="assert-table-uuid", uuid=UUID(int=0))
+        change = SetPropertiesUpdate(action="set-properties", updates={f"{_PREFIX}doctor": token})
+        with suppress(CommitFailedException):
+            self._table.catalog.commit_table(self._table, (wrong,), (change,))
+            raise InvalidStateError(
+                f"the catalog has made a commit to {self._title} that asked for another table, so of two that commit "
+                f"at once one would be lost. Use another catalog, and remove the property {_PREFIX}doctor",
+                table=self._title,
+            )
 
     def commit(self, mark: Mark, change: Change) -> bool:
         from pyiceberg.exceptions import CommitFailedException

@@ -114,6 +114,7 @@ class OpenPostgres:
     """
 
     names_files = frozenset[Mode]()
+    unseen = ""
 
     def __init__(self, parts: tuple[str, str], staging: str, settings: Mapping[str, str]) -> None:
         self._parts = parts
@@ -212,18 +213,29 @@ class OpenPostgres:
         if not self.load():
             raise InvalidConfigError(f"the table {self._title} was dropped. Create it anew", table=self._title)
 
+    def probe(self, token: str) -> None:
+        """See `OpenTable`: a mark, in a transaction that is rolled back."""
+        with self._connect() as connection:
+            self._set_mark(connection, Mark("cairn doctor", 0, token))
+            connection.rollback()
+
+    def _set_mark(self, connection: Any, mark: Mark) -> bool:
+        from psycopg.sql import SQL
+
+        connection.execute(
+            SQL(
+                "CREATE TABLE IF NOT EXISTS {} (sink text, token text, checkpoint bigint, "
+                "committed timestamptz DEFAULT now(), PRIMARY KEY (sink, token))"
+            ).format(self._marks())
+        )
+        query = SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1").format(self._marks())
+        return connection.execute(query, [mark.owner, mark.token, mark.checkpoint]).fetchone() is not None
+
     def commit(self, mark: Mark, change: Change) -> bool:
         from psycopg.sql import SQL, Identifier
 
         with self._connect() as connection:  # one transaction
-            connection.execute(
-                SQL(
-                    "CREATE TABLE IF NOT EXISTS {} (sink text, token text, checkpoint bigint, "
-                    "committed timestamptz DEFAULT now(), PRIMARY KEY (sink, token))"
-                ).format(self._marks())
-            )
-            query = SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1").format(self._marks())
-            if connection.execute(query, [mark.owner, mark.token, mark.checkpoint]).fetchone() is None:
+            if not self._set_mark(connection, mark):
                 return False
             table = Identifier(*self._parts)
             if change.mode is not Mode.APPEND:

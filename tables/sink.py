@@ -67,7 +67,7 @@ class TableSink(MasterHook):
     ) -> None:
         self._name = name
         self.timeout = min(within, LISTING if table.read else DEFAULT_TIMEOUT)
-        self._table = table
+        self.table = table
         self._access = access
         self._earlier = ""
         self._new_token = new_token or system_runtime().new_token
@@ -80,7 +80,7 @@ class TableSink(MasterHook):
     @property
     def reads(self) -> bool:
         """Whether stages read the table: then the former epochs' rows are committed before the trigger asks."""
-        return self._table.read
+        return self.table.read
 
     def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
         """Remember the list that the checkpoint's epoch has read by, which nothing reads again."""
@@ -97,7 +97,7 @@ class TableSink(MasterHook):
         Raises:
             InvalidStateError: the library cannot append to the table, or its files are not its rows.
         """
-        table = self._open()
+        table = self.open()
         if self._earlier.startswith(f"{table.files.url}/"):
             table.files.delete(self._earlier)
         staging = f"{table.files.url}/{HIDDEN}/{self._name}-{checkpoint}-{self._new_token()}"
@@ -127,9 +127,9 @@ class TableSink(MasterHook):
             return
         folders = "\n".join(sorted(each.folder for each in found))
         mark = Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32])
-        table = self._open()
+        table = self.open()
         if not _lie_below(table.files, found) and table.has(mark):
-            log.warning("Not deleted: %s. The files of %s lie elsewhere now.", found[0].staging, self._table.title)
+            log.warning("Not deleted: %s. The files of %s lie elsewhere now.", found[0].staging, self.table.title)
             return
         self._check_place(table, mark, found)
         manifests = [(each, table.files.manifest(each)) for each in found]
@@ -153,22 +153,22 @@ class TableSink(MasterHook):
         """Delete the rows of executions that no checkpoint will hold."""
         found = self._staged(notice)
         if found:
-            files = self._open().files
+            files = self.open().files
             for each in found:
                 if _lie_below(files, [each]):
                     files.delete(each.folder)
                 else:
-                    log.warning("Not deleted: %s. The files of %s lie elsewhere now.", each.folder, self._table.title)
+                    log.warning("Not deleted: %s. The files of %s lie elsewhere now.", each.folder, self.table.title)
 
     def _check_place(self, table: OpenTable | NewTable, mark: Mark, found: Sequence[StagedRows]) -> None:
         """Refuse a table that lies elsewhere than at the trigger: a catalog, or who creates it, may choose that."""
         if not _lie_below(table.files, found):
             raise InvalidStateError(
-                f"the files of {self._table.title} lie in {table.files.url}, and the rows were staged in "
+                f"the files of {self.table.title} lie in {table.files.url}, and the rows were staged in "
                 f"{found[0].staging}. Have the table there, or {self._give_up(mark)}, and read the epoch again by "
                 "`cairn rewind`: its next trigger stages where the table lies",
                 code="table_changed",
-                table=self._table.title,
+                table=self.table.title,
             )
 
     def _created(self, table: NewTable, mark: Mark, change: Change) -> OpenTable:
@@ -177,14 +177,15 @@ class TableSink(MasterHook):
         if any(types_of(each.manifest.columns) != types_of(columns) for each in change.staged):
             raise self._changed(mark, "it does not exist, and its stages would create it with different columns")
         table.create(columns)
-        found = self._open()
+        found = self.open()
         if isinstance(found, NewTable):
-            raise RetryLaterError(f"{self._table.title} was dropped as soon as it was created", table=self._table.title)
-        log.info("Created %s.", self._table.title)
+            raise RetryLaterError(f"{self.table.title} was dropped as soon as it was created", table=self.table.title)
+        log.info("Created %s.", self.table.title)
         return found
 
-    def _open(self) -> OpenTable | NewTable:
-        return self._table.open(self._access)
+    def open(self) -> OpenTable | NewTable:
+        """Load the table's newest version."""
+        return self.table.open(self._access)
 
     def _staged(self, notice: CheckpointNotice) -> list[StagedRows]:
         return [staged_of(each.value, where=each.name) for each in notice.committables if each.name == self.name]
@@ -196,10 +197,10 @@ class TableSink(MasterHook):
         if len(ways) > 1:
             named = ", ".join(f"{mode}(key={list(key)})" if key else mode for mode, key in ways)
             raise InvalidStateError(
-                f"the stages of one epoch change {self._table.title} in ways that do not go together: {named}. Have "
+                f"the stages of one epoch change {self.table.title} in ways that do not go together: {named}. Have "
                 f"them write in one way, {self._give_up(mark)}, and read the epoch again by `cairn rewind`",
                 code="table_changed",
-                table=self._table.title,
+                table=self.table.title,
             )
         change = Change(Mode(ways[0][0]), ways[0][1], tuple(each for each in staged if each.rows.changes))
         if change.mode is Mode.UPSERT and len(change.staged) > 1:
@@ -213,11 +214,11 @@ class TableSink(MasterHook):
         found = pyarrow.concat_tables(pyarrow.Table.from_batches([each]) for each in change.keys(table.files))
         if len(found.group_by(list(change.key)).aggregate([])) < len(found):
             raise InvalidStateError(
-                f"two stages of one epoch upsert a row of {self._table.title} with the same key, so it is open which "
+                f"two stages of one epoch upsert a row of {self.table.title} with the same key, so it is open which "
                 f"counts. Have one stage write each key, {self._give_up(mark)}, and read the epoch again by "
                 "`cairn rewind`",
                 code="table_changed",
-                table=self._table.title,
+                table=self.table.title,
             )
 
     def _commit(self, table: OpenTable, mark: Mark, change: Change) -> None:
@@ -229,12 +230,12 @@ class TableSink(MasterHook):
                 committed = table.commit(mark, change)
             except OvertakenError as why:
                 raise InvalidStateError(
-                    f"since the epoch was triggered, others have changed rows of {self._table.title} that "
+                    f"since the epoch was triggered, others have changed rows of {self.table.title} that "
                     f"{change.mode.value} would remove: {why}. Roll the table back to what it was, or "
                     f"{self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear the "
                     "task that waits for the checkpoint",
                     code="table_changed",
-                    table=self._table.title,
+                    table=self.table.title,
                 ) from why
             except Exception:
                 # The answer may be lost, and the commit not: then the newest version has the mark.
@@ -245,12 +246,12 @@ class TableSink(MasterHook):
             if committed:
                 rows = sum(each.rows.rows for each in change.staged)
                 text = "Checkpoint %d: committed %d rows to %s (%s)."
-                log.info(text, mark.checkpoint, rows, self._table.title, change.mode.value)
+                log.info(text, mark.checkpoint, rows, self.table.title, change.mode.value)
                 return
             table.refresh()
         raise RetryLaterError(
-            f"{self._table.title} is changed so often by others that no commit came through; the next task tries again",
-            table=self._table.title,
+            f"{self.table.title} is changed so often by others that no commit came through; the next task tries again",
+            table=self.table.title,
             tries=TRIES,
         )
 
@@ -259,10 +260,10 @@ class TableSink(MasterHook):
         table.refresh()
         if not table.has(mark):
             raise DamagedError(
-                f"rows that were staged for {self._table.title} are gone, and not in the table. Put the files back, or "
+                f"rows that were staged for {self.table.title} are gone, and not in the table. Put the files back, or "
                 f"{self._give_up(mark)} and read the epoch again by `cairn rewind`",
                 code="staged_rows",
-                table=self._table.title,
+                table=self.table.title,
             )
 
     def _check_fits(self, table: OpenTable, mark: Mark, change: Change) -> None:
@@ -276,10 +277,10 @@ class TableSink(MasterHook):
 
     def _changed(self, mark: Mark, problem: str) -> InvalidStateError:
         return InvalidStateError(
-            f"{self._table.title} has changed since the epoch began: {problem}. Change it back, or "
+            f"{self.table.title} has changed since the epoch began: {problem}. Change it back, or "
             f"{self._give_up(mark)}; then clear the task that waits for the checkpoint",
             code="table_changed",
-            table=self._table.title,
+            table=self.table.title,
         )
 
     def _give_up(self, mark: Mark) -> str:

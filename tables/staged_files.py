@@ -72,6 +72,18 @@ class StagedFiles:
         with self.filesystem.open_output_stream(self._path(url)) as into:
             pq.write_table(rows, into)
 
+    def probe(self, name: str) -> None:
+        """Write a file of this name below the location, and delete it again."""
+        import pyarrow
+        import pyarrow.parquet as pq
+
+        path = f"{self.root}/{name}" if self.root else name
+        if self.filesystem.type_name == "local":
+            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        with self.filesystem.open_output_stream(path) as into:
+            pq.write_table(pyarrow.table({"probe": [1]}), into)
+        self.filesystem.delete_file(path)
+
     def delete(self, folder: str, *, but: Collection[str] = ()) -> None:
         """Delete the files below a folder.
 

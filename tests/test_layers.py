@@ -30,7 +30,7 @@ MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUS
 # Spark alone merges a large state.
 MAY_IMPORT_TOO = {
     "cli/commands.py": {"operators"},
-    "cli/doctor.py": {"tasks", "spark"},
+    "cli/doctor.py": {"tasks", "spark", "operators"},
     "cli/airflow_api.py": {"hooks"},
     "cli/output/states.py": {"spark"},
     "dags/applications/routes.py": {"testing"},

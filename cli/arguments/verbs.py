@@ -136,6 +136,9 @@ def _doctor(verbs: Verbs) -> None:
     )
     verb.add_argument("--dag", metavar="DAG_ID", help="as --worker, and ask Airflow's API for this DAG")
     verb.add_argument(
+        "--dag-file", metavar="FILE", help="with --dag: the file of this DAG, to check the tables that it declares too"
+    )
+    verb.add_argument(
         "--cluster",
         action="store_true",
         help="as --worker, and run a small application on the cluster: its Spark, and Java and Python of its executors",

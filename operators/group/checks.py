@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Asset
@@ -25,6 +25,9 @@ from ...storage.names import shorten
 from ...tasks.job_settings import CheckpointScope, is_same_job, naming
 from ..graph.stages import StageTask, instances_of, is_stage, kind_of
 from ..trigger.operator import TriggerCheckpointOperator
+
+if TYPE_CHECKING:
+    from ...checkpoint.health.findings import Examination
 
 
 def stages_in(tasks: Sequence[Any], scope: CheckpointScope, group: str) -> dict[str, tuple[StageTask, ...]]:
@@ -217,6 +220,20 @@ def _jobs(dag: DAG) -> Iterator[JobRegions]:
     for task in dag.tasks:
         if isinstance(task, TriggerCheckpointOperator):
             yield JobRegions(task.task_id, str(task.job), task.declared_stages())
+
+
+def examine_tables_in(path: str, dag_id: str, *, write: bool) -> Examination:
+    """Check the tables that a DAG's groups declare; see `examine_tables`.
+
+    Raises:
+        InvalidConfigError: as of `dag_in`.
+    """
+    from ...tables.health import examine_tables
+    from ...tables.sink import TableSink
+
+    triggers = (task for task in dag_in(path, dag_id).tasks if isinstance(task, TriggerCheckpointOperator))
+    sinks = [hook for task in triggers for hook in task.master_hooks if isinstance(hook, TableSink)]
+    return examine_tables(sinks, write=write)
 
 
 def dag_in(path: str, dag_id: str) -> DAG:

@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint.documents.staged_tables import NO_KEY, Mode, descr
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.tables.contract import STAGING, NewTable
 from airflow_cairn.tables.declared import PostgresTable
+from airflow_cairn.tables.health import examine_tables
 from airflow_cairn.tables.postgres import OpenPostgres
 from airflow_cairn.tables.sink import TableSink
 from scripts.harness.postgres_server import PostgresServer
@@ -141,7 +142,7 @@ def test_the_first_commit_creates_the_table(place: Postgres) -> None:  # semanti
     place.run('DROP TABLE "the.shop".orders')
     kinds = ["short", "integer", "long", "float", "double", "boolean", "date", "timestamp_ntz", "timestamp", "string"]
     fields = [{"name": f'a "{each}"', "type": each, "nullable": True} for each in [*kinds, "decimal(10,2)"]]
-    new = place.sink._open()
+    new = place.sink.open()
     assert isinstance(new, NewTable)
     for _ in range(2):
         new.create({"fields": fields})
@@ -150,6 +151,8 @@ def test_the_first_commit_creates_the_table(place: Postgres) -> None:  # semanti
 
 
 def test_what_does_not_fit(place: Postgres) -> None:
+    assert examine_tables([place.sink], write=True).healthy
+    assert place.run("SELECT to_regclass('\"the.shop\".cairn_commits')") == [(None,)], "the probe leaves no table"
     committable = place.stage(place.trigger(3), "good", 1)
     place.run('ALTER TABLE "the.shop".orders DROP COLUMN route')
     with raises_code("table_changed", match="column route is gone"):
@@ -173,6 +176,8 @@ def test_what_does_not_fit(place: Postgres) -> None:
     place.run('CREATE ROLE "a reader" LOGIN')
     place.run('GRANT USAGE ON SCHEMA "the.shop" TO "a reader"; GRANT SELECT ON "the.shop".orders TO "a reader"')
     dsn, place.dsn = place.dsn, psycopg.conninfo.make_conninfo(place.dsn, user="a reader")
+    [finding] = examine_tables([place.new_sink()], write=True).findings
+    assert (finding.name, "no right to INSERT: GRANT it" in finding.what) == ("table-refused", True)
     with pytest.raises(InvalidStateError, match="gives its connection's user no right to INSERT: GRANT it"):
         place.new_sink().trigger(5, 0)
     columns = ["id", "route", "price", "at", "who", "about"]
@@ -189,6 +194,8 @@ def test_what_does_not_fit(place: Postgres) -> None:
     refused = description_of(place.new_sink().trigger(5, 0), where="answer").refused
     assert (*refused,) == (Mode.OVERWRITE, Mode.REPLACE, Mode.UPSERT)
     assert refused[Mode.UPSERT].endswith("no right to UPDATE, DELETE: GRANT it")
+    [finding] = examine_tables([place.new_sink()], write=True).findings
+    assert (finding.name, "InsufficientPrivilege" in finding.what) == ("table-commit", True), "of the marks"
     place.dsn = dsn
     place.run('DROP OWNED BY "a reader"; DROP ROLE "a reader"')
     place.run('ALTER TABLE "the.shop".orders ADD COLUMN span interval')

@@ -474,7 +474,7 @@ def test_names_of_columns_that_need_care(tmp_path: Path) -> None:
 def test_a_catalog_that_is_away_costs_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics D4
     told = notice(place.stage(place.trigger(3), "a", 1))
     with monkeypatch.context() as patch:
-        patch.setattr(type(place.sink._table), "open", lambda *_: (_ for _ in ()).throw(ConnectionError("away")))
+        patch.setattr(type(place.sink.table), "open", lambda *_: (_ for _ in ()).throw(ConnectionError("away")))
         for call in (lambda: place.sink.trigger(4, 0), lambda: place.sink.notify_checkpoint_complete(told)):
             with pytest.raises(ConnectionError):
                 call()

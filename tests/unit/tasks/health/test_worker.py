@@ -463,9 +463,13 @@ def test_an_archive_of_classes_that_nobody_has_made_is_a_hint(
 
 
 def test_the_reference_has_each_finding_of_a_worker() -> None:
-    files = [*(ROOT / "tasks" / "health").glob("*checks.py"), ROOT / "spark" / "pyspark_versions.py"]
+    files = [
+        *(ROOT / "tasks" / "health").glob("*checks.py"),
+        ROOT / "spark" / "pyspark_versions.py",
+        ROOT / "tables" / "health.py",
+    ]
     source = "".join(path.read_text() for path in files)
-    made = set(re.findall(r'(?:error|warning)\(\s*"([a-z0-9-]+)"', source))
+    made = set(re.findall(r'(?:error|warning|_tried)\(\s*"([a-z0-9-]+)"', source))
     assert len(made) > 20
     assert {each.name for each in explained.findings() if each.place != "storage"} == made
 
