@@ -9,7 +9,6 @@ needed.
 from __future__ import annotations
 
 from .. import import_when_used
-from .azure.options import AzureOptions
 from .errors import (
     CairnError,
     ConflictError,
@@ -23,7 +22,7 @@ from .errors import (
     UnavailableError,
     UnsupportedStorageError,
 )
-from .gcs.options import GcsOptions
+from .network.options import AzureOptions, GcsOptions
 from .open import open_store
 from .port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, WriteResult, Written
 from .probe import ensure_probed, probe

@@ -5,11 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .azure.options import AzureOptions
 from .clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from .errors import UnsupportedStorageError
-from .gcs.options import GcsOptions
 from .names import StorageUri, parse_storage_uri
+from .network.options import AzureOptions, GcsOptions
 from .network.waiting import Waiting
 from .port import ObjectStore
 from .s3.options import S3Options

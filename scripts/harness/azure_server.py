@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_cairn.storage import AzureOptions
-from airflow_cairn.storage.azure.options import EMULATED
 from airflow_cairn.storage.azure.session import send
+from airflow_cairn.storage.network.options import EMULATED
 
 from ..setup.azurite import ensure_azurite
 from .bucket_server import BucketServer

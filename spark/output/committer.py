@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage import AzureOptions, GcsOptions, S3Options
-from ...storage.azure.options import EMULATED_KEY
 from ...storage.errors import GoneError
+from ...storage.network.options import EMULATED_KEY
 from ..execution.failure_kinds import ABFS_PACKAGES, GS_PACKAGES, S3A_PACKAGES
 from ..execution.transport import conf_of, identity_of, is_remote
 

@@ -25,10 +25,9 @@ from ..network.conditional_write import StoredObject
 from ..network.faults import Fault, NoAnswer
 from ..network.http import Answer
 from ..network.http_store import HttpStore, content_of
+from ..network.options import AzureOptions
 from ..port import BucketRules, ObjectStat
-from .faults import KEPT, WORDS, Refused
-from .options import AzureOptions
-from .session import endpoint_of, forget, send
+from .session import KEPT, WORDS, Refused, endpoint_of, forget, send
 
 _WRITE_ID = "x-ms-meta-cairn_write_id"
 """The header of the write id: a name of metadata is an identifier of C#."""

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import google.auth
@@ -19,10 +20,51 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.transport.requests import AuthorizedSession
 from google.oauth2.service_account import Credentials
 
-from ..network.faults import NO_CREDENTIALS, NoAnswer
+from ..network.faults import NO_CREDENTIALS, NoAnswer, Words
+from ..network.faults import Refused as RefusedByStore
 from ..network.http import Answer, request, sending_once
-from .faults import Refused
-from .options import GcsOptions
+from ..network.options import GcsOptions
+
+_BUSY = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "backendError"})
+WORDS = Words(
+    rights={
+        "get": "storage.objects.get",
+        "create": "storage.objects.create (and storage.objects.delete, as a swap replaces the object)",
+        "list": "storage.objects.list",
+        "delete": "storage.objects.delete",
+        "rules": "storage.buckets.get",
+    },
+    find_credentials=(
+        "Give this machine a service account or workload identity, set GOOGLE_APPLICATION_CREDENTIALS to a file of "
+        "credentials, or name an Airflow connection with key_path"
+    ),
+    check="Check the service account and its rights",
+)
+
+
+@dataclass
+class Refused(RefusedByStore):
+    """The service refused the request, with a reason of its own as the code (semantics W3).
+
+    A 429 is an answer to a request that was not carried out: the service takes about one write a second to one name.
+    """
+
+    @property
+    def transient(self) -> bool:
+        return super().transient or (self.status == 403 and self.code in _BUSY)
+
+    @property
+    def conflict(self) -> bool:
+        return super().conflict or self.status == 429
+
+    @property
+    def bucket_gone(self) -> bool:
+        return self.status == 404 and "bucket" in self.text
+
+    @property
+    def bad_name(self) -> bool:
+        return self.status == 400 and "name" in self.text.lower()
+
 
 GOOGLES_OWN = "https://storage.googleapis.com"
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]

@@ -21,10 +21,9 @@ from ..network.bucket_store import Content
 from ..network.conditional_write import WRITE_ID, StoredObject
 from ..network.http import Answer
 from ..network.http_store import HttpStore, content_of
+from ..network.options import GcsOptions
 from ..port import BucketRules, LifecycleRule, ObjectStat
-from .faults import WORDS, Refused
-from .options import GcsOptions
-from .session import endpoint_of, forget, send
+from .session import WORDS, Refused, endpoint_of, forget, send
 
 _Texts = Mapping[str, str] | None
 

@@ -21,9 +21,8 @@ from ..checksums import algorithm_of, from_s3
 from ..errors import StorageError
 from ..network.faults import NoAnswer
 from ..port import WriteResult
-from .faults import Refused
 from .pages import delete
-from .requests import S3Requests
+from .requests import Refused, S3Requests
 
 MAX_COPY_BYTES = 5 * 1024**3
 """Size limit of CopyObject and PutObject; larger objects need a multipart copy."""

@@ -12,8 +12,7 @@ from typing import Any
 from ..errors import ForbiddenError, UnsupportedStorageError
 from ..names import order, shorten
 from ..port import DeleteFailure, DeleteFailures, ObjectStat, PendingUpload
-from .faults import Refused
-from .requests import S3Requests
+from .requests import Refused, S3Requests
 
 
 def objects(wire: S3Requests, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:

@@ -23,10 +23,9 @@ from ..network.faults import NO_CREDENTIALS, Fault, NoAnswer
 from ..port import BucketRules, DeleteFailures, LifecycleRule, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from .clients import client_for, taken
 from .copy import Copier, copy_across
-from .faults import Refused
 from .options import S3Options
 from .pages import delete, folders, objects, uploads
-from .requests import S3Requests
+from .requests import Refused, S3Requests
 
 # A bucket's rules that may delete or hide Cairn's objects, as far as the store reports them.
 

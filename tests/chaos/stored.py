@@ -12,7 +12,7 @@ from urllib.parse import quote
 import requests
 from azure.storage.blob import ContainerClient
 
-from airflow_cairn.storage.azure.options import EMULATED, EMULATED_KEY
+from airflow_cairn.storage.network.options import EMULATED, EMULATED_KEY
 from scripts.harness.azure_server import AzureServer
 from scripts.harness.bucket_server import BucketServer
 from scripts.harness.gcs_server import GcsServer

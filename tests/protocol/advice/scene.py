@@ -24,7 +24,7 @@ from airflow_cairn.hooks import storage
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import ObjectStore, clock, open_store
-from airflow_cairn.storage.s3.faults import Refused, explain
+from airflow_cairn.storage.s3.requests import Refused, explain
 from tests.protocol.advice.airflow import GIVEN_UP, Airflow, Run
 from tests.protocol.advice.phrases import Act, Step
 from tests.support.airflow_stage import DagRun, Job
