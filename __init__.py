@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .tables.declared import IcebergTable as IcebergTable
     from .tables.declared import PostgresTable as PostgresTable
     from .tasks.connect_session import ConnectSession as ConnectSession
-    from .tasks.mirror import Mirror as Mirror
+    from .tasks.extensions import Mirror as Mirror
 
 __version__ = "0.2.0"
 
@@ -101,7 +101,7 @@ _WHERE = {
     "FailureRateRestart": ".checkpoint.config",
     "FileSource": ".checkpoint.sources.files",
     "FixedDelayRestart": ".checkpoint.config",
-    "Mirror": ".tasks.mirror",
+    "Mirror": ".tasks.extensions",
     "NoRestart": ".checkpoint.config",
     "Offsets": ".checkpoint.sources.values",
     "IcebergTable": ".tables.declared",

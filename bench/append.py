@@ -43,7 +43,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
 )
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.appending import manifests
+from airflow_cairn.spark.stored import manifests
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import Written
 from tests.real.spark.pipeline import Pipeline

@@ -277,8 +277,8 @@ def _read(conn_id: str, named: str | None) -> tuple[StoreOptions, str | None]:
     # Airflow prints when it is imported; this command's output must stay machine-readable.
     with redirect_stdout(sys.stderr):
         try:
-            from ..hooks.aws_connection import connection_on_a_shell
             from ..hooks.storage import OPTIONS_OF, STORAGE
+            from ..hooks.storage_connections import connection_on_a_shell
         except ImportError as error:
             raise InvalidConfigError(
                 f"--conn needs Airflow, which cannot be imported here: {error}. Give the credentials in the "

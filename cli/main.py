@@ -23,8 +23,7 @@ from ..storage.errors import CairnError, ErrorKind, printable
 from ..storage.port import ObjectStore
 from . import commands
 from .airflow_api import take_over
-from .arguments.options import INTERVAL_S
-from .arguments.verbs import add_reports, add_requests
+from .arguments import INTERVAL_S, add_reports, add_requests
 from .commands import Outcome
 from .output import explained
 from .output.next_command import Typed, after, after_damage

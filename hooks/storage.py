@@ -18,8 +18,7 @@ from ..storage.names import StorageUri, parse_storage_uri
 from ..storage.network.waiting import Waiting
 from ..storage.open import StoreOptions
 from ..storage.probe import probe
-from .aws_connection import s3_options_of
-from .cloud_connections import azure_options_of, gcs_options_of
+from .storage_connections import azure_options_of, gcs_options_of, s3_options_of
 
 OPTIONS_OF: dict[str, Callable[[Connection], StoreOptions]] = {
     "s3": s3_options_of,

@@ -14,7 +14,7 @@ from ..tables.contract import STAGING, Access
 from ..tables.declared import Declared, IcebergTable, PostgresTable
 from ..tables.health import examine_tables
 from ..tables.sink import LISTING, TableSink
-from .aws_connection import s3_options_of
+from .storage_connections import s3_options_of
 
 _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "service", "application_name", "connect_timeout")
 """Extras of a connection that the database's library takes."""

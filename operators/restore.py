@@ -12,7 +12,7 @@ from ..checkpoint.extensions.contracts import CheckpointListener, MasterHook, ch
 from ..checkpoint.extensions.master_hooks import close_all
 from ..checkpoint.validation import check_spelling
 from ..hooks.versions import RetryPolicy, policy_option
-from ..tasks.entry_points import master_hooks_of, tell_listeners
+from ..tasks.extensions import master_hooks_of, tell_listeners
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
 from .stage.outcome import FAIL_FAST
 

@@ -53,7 +53,7 @@ _CONNECTION = {
         },
     },
 }
-"""The form's fields are those that `hooks/aws_connection.py` reads, under the same names."""
+"""The form's fields are those that `hooks/storage_connections.py` reads, under the same names."""
 
 
 def get_provider_info() -> dict[str, Any]:

@@ -32,7 +32,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "spark": (
         "stored execution handover",
-        "appending",
         "output",
         "kinds",
         "input",

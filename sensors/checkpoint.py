@@ -28,7 +28,7 @@ from ..storage.names import check_storage_uri
 from ..storage.port import ObjectStore
 from ..tasks.clearing import Where
 from ..tasks.dag_runs import start_unless_paused, state_of_run
-from ..tasks.entry_points import notify_listeners_best_effort, tell_listeners
+from ..tasks.extensions import notify_listeners_best_effort, tell_listeners
 from ..tasks.job_settings import JobSettings, check_savepoint_target, check_storage_and_job, naming, rendered_settings
 from ..tasks.messages import already_completed, skipping
 from ..tasks.reports import lineage, notes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import NO_KEY, Format, TableDescription
 from ..checkpoint.errors import InvalidStateError
-from .appending import partitions
 from .output.columns import columns_of
+from .stored import partitions
 from .stored.key_groups import quoted
 
 if TYPE_CHECKING:

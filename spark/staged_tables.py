@@ -33,10 +33,8 @@ from ..checkpoint.documents.staged_tables import (
 from ..checkpoint.errors import DamagedError, InvalidStateError
 from ..checkpoint.store.job_files import JobFiles
 from ..storage.names import check_name
-from .appending import partitions
 from .execution.failure_kinds import condition_of
-from .execution.fence import Fence
-from .execution.job_cancellation import stopping
+from .execution.fence import Fence, stopping
 from .execution.transport import is_remote
 from .input import inputs
 from .output import committer
@@ -44,6 +42,7 @@ from .output.before_snapshot import BeforeSnapshot
 from .output.columns import names_of
 from .output.writer import Writer
 from .staged_columns import checked, checked_keys, to_create
+from .stored import partitions
 from .stored.key_groups import quoted
 from .stored.outputs import KEEP_ALL
 

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING
 from .. import import_when_used
 
 if TYPE_CHECKING:
-    from .application import run_application as run_application
+    from .by_hand import run_application as run_application
     from .by_hand import run_by_hand as run_by_hand
-    from .dag_stages import assert_exactly_once as assert_exactly_once
     from .epochs import FakeClock as FakeClock
     from .epochs import LocalEpoch as LocalEpoch
+    from .epochs import Written as Written
     from .epochs import local_epoch as local_epoch
+    from .exactly_once import assert_exactly_once as assert_exactly_once
     from .fixtures import cairn_epoch as cairn_epoch
     from .fixtures import cairn_spark as cairn_spark
-    from .written import Written as Written
 
 _WHERE = {
-    "assert_exactly_once": ".dag_stages",
+    "assert_exactly_once": ".exactly_once",
     "FakeClock": ".epochs",
     "LocalEpoch": ".epochs",
-    "Written": ".written",
+    "Written": ".epochs",
     "cairn_epoch": ".fixtures",
     "cairn_spark": ".fixtures",
     "local_epoch": ".epochs",
-    "run_application": ".application",
+    "run_application": ".by_hand",
     "run_by_hand": ".by_hand",
 }
 

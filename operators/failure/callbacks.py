@@ -29,7 +29,7 @@ from ...hooks.clear_body import TaskRef
 from ...spark.execution.failure_kinds import causes, is_of_store, one_line
 from ...storage.names import parse_storage_uri
 from ...tasks.clearing import note_of
-from ...tasks.entry_points import notify_listeners_best_effort
+from ...tasks.extensions import notify_listeners_best_effort
 from ...tasks.job_settings import JobSettings, is_rendered_later, scope_of
 from ...tasks.reports import notes
 from ..graph.run_tasks import where_of

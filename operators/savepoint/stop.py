@@ -17,7 +17,7 @@ from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...storage.clock import system_runtime
 from ...storage.errors import CairnError
-from ...tasks.entry_points import notify_listeners_best_effort
+from ...tasks.extensions import notify_listeners_best_effort
 from ...tasks.job_settings import naming, rendered_settings
 from .operators import SavepointOperator, failed
 

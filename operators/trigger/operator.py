@@ -32,7 +32,7 @@ from ...storage.errors import CairnError
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
 from ...tasks.dag_runs import deployment, start_unless_paused, state_of_run
-from ...tasks.entry_points import listeners_of, master_hooks_of, notify_listeners_best_effort
+from ...tasks.extensions import listeners_of, master_hooks_of, notify_listeners_best_effort
 from ...tasks.job_settings import (
     JobSettings,
     check_savepoint_target,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import CheckpointError, InvalidStateError
 from ...storage.older_pythons import StrEnum
-from ..execution.job_cancellation import RECHECK_S, cancel_jobs
+from ..execution.fence import RECHECK_S, cancel_jobs
 from ..execution.transport import is_remote, job_tags
 from ..stored.outputs import Stored
 

@@ -14,12 +14,11 @@ from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import CairnError
 from ...storage.names import check_name
-from ..appending import partitions
-from ..appending.manifests import Before, Replaced
-from ..execution.fence import Fence
-from ..execution.job_cancellation import stopping
+from ..execution.fence import Fence, stopping
+from ..stored import partitions
 from ..stored.key_groups import quoted
 from ..stored.local_state import LocalState
+from ..stored.manifests import Before, Replaced
 from ..stored.outputs import File, Stored, same_type, schema_of
 from . import updates
 from .background import Background, BackgroundSnapshot

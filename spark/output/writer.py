@@ -26,10 +26,9 @@ from ...storage.checksums import SHA256, checksum_of, is_checksum
 from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
-from ..appending import manifests, partitions
-from ..appending.manifests import Before, Listing, Replaced
-from ..stored import key_groups
+from ..stored import key_groups, manifests, partitions
 from ..stored.local_state import LocalState, delta_of
+from ..stored.manifests import Before, Listing, Replaced
 from ..stored.outputs import File, Stored, rows_of_files
 from . import committer, local_first, row_count
 from .row_count import part_of

@@ -60,7 +60,7 @@ from airflow_cairn.storage import CairnError, UnavailableError, ensure_probed, o
 from airflow_cairn.storage.port import ObjectStore
 from airflow_cairn.storage.probe import RECORD
 from airflow_cairn.storage.s3.store import S3Store
-from airflow_cairn.tasks import entry_points
+from airflow_cairn.tasks import extensions
 from airflow_cairn.triggers.checkpoint import CheckpointTrigger
 from airflow_cairn.triggers.savepoint import SavepointTrigger
 from tests.protocol.advice.scene import Facts
@@ -489,7 +489,7 @@ def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path
         redirect_stderr(StringIO()),
         pytest.MonkeyPatch.context() as patched,
     ):
-        patched.setattr(entry_points, "entry_points", _installed)  # each call reads every installed package
+        patched.setattr(extensions, "entry_points", _installed)  # each call reads every installed package
         for role in roles:
             for deed in role(machine):
                 try:

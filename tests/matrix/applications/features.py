@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark import Epoch, StateTtl, compact, state, table
-from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.output import committer
+from airflow_cairn.spark.stored import manifests
 
 ROWS = 30_000
 """Of the large states: more than the bytes up to which a state is written whole each time."""

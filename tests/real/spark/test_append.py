@@ -18,8 +18,8 @@ from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.views import lineage
 from airflow_cairn.spark import table
-from airflow_cairn.spark.appending import manifests
 from airflow_cairn.spark.output import outputs
+from airflow_cairn.spark.stored import manifests
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
 from tests.support.documented import marked

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from airflow_cairn.spark.remote.driver import executor_daemons
-from airflow_cairn.spark.remote.driver.executor_daemons import ExecutorDaemons
+from airflow_cairn.spark.remote import executor_daemons
+from airflow_cairn.spark.remote.executor_daemons import ExecutorDaemons
 from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cairn.checkpoint.views import lineage
-from airflow_cairn.spark.appending import manifests, partitions
 from airflow_cairn.spark.output.writer import Writer
+from airflow_cairn.spark.stored import manifests, partitions
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline
 from tests.real.spark.test_append import append, daily, named, parquet_files

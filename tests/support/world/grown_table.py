@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.appending import manifests
+from airflow_cairn.spark.stored import manifests
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ merges two runs of one state and writes a new base of another; the next one writ
 
 from __future__ import annotations
 
-from airflow_cairn.spark.appending import manifests
-from airflow_cairn.spark.stored import deltas
+from airflow_cairn.spark.stored import deltas, manifests
 from tests.support.world import grown_state
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World

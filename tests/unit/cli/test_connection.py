@@ -125,6 +125,6 @@ def test_one_that_names_no_storage_needs_one(
 
 
 def test_without_airflow_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "airflow_cairn.hooks.aws_connection", None)
+    monkeypatch.setitem(sys.modules, "airflow_cairn.hooks.storage_connections", None)
     assert main(["jobs", "--conn", "lake", "--storage", "s3://lake/a"]) == 2
     assert "--conn needs Airflow, which cannot be imported here" in capsys.readouterr().err

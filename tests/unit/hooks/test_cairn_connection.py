@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.hooks import CheckpointStorageHook
-from airflow_cairn.hooks.aws_connection import HEADERS, USED
 from airflow_cairn.hooks.storage import CairnConnectionHook
+from airflow_cairn.hooks.storage_connections import HEADERS, USED
 from airflow_cairn.plugin.provider_info import get_provider_info
 from airflow_cairn.storage import S3Options
 from tests.support.narrowing import known

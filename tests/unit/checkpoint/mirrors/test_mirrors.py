@@ -25,7 +25,7 @@ from airflow_cairn.checkpoint.views.checkpoint_list import job_row
 from airflow_cairn.checkpoint.views.overview import alarms, overview
 from airflow_cairn.operators.group.checks import check_mirror
 from airflow_cairn.storage import ObjectStore
-from airflow_cairn.tasks.mirror import Mirror
+from airflow_cairn.tasks.extensions import Mirror
 from tests.support.memory_store import MemoryStore
 from tests.support.world.listed_folder import Job
 from tests.support.world.world import World

@@ -17,7 +17,7 @@ from airflow_cairn.operators import (
     restore_latest_checkpoint,
 )
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.tasks.entry_points import LISTENERS
+from airflow_cairn.tasks.extensions import LISTENERS
 from tests.support.airflow_fixtures import Install, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code

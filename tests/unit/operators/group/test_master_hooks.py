@@ -17,7 +17,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
 )
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.tasks.entry_points import MASTER_HOOKS
+from airflow_cairn.tasks.extensions import MASTER_HOOKS
 from tests.support.airflow_fixtures import DagFile, Install, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code

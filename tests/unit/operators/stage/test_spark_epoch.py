@@ -587,8 +587,8 @@ def test_each_execution_keeps_its_driver_under_a_key_of_its_own(job: Job, submit
 
 def lake(connections: Callable[[str, str], None], job: Job, monkeypatch: pytest.MonkeyPatch, **extra: str) -> Job:
     """Let a connection hold secrets while the store itself stays local."""
-    from airflow_cairn.hooks.aws_connection import s3_options_of
     from airflow_cairn.hooks.storage import CheckpointStorageHook
+    from airflow_cairn.hooks.storage_connections import s3_options_of
 
     connections(
         "lake",

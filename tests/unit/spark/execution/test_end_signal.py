@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 import pytest
 
-from airflow_cairn.spark.execution.job_cancellation import EndSignal
+from airflow_cairn.spark.execution.fence import EndSignal
 
 NUMBER = signal.SIGUSR1
 

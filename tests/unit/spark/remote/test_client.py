@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from airflow_cairn.spark.execution.job_cancellation import EndSignal
+from airflow_cairn.spark.execution.fence import EndSignal
 from airflow_cairn.spark.remote import client
 from airflow_cairn.spark.remote.submission import Submission, session_id
 from tests.support.connect_stand_in import connect_server

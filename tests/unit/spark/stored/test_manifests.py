@@ -11,10 +11,10 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output,
 from airflow_cairn.checkpoint.errors import DocumentError, InvalidStateError
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.appending import manifests
-from airflow_cairn.spark.appending.manifests import FAN_IN, Before, Listing, merged_tail
-from airflow_cairn.spark.appending.partitions import is_older, partition_of
+from airflow_cairn.spark.stored import manifests
+from airflow_cairn.spark.stored.manifests import FAN_IN, Before, Listing, merged_tail
 from airflow_cairn.spark.stored.outputs import File, Stored
+from airflow_cairn.spark.stored.partitions import is_older, partition_of
 from tests.support.memory_store import MemoryStore
 
 

@@ -28,7 +28,7 @@ from ...checkpoint.store import metadata_file
 from ...checkpoint.store.job_files import JobFiles, encode, reference
 from ...storage.checksums import checksum_of, is_checksum
 from ...storage.port import ConditionFailed
-from ..stored.outputs import Stored
+from .outputs import Stored
 
 FAN_IN = 4
 """Number of manifests of about one size that are merged into one; fewer are kept apart."""

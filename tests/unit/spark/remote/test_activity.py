@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.remote.driver.jvm_sessions import JvmSessions, ServerActivity, ServerSession
+from airflow_cairn.spark.remote.jvm_sessions import JvmSessions, ServerActivity, ServerSession
 from scripts.harness.wait import wait_until
 
 

@@ -10,7 +10,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.plugin.interventions.acts import give_up
-from airflow_cairn.spark.remote.driver.jvm_sessions import ServerSession, StaleSessions
+from airflow_cairn.spark.remote.jvm_sessions import ServerSession, StaleSessions
 from airflow_cairn.spark.remote.submission import session_id
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job

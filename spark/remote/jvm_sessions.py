@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError
 
-from ....checkpoint.acts.carry_over import MAX_REPLACED, BegunExecution, begun_in
-from ....checkpoint.documents.layout import run_id_of
-from ....checkpoint.rules.server import Activity
-from ....storage.errors import CairnError
-from ..submission import session_id
+from ...checkpoint.acts.carry_over import MAX_REPLACED, BegunExecution, begun_in
+from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.rules.server import Activity
+from ...storage.errors import CairnError
 from .python_daemons import PROC, below, end_daemons, read
+from .submission import session_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from ....checkpoint.coordinator import Coordinator
-    from ....checkpoint.documents.entries import EndedEntry, PendingEntry
-    from ....checkpoint.documents.head import Head
+    from ...checkpoint.coordinator import Coordinator
+    from ...checkpoint.documents.entries import EndedEntry, PendingEntry
+    from ...checkpoint.documents.head import Head
 
 
 _SERVICE = "SparkConnectService$"

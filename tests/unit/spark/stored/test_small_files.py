@@ -7,12 +7,12 @@ import pytest
 from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output, StateHandle
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.appending import manifests
-from airflow_cairn.spark.appending.manifests import ALIKE_FILES as FAN_IN
-from airflow_cairn.spark.appending.manifests import BUDGET_BYTES as BUDGET
-from airflow_cairn.spark.appending.manifests import SMALL_BYTES as SMALL
-from airflow_cairn.spark.appending.manifests import Listing
-from airflow_cairn.spark.appending.manifests import alike_files as alike
+from airflow_cairn.spark.stored import manifests
+from airflow_cairn.spark.stored.manifests import ALIKE_FILES as FAN_IN
+from airflow_cairn.spark.stored.manifests import BUDGET_BYTES as BUDGET
+from airflow_cairn.spark.stored.manifests import SMALL_BYTES as SMALL
+from airflow_cairn.spark.stored.manifests import Listing
+from airflow_cairn.spark.stored.manifests import alike_files as alike
 from airflow_cairn.spark.stored.outputs import File, Stored
 from tests.support.memory_store import MemoryStore
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
-from ..stored.key_groups import quoted
+from .key_groups import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
