@@ -106,6 +106,16 @@ def attributes(name: str) -> str:
     )
 
 
+def properties(name: str) -> str:
+    """Write the table of the properties of a public class: name, type, meaning."""
+    found = ((each, member) for each, member in inspect.getmembers(_public(name)) if isinstance(member, property))
+    rows = (
+        (f"`{each}`", f"`{member.fget.__annotations__['return']}`", " ".join((member.__doc__ or "").split()))
+        for each, member in found
+    )
+    return _table(("property", "type", "meaning"), rows) + "\n"
+
+
 def _public(name: str) -> Any:
     name, _, method = name.partition(".")
     found = (getattr(importlib.import_module(faces.package(face)), name, None) for face in faces.FACES)
@@ -187,6 +197,7 @@ _PARTS: dict[str, Callable[..., str]] = {
     "reasons": reasons,
     "arguments": arguments,
     "attributes": attributes,
+    "properties": properties,
     "metrics": metrics,
     "matrix": matrix,
     "names": faces.names,
