@@ -49,7 +49,7 @@ class FileSource:
     """
 
     uri: str
-    """Folder of the files: `file:///folder` or `s3://bucket/prefix`."""
+    """Folder of the files, as a storage URI: `file:///folder`, `s3://bucket/prefix`, `gs://…` or `abfss://…`."""
     pattern: str = "**"
     """Pattern of file names below the URI: `*`, `?` and `[a-z]` stay in one folder, `**` crosses folders, and
     `{csv,json}` is either."""
