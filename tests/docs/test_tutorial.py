@@ -81,6 +81,7 @@ def script_and_outputs(folder: Path, install: str = "") -> tuple[str, dict[str, 
 
 
 @pytest.mark.spark
+@pytest.mark.soak  # two minutes of two processors; its commands, DAG and application are tested elsewhere
 @pytest.mark.timeout(1800)  # seven drivers, each with a JVM, and Airflow's start three times
 def test_the_tutorial_ends_with_what_it_prints(tmp_path: Path) -> None:
     (tmp_path / "constraints.txt").write_text("\n".join(constraints()) + "\n")

@@ -14,6 +14,10 @@ Shows = Callable[[Case], Iterable[Hashable]]
 """Gives what has to be seen at least once, such as each pair of a write and a fault."""
 
 
+gives_all = True
+"""Whether cases that show nothing new are given too; without `--soak` they would only be collected, and left out."""
+
+
 def told_apart(cases: Iterable[Case], shows: Shows[Case]) -> Iterator[tuple[Case, bool]]:
     """Yield each case, and whether it shows what none before it has shown.
 
@@ -36,7 +40,12 @@ def _mixed(case: object) -> int:
 
 def covering(cases: Iterable[Case], shows: Shows[Case]) -> list[ParameterSet]:
     """Give every case as a parameter, a tuple as several; one that shows nothing new is marked `soak`."""
-    return [_as_parameter(case, new) for case, new in told_apart(cases, shows)]
+    return as_parameters(told_apart(cases, shows))
+
+
+def as_parameters(cases: Iterable[tuple[Case, bool]]) -> list[ParameterSet]:
+    """Give as parameters the cases that show something new; the others, marked `soak`, where they are run."""
+    return [_as_parameter(case, new) for case, new in cases if new or gives_all]
 
 
 def _as_parameter(case: object, new: bool) -> ParameterSet:

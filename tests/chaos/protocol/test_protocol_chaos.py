@@ -67,6 +67,7 @@ def test_a_fold_that_is_doubled_is_found(s3_server: S3Server, s3_bucket: str) ->
     assert f"CHAOS SEED={CALM}" in str(figures.violations[0])
 
 
+@SOAK
 def test_a_compaction_that_loses_a_run_is_found(s3_server: S3Server, s3_bucket: str) -> None:  # semantics K7
     with stage(s3_server, f"s3://{s3_bucket}") as ready:
         figures = ready.play(calm_plan(ONE_BY_ONE, 3), "forgetful")
@@ -74,6 +75,7 @@ def test_a_compaction_that_loses_a_run_is_found(s3_server: S3Server, s3_bucket: 
     assert "have grown to" in str(figures.violations[0])
 
 
+@SOAK
 def test_a_run_that_is_stuck_is_found(s3_server: S3Server, s3_bucket: str) -> None:
     with stage(s3_server, f"s3://{s3_bucket}") as ready:
         figures = ready.play(calm_plan(CALM, 3), "stuck")

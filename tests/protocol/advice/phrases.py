@@ -231,6 +231,8 @@ def _named(text: str) -> tuple[str, ...]:
 
 def unknown(text: str) -> list[str]:
     """Give the pieces of a text that sound like advice and are none of the phrases."""
+    if VERBS.search(text) is None:
+        return []
     known = (*(pattern for pattern, _, _ in PHRASES), *ELSEWHERE)
     covered = [match.span() for pattern in known for match in re.finditer(pattern, text)]
     return [

@@ -15,10 +15,10 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow_cairn.checkpoint import CheckpointConfig, DataInterval, FixedDelayRestart, RegionalCheckpoints
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents import head
-from airflow_cairn.checkpoint.documents.head import MAX_HISTORY, MAX_UNFINISHED
+from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules import transitions
+from airflow_cairn.checkpoint.rules import history, transitions
 from airflow_cairn.checkpoint.source import Reading, Refusal, RunFacts, Shelf
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import SavepointOperator
@@ -136,9 +136,11 @@ def many_runs_complete_after_it_failed(scene: Scene) -> Run:
 
 
 def its_history_is_forgotten(scene: Scene) -> Run:
+    for module in (head, history):
+        scene.patch.setattr(module, "MAX_HISTORY", MAX_UNFINISHED + 4)  # and not a hundred runs
     failed = a_stage_fails(scene)
     scene.drives.clear()
-    for number in range(MAX_HISTORY + 2):
+    for number in range(history.MAX_HISTORY + 2):
         assert scene.healed(scene.start(f"later-{number}"))
     return failed
 

@@ -22,6 +22,7 @@ import pytest
 from deltalake import write_deltalake
 from pyiceberg.catalog import load_catalog
 
+from scripts.demo.__main__ import main
 from scripts.demo.flights_input import FIRST_DAY, SCHEMA, write_flights
 from scripts.demo.lake import ROWS, Lake
 from scripts.harness.airflow_api import AirflowApi
@@ -234,10 +235,16 @@ def test_the_reader_of_tables_tells_what_is_wrong(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options_are_refused_at_once(
-    tmp_path: Path, demo: Callable[..., RealProcess], options: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
 ) -> None:
     """Before anything is started."""
-    process = demo(*(str(short(tmp_path)) if each == "SHORT" else each for each in options))
-    printed = ended(process, 600)
-    assert process.returncode == 2
-    assert message in printed
+    words = [str(short(tmp_path)) if each == "SHORT" else each for each in options]
+    monkeypatch.setattr(sys, "argv", ["demo", *words])
+    with pytest.raises(SystemExit) as ends:
+        main()
+    assert ends.value.code == 2
+    assert message in capsys.readouterr().err

@@ -205,6 +205,7 @@ def test_a_stage_has_another_name(
 
 
 @pytest.mark.side_by_side(90)
+@pytest.mark.soak  # tests/real/spark/test_clouds.py has drivers there, and tests/protocol/ each crash
 def test_a_driver_is_killed_on_each_cloud(
     airflow: AirflowHome,
     gates: Gates,

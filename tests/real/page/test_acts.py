@@ -300,6 +300,7 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
     assert logged(people.airflow) == written
 
 
+@pytest.mark.soak  # test_api_server.py asks for what they show; one of them is open in the test above
 def test_the_tabs_open_below_a_prefix(people: People) -> None:
     run = "looked-at"
     people.airflow.api.trigger(DAG, run)

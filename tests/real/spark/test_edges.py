@@ -53,10 +53,25 @@ def site(spark: SparkSession) -> Iterator[None]:
     assert left == SITE
 
 
+def values_of(kind: str, without: Collection[str] = ()) -> list[str]:
+    """Give the values of a type but some."""
+    return [value for value in VALUES[kind] if value not in without]
+
+
 def rows_of(spark: SparkSession, kind: str, without: Collection[str] = ()) -> DataFrame:
     """Give the values of a type: each in `v`, with its number in `n`."""
-    wanted = (value for value in VALUES[kind] if value not in without)
-    selects = (f"SELECT {number} AS n, {value} AS v" for number, value in enumerate(wanted))
+    selects = (f"SELECT {number} AS n, {value} AS v" for number, value in enumerate(values_of(kind, without)))
+    return spark.sql(" UNION ALL ".join(selects)).coalesce(1)
+
+
+def rows_of_all(spark: SparkSession, without: Collection[str] = ()) -> DataFrame:
+    """Give the values of all types, each type's in a column of its own, of which the last fills the rest."""
+    columns = {name: values_of(kind, without) for kind, name in KINDS.items()}
+    selects = (
+        f"SELECT {number} AS n, "
+        + ", ".join(f"{each[min(number, len(each) - 1)]} AS {name}" for name, each in columns.items())
+        for number in range(max(map(len, columns.values())))
+    )
     return spark.sql(" UNION ALL ".join(selects)).coalesce(1)
 
 
@@ -79,11 +94,6 @@ def raw(column: Any) -> list[Any]:
     return [repr(each) for each in found]  # NaN is not NaN
 
 
-def by_spark(df: DataFrame) -> list[Any]:
-    """Give the values as Spark hands them out without Parquet, in their order."""
-    return raw(df.orderBy("n").toArrow()["v"].combine_chunks())
-
-
 def _by_pyarrow(pipeline: Pipeline, name: str) -> Any:
     scope: dict[str, Any] = {"storage": pipeline.storage, "job": "flights", "name": name}
     exec(marked(PAGE, "pyarrow"), scope)
@@ -92,10 +102,12 @@ def _by_pyarrow(pipeline: Pipeline, name: str) -> Any:
 
 def _by_pandas(pipeline: Pipeline, name: str) -> Any:
     table = _by_pyarrow(pipeline, name)
-    kind = table.schema.field("v").type
-    found = pa.array(table.to_pandas()["v"], kind if pa.types.is_map(kind) else None)
-    # On the way back a NaN would be null.
-    return pa.table({"v": found.fill_null(float("nan")) if pa.types.is_floating(found.type) else found})
+    frame, columns = table.to_pandas(), dict[str, Any]()
+    for field in table.schema:
+        found = pa.array(frame[field.name], field.type if pa.types.is_map(field.type) else None)
+        # On the way back a NaN would be null.
+        columns[field.name] = found.fill_null(float("nan")) if pa.types.is_floating(found.type) else found
+    return pa.table(columns)
 
 
 def _files(pipeline: Pipeline, name: str) -> str:
@@ -120,29 +132,29 @@ def background(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture
-def published(spark: SparkSession, pipeline: Pipeline, site: None, background: bool) -> Pipeline:
-    """Publish each type: `t3` with all of its values, `t3-plain` with those that each reader can give."""
+def test_each_reader_on_the_page_gives_each_value(
+    spark: SparkSession, pipeline: Pipeline, site: None, background: bool
+) -> None:  # semantics W12
+    """`whole` has all of the values, `plain` those that each reader can give."""
+    whole, plain = rows_of_all(spark), rows_of_all(spark, BEYOND)
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
-        for kind, name in KINDS.items():
-            epoch.publish(name, rows_of(spark, kind), background=background)
-            epoch.publish(f"{name}-plain", rows_of(spark, kind, BEYOND), background=background)
+        epoch.publish("whole", whole, background=background)
+        epoch.publish("plain", plain, background=background)
     pipeline.complete("one")
-    return pipeline
-
-
-def test_each_reader_on_the_page_gives_each_value(spark: SparkSession, published: Pipeline) -> None:  # semantics W12
-    for kind, name in KINDS.items():
-        whole, plain = rows_of(spark, kind), rows_of(spark, kind, BEYOND)
-        if not kind.startswith("interval"):  # which Arrow has no type for in Python
-            assert raw(_by_pyarrow(published, name)["v"].combine_chunks()) == by_spark(whole), kind
-            for reader, read in READERS.items():
-                found = read(published, f"{name}-plain")["v"].combine_chunks()
-                assert raw(found) == by_spark(plain), (kind, reader)
-        read_back = table(spark, published.storage, "flights", name)
-        texts = (as_text(each.orderBy("n").select("v")).collect() for each in (read_back, whole))
-        assert next(texts) == next(texts), kind
+    # Arrow has no type for the others in Python.
+    names = {name: kind for kind, name in KINDS.items() if not kind.startswith("interval")}
+    wanted, able = (each.select("n", *names).orderBy("n").toArrow().combine_chunks() for each in (whole, plain))
+    found = _by_pyarrow(pipeline, "whole").combine_chunks()
+    for name, kind in names.items():
+        assert raw(found[name]) == raw(wanted[name]), kind
+    for reader, read in READERS.items():
+        found = read(pipeline, "plain").combine_chunks()
+        for name, kind in names.items():
+            assert raw(found[name]) == raw(able[name]), (kind, reader)
+    read_back = table(spark, pipeline.storage, "flights", "whole")
+    texts = [as_text(each.orderBy("n").select(*KINDS.values())).collect() for each in (read_back, whole)]
+    assert texts[0] == texts[1]
 
 
 def as_cairn(text: str | None, kind: str) -> Any:
@@ -156,17 +168,28 @@ def as_cairn(text: str | None, kind: str) -> Any:
     return text == "true" if kind == "boolean" else int(str(text))
 
 
+KEYS = ("float", "decimal(38,38)", "string", "date", "timestamp_ntz", "struct<a:date,b:string>")
+"""Types that differ in how a key of them is compared, hashed and shown."""
+KEYED = [
+    pytest.param(KEYS, id="some"),
+    pytest.param(tuple(kind for kind in EDGES if kind not in KEYS), marks=pytest.mark.soak, id="the others"),
+]
 FLAT = [kind for kind in EDGES if "<" not in kind and kind != "binary" and not kind.startswith("interval")]
 
 
+@pytest.mark.parametrize("kinds", KEYED)
 def test_values_go_past_python_as_spark_means_them(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    pipeline: Pipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kinds: tuple[str, ...],
 ) -> None:  # semantics W12, K1
     """As keys that are looked up and updated, by runs of both kinds of timestamps, and shown without Spark."""
     monkeypatch.setattr(deltas, "SCANNED_BYTES", -1)
     monkeypatch.setattr(merges, "WHOLE_BYTES", -1)
     pipeline.config = replace(pipeline.config, retained=2)
-    names = {kind: KINDS[kind] for kind in EDGES}
+    names = {kind: KINDS[kind] for kind in kinds}
     for run_id in ("one", "two"):
         pipeline.trigger(run_id)
         with pipeline.epoch(run_id) as epoch:
@@ -199,16 +222,18 @@ def test_values_go_past_python_as_spark_means_them(
             assert shown == expected, kind
 
 
-def test_a_key_twice_and_a_broken_row_are_named_by_each_value(spark: SparkSession, pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("kinds", KEYED)
+def test_a_key_twice_and_a_broken_row_are_named_by_each_value(
+    spark: SparkSession, pipeline: Pipeline, kinds: tuple[str, ...]
+) -> None:
     # semantics W12
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
-        for kind, name in KINDS.items():
+        assert epoch.check("none", "n < 0", rows_of_all(spark), warn=True) is False
+        for kind in kinds:
             rows = rows_of(spark, kind)
-            assert epoch.check(f"none of {kind}", "n < 0", rows, warn=True) is False
-            if kind in EDGES:
-                with pytest.raises(InvalidStateError, match="a key is more than once in one update"):
-                    epoch.update(name, rows.union(rows), key="v")
+            with pytest.raises(InvalidStateError, match="a key is more than once in one update"):
+                epoch.update(KINDS[kind], rows.union(rows), key="v")
 
 
 def test_a_comment_is_no_part_of_a_type(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5

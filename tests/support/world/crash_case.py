@@ -6,10 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import pytest
 from _pytest.mark import ParameterSet
 
-from tests.support.covering import covering, told_apart
+from tests.support.covering import as_parameters, covering, told_apart
 from tests.support.world.operation import Operation, forked, kind_of, writes_of
 from tests.support.world.places import CLOUDS, MEMORY
 from tests.support.world.world import World
@@ -103,7 +102,7 @@ def in_each_place(cases: Iterable[Struck], some: Callable[[str], Hashable] = lam
         elif case.fault is None and verb == "replace":
             yield cloud, "somebody swaps first"
 
-    here = [pytest.param(MEMORY, case, marks=() if new else pytest.mark.soak) for case, new in given]
+    here = as_parameters(((MEMORY, case), new) for case, new in given)
     return [*here, *covering(there, shows)]
 
 

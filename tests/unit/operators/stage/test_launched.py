@@ -72,6 +72,15 @@ def service(
         yield it
 
 
+def on_some(first: int) -> pytest.MarkDecorator:
+    """Have a test run on every third service, from this one on; on the others in `make soak`."""
+    services = [
+        pytest.param(name, marks=() if number % 3 == first else pytest.mark.soak)
+        for number, name in enumerate(SERVICES)
+    ]
+    return pytest.mark.parametrize("service", services, indirect=True)
+
+
 def acknowledge(job: Job, conf: dict[str, str]) -> str:
     """What a driver does that comes to its end."""
     job.acknowledge(job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0])
@@ -182,6 +191,7 @@ def test_a_driver_fails(job: Job, service: ServiceStandIn) -> None:
     assert len(set(tokens)) == 2
 
 
+@on_some(0)
 @pytest.mark.parametrize("forgets", [False, True])
 def test_the_service_does_not_answer_or_has_forgotten(job: Job, service: ServiceStandIn, forgets: bool) -> None:
     """Unknown is not gone; a driver that the service does not know is."""
@@ -196,6 +206,17 @@ def test_the_service_does_not_answer_or_has_forgotten(job: Job, service: Service
     assert execute(job, service, 3)["attempt"] == (2 if forgets else 1)
 
 
+def test_a_driver_that_the_service_has_forgotten_is_gone(job: Job, service: ServiceStandIn) -> None:
+    """While a task watches it; a retry that does not find it asks for no state."""
+    outlived(job, service, while_it_waits)
+    (driver,) = service.drivers
+    service.drivers.clear()
+    task = stage(job, service)
+    task._prepare()
+    assert not task._ready().state(driver).lives
+
+
+@on_some(1)
 def test_a_service_that_stops_answering_while_a_task_watches(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +234,7 @@ def test_a_service_that_stops_answering_while_a_task_watches(
     assert service.submitted == 1
 
 
+@on_some(2)
 def test_a_driver_ends_well_while_the_retry_asks(job: Job, service: ServiceStandIn) -> None:
     """semantics F5: it acknowledged after the try had looked for that, and before the service was asked."""
     outlived(job, service, while_it_waits)
@@ -222,6 +244,7 @@ def test_a_driver_ends_well_while_the_retry_asks(job: Job, service: ServiceStand
     assert [entry.id for entry in job.coordinator.head().history] == [1]
 
 
+@on_some(0)
 def test_the_driver_of_an_attempt_that_is_over_is_ended(job: Job, service: ServiceStandIn) -> None:
     """semantics F3: never a reconnect to it, although it lives and is the task's own."""
     job.trigger(RUN)
@@ -266,6 +289,7 @@ def test_a_resource_is_deleted_after_its_end_as_the_operator_does(
     assert (service.submitted, service.drivers) == (1, {})
 
 
+@on_some(1)
 def test_a_kill_leaves_a_driver_that_another_try_waits_for(job: Job, service: ServiceStandIn, said: Said) -> None:
     job.trigger(RUN)
     zombie, later = stage(job, service), stage(job, service)
@@ -333,6 +357,7 @@ AGAIN = {
 }
 
 
+@on_some(2)
 def test_a_launcher_is_tried(job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the stage of a DAG; what it has submitted and stored is gone in the end, but for Cairn's own code."""
     monkeypatch.setattr(trial, "LOOK_S", 0.01)
@@ -379,8 +404,15 @@ FORGET = {"emr_serverless", "emr_container", "emr_steps", "databricks"}
 """Services that are asked for living drivers alone."""
 
 
-@pytest.mark.parametrize("ended", [False, True])
-@pytest.mark.parametrize("service", list(PLACED), indirect=True)
+@pytest.mark.parametrize(
+    ("service", "ended"),
+    [
+        pytest.param(name, ended, marks=() if ended == number % 2 else pytest.mark.soak)
+        for number, name in enumerate(PLACED)
+        for ended in (False, True)
+    ],
+    indirect=["service"],
+)
 def test_a_program_without_a_block(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:

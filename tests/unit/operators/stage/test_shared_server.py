@@ -186,12 +186,17 @@ def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(
 
 
 def test_the_token_is_in_the_environment_and_nowhere_else(
-    job: Job, servers: Servers, application: str, said: Said
+    job: Job, servers: Servers, application: str, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V4
+    for name in ("AIRFLOW_CONN_LAKE", "AIRFLOW_VAR_KEY", "AIRFLOW__CORE__FERNET_KEY"):
+        monkeypatch.setenv(name, "a secret of Airflow")
+    monkeypatch.setenv("AIRFLOW_HOME", "/opt/airflow")
     conf = {"spark.driver.memory": "2g", "spark.pyspark.python": "/opt/python"}
     run(job, application, "e1", session=ConnectSession(conf=conf))
     [started] = servers.started()
     assert started["environ"]["PYSPARK_PYTHON"] == "/opt/python", "a Connect server does not look at its conf for it"
+    assert "a secret of Airflow" not in started["environ"].values(), "Airflow's own variables are not the server's"
+    assert started["environ"]["AIRFLOW_HOME"] == "/opt/airflow"
     [nonce] = servers.nonces()
     token = server_token(SECRET, job.storage, job.name, nonce)
     assert started["environ"]["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == token
@@ -207,18 +212,6 @@ def test_the_token_is_in_the_environment_and_nowhere_else(
     assert "spark.driver.memory=2g" in pairs
     assert "spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin" in pairs
     assert "spark.connect.grpc.binding.address=127.0.0.1" in pairs
-
-
-def test_airflows_own_variables_are_not_the_servers(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics V4
-    for name in ("AIRFLOW_CONN_LAKE", "AIRFLOW_VAR_KEY", "AIRFLOW__CORE__FERNET_KEY"):
-        monkeypatch.setenv(name, "a secret of Airflow")
-    monkeypatch.setenv("AIRFLOW_HOME", "/opt/airflow")
-    run(job, application, "e1")
-    [started] = servers.started()
-    assert "a secret of Airflow" not in started["environ"].values()
-    assert started["environ"]["AIRFLOW_HOME"] == "/opt/airflow"
 
 
 def test_a_killed_server_is_replaced_before_the_application_begins(
@@ -394,7 +387,9 @@ def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
-@pytest.mark.parametrize("asked", [0, 1], ids=["before the stage looks", "before the application"])
+@pytest.mark.parametrize(
+    "asked", [0, pytest.param(1, marks=pytest.mark.soak)], ids=["before the stage looks", "before the application"]
+)
 def test_a_stopped_server_is_replaced_after_its_lease(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said, asked: int
 ) -> None:  # semantics V1, V4
@@ -525,7 +520,7 @@ def test_a_server_that_does_not_start_says_why_and_holds_nobody_up(
     assert not Path(servers.started()[0]["folder"]).exists()
 
 
-@pytest.mark.parametrize("mode", ["client", "cluster"])
+@pytest.mark.parametrize("mode", [pytest.param("client", marks=pytest.mark.soak), "cluster"])
 def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
     job: Job,
     servers: Servers,
