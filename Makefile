@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup sbom constraints dist demo test test-fast coverage soak matrix chaos receivers lint types docs site clean
+.PHONY: help setup sbom constraints dist demo test test-fast coverage soak kubernetes matrix chaos receivers lint types docs site clean
 
 # Without bytecode each process of the tests compiles all their modules anew: a third of the time until its first test runs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -59,6 +59,10 @@ soak: ## Run the cases that make test leaves out (all crash points and chaos on 
 	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q --soak tests/protocol/bucket_races)
 	@$(if $(FROM),,CAIRN_EXAMPLES=50 $(BIN)/pytest -n0 -q tests/real/spark/test_histories.py)
 	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
+
+kubernetes: ## Strike drivers, nodes, submissions and the API server on a real API server of Kubernetes with RBAC, built once (7 minutes of a core)
+	@$(SETUP) venv java launchers kubernetes
+	@$(BIN)/pytest -n0 --kubernetes -m kubernetes tests/real/kubernetes
 
 matrix: ## Run a keyed pipeline with a kill, and all that an epoch can keep, on each combination of versions, each in an environment of its own: [CELLS=name]
 	@$(SETUP) venv java

@@ -73,6 +73,9 @@ def _plain(text: str) -> str:
 # Finds and ends drivers that run on a cluster, by their ids, as the Spark provider's hook knows them.
 
 
+TOKEN_LABEL = "airflow-cairn-token"
+"""The label on Kubernetes of a driver's pod, and of a SparkApplication, with the token of its execution."""
+
 NOT_FOUND = "NotFound"
 """The provider's name on Kubernetes for the state of a driver that the cluster does not know."""
 

@@ -14,7 +14,7 @@ from ..checkpoint.errors import InvalidConfigError
 from ..spark.execution.log_lines import VARIABLE, Application, marked, new_mark
 from .class_archive import class_archive_conf
 from .driver_output import DriverOutput, driver_output
-from .spark_site import SparkSite
+from .spark_site import TOKEN_LABEL, SparkSite
 
 OTHER_IDENTITY = frozenset(
     {
@@ -88,6 +88,7 @@ class EpochSubmitHook(SparkSubmitHook):
         conf: Mapping[str, Any],
         py_files: str,
         environment: Mapping[str, str],
+        token: str = "",
         on_application: Callable[[Application], None] = lambda _: None,
     ) -> EpochSubmitHook:
         """Take over a hook as the provider's operator built it, so that options of later providers are kept.
@@ -98,12 +99,15 @@ class EpochSubmitHook(SparkSubmitHook):
                 stays unchanged.
             py_files: Cairn's additions to the application's Python path, separated by commas.
             environment: credentials, for client mode.
+            token: of the execution; the label by which a driver's pod is found. Empty: it gets none.
             on_application: receives the Spark application, once known.
         """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
         on_yarn = made.deploys_to_cluster and str(made._connection["master"]).startswith("yarn")
-        made._conf = {**(YARN_DEFAULTS if on_yarn else {}), **conf}
+        labelled = token and made._is_kubernetes and made.deploys_to_cluster
+        label = {f"spark.kubernetes.driver.label.{TOKEN_LABEL}": token} if labelled else {}
+        made._conf = {**(YARN_DEFAULTS if on_yarn else {}), **conf, **label}
         made._py_files = py_files
         made._secrets = dict(environment)
         made._on_application = on_application

@@ -34,11 +34,14 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 _NEEDS_JAVA = ("spark", "e2e")
+LEFT_OUT = ("soak", "kubernetes")
+"""Markers of what `make test` leaves out; each is an option too."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer what `make soak` asks for."""
-    parser.addoption("--soak", action="store_true", help="run the tests marked soak too, which make test leaves out")
+    """Offer what `make soak` and `make kubernetes` ask for."""
+    for name in LEFT_OUT:
+        parser.addoption(f"--{name}", action="store_true", help=f"run the tests marked {name} too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,11 +85,11 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to `make soak` what is its own, and put what takes longest first."""
-    if not config.getoption("soak", default=False):  # unknown where a plugin of tests is loaded alone
-        left_out = [item for item in items if item.get_closest_marker("soak")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    """Leave to `make soak` and `make kubernetes` what is theirs, and put what takes longest first."""
+    for name in LEFT_OUT:
+        if not config.getoption(name, default=False):  # unknown where a plugin of tests is loaded alone
+            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(name)])
+            items[:] = [item for item in items if not item.get_closest_marker(name)]
     lanes.put_in_order(items)
 
 

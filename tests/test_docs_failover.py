@@ -82,6 +82,20 @@ BY_LAUNCHER = {
 }
 """The tests of the table by launcher, cell by cell; empty where it has a dash."""
 
+ON_KUBERNETES = {
+    "the driver's pod is killed": "killed",
+    "it is evicted, because its node lacks memory": "evicted",
+    "it is drained from its node": "drained",
+    "its node is lost, and the driver lives on there": "node_lost",
+    "its image is missing": "image_missing",
+    "the API server is away while the driver runs and ends": "api_away",
+    "the task is killed, the driver lives on": "worker_killed",
+    "the submission is accepted, and its client is killed before it has said so": "submission_lost",
+    "`spark-submit` is killed between the pod and what the pod mounts": "submission_cut",
+    "a person marks the task as failed": "marked_failed",
+}
+"""The faults of the table on Kubernetes, as `tests/real/kubernetes` calls them; there is one more without a fault."""
+
 
 def numbered() -> list[int]:
     """Give the numbers in which tests of a failover end; row 21 has one for each transport."""
@@ -100,12 +114,23 @@ def test_each_row_has_its_test_and_stands_once_and_in_order() -> None:
     assert [each for each in ELSEWHERE.values() if not (E2E / each).exists()] == []
 
 
-def test_each_cell_of_the_table_by_launcher_has_its_test() -> None:
-    table = PAGE.partition("## By launcher")[2].partition("\n## ")[0]
+def rows_of(heading: str) -> dict[str, list[str]]:
+    table = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
-    rows = {first: rest for first, *rest in cells[2:]}
+    return {first: rest for first, *rest in cells[2:]}
+
+
+def test_each_cell_of_the_table_by_launcher_has_its_test() -> None:
+    rows = rows_of("By launcher")
     assert list(rows) == list(BY_LAUNCHER)
     for fault, tests in BY_LAUNCHER.items():
         assert [cell == "–" for cell in rows[fault]] == [not test for test in tests], fault
         for path, _, name in (test.partition("::") for test in tests if test):
             assert f"\ndef {name}(" in (ROOT / path).read_text(), name
+
+
+def test_each_row_on_kubernetes_has_its_test() -> None:
+    text = (ROOT / "tests" / "real" / "kubernetes" / "test_on_kubernetes.py").read_text()
+    faults = re.findall(r'^    "(\w+)": \(\w+, ', text, re.MULTILINE)
+    assert list(rows_of("On Kubernetes")) == list(ON_KUBERNETES)
+    assert sorted(faults) == sorted(["none", *ON_KUBERNETES.values()])

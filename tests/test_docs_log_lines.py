@@ -38,6 +38,7 @@ _NO_ACTION = {
     "The application was killed, and its session is released: the server stops what it has begun",
     "The asset events say no rows",
     "The checkpoint is left to the task that waits for it",
+    "The log of driver pod",
     "The decline could not be written; the operator reports the failure",
     "The next cleaning tries again",
     "The session of stage",

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
+from ...hooks.kubernetes_pods import waits_in_vain
+from ...hooks.spark_site import TOKEN_LABEL
 from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
 
 if TYPE_CHECKING:
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
 
 ENDED = frozenset({"COMPLETED", "FAILED"})
 """The states of an application that has ended; the controller may still submit after a SUBMISSION_FAILED."""
+STARTING = frozenset({"NEW", "SUBMITTED", "PENDING"})
+"""The states of an application whose driver may wait for an image: the controller says no more of it."""
 
 GROUP, VERSION, PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
-LABEL = "airflow-cairn-token"
 MAX_NAME = 56
 """Characters of a name from which the controller makes labels and names with an end of their own."""
 LINES = 100
-NOT_FOUND = 404
+FORBIDDEN, NOT_FOUND = 403, 404
 WITHIN = {"_request_timeout": ANSWER_S}
 
 
@@ -74,7 +77,7 @@ class SparkKubernetesLauncher(Launcher):
         dependencies = spec.get("deps") or {}
         files = [*(dependencies.get("pyFiles") or ()), *handed.code]
         spec["deps"] = {**dependencies, **({"pyFiles": files} if files else {})}
-        spark["metadata"]["labels"] = {**labels, LABEL: handed.token}
+        spark["metadata"]["labels"] = {**labels, TOKEN_LABEL: handed.token}
         name = str(operator.name or spark["metadata"].get("name") or operator.task_id)
         operator.application_file, operator.template_spec = None, body
         operator.name = operator._set_name(f"{name[: MAX_NAME - len(handed.token) - 1]}-{handed.token}")
@@ -107,7 +110,7 @@ class SparkKubernetesLauncher(Launcher):
         """Return the applications that Kubernetes has, ended ones too."""
         if not tokens:
             return {}
-        return {each["metadata"]["labels"][LABEL]: str(each["metadata"]["name"]) for each in self._of(tokens)}
+        return {each["metadata"]["labels"][TOKEN_LABEL]: str(each["metadata"]["name"]) for each in self._of(tokens)}
 
     def _of(self, tokens: Iterable[str]) -> list[dict[str, Any]]:
         listed: dict[str, list[dict[str, Any]]] = self._resources.list_namespaced_custom_object(
@@ -115,22 +118,28 @@ class SparkKubernetesLauncher(Launcher):
             VERSION,
             self._operator.namespace,
             PLURAL,
-            label_selector=f"{LABEL} in ({','.join(tokens)})",
+            label_selector=f"{TOKEN_LABEL} in ({','.join(tokens)})",
             **WITHIN,
         )
         return listed["items"]
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`."""
+        """See `Launcher`; an application whose driver's pod waits for what will not come is deleted, and is gone."""
         status = self._status(driver)
         if status is None:
             return DriverState("unknown to Kubernetes", lives=False)
-        return _state_of(status)
+        found = _state_of(status)
+        why = self._waits_in_vain(status) if found.word in STARTING else ""
+        if why:
+            self.cancel(driver)
+            return DriverState(f"{found.word}, and deleted before it started: {why}", lives=False)
+        return found
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
         """See `Launcher`."""
         found = self._of(driver.rpartition("-")[2] for driver in drivers)
-        return {str(each["metadata"]["name"]): _state_of(each.get("status") or {}) for each in found}
+        states = {str(each["metadata"]["name"]): _state_of(each.get("status") or {}) for each in found}
+        return {name: state for name, state in states.items() if state.word not in STARTING}
 
     def cancel(self, driver: str) -> None:
         """Delete the application; its controller ends the pods."""
@@ -170,6 +179,20 @@ class SparkKubernetesLauncher(Launcher):
                 raise
             return None
         return found.get("status") or {}
+
+    def _waits_in_vain(self, status: Mapping[str, Any]) -> str:
+        """Return why the driver's pod does not start, if that has lasted too long; empty without the right to look."""
+        from kubernetes.client import ApiException
+
+        pod = (status.get("driverInfo") or {}).get("podName")
+        if not pod:
+            return ""
+        try:
+            return waits_in_vain(self._operator.client.read_namespaced_pod(pod, self._operator.namespace, **WITHIN))
+        except ApiException as error:
+            if error.status not in (NOT_FOUND, FORBIDDEN):
+                raise
+            return ""
 
     def _check_spec(self) -> None:
         spec = self._spec()

@@ -2,7 +2,8 @@
 
 Airflow keeps a task's state by run, task and map index, through tries and clears. One entry in it names the driver that
 was submitted last, and its execution. The entry is written once the driver's id is known. If a worker dies before that,
-no task owns the driver: the next try fails over, and an acknowledgement of that driver is discarded.
+the driver is found on Kubernetes, whose pods have the token of their execution as a label. Elsewhere no task owns it:
+the next try fails over, and an acknowledgement of that driver is discarded.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ UNKNOWN_TO_YARN = "returned HTTP 404 for application"
 
 UNKNOWN = "UNKNOWN"
 """The state of a driver that a standalone master, or Kubernetes, cannot tell at the moment."""
+
+PENDING = "PENDING"
+"""The state of a driver on Kubernetes whose container does not run yet."""
 
 
 class DurableSubmit(SparkSubmitOperator):
@@ -86,21 +90,43 @@ class DurableSubmit(SparkSubmitOperator):
         return driver
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
-        """Wait for a driver's end as the provider does, and note whether its pod vanished."""
+        """Wait for a driver's end as the provider does; on Kubernetes, note whether its pod vanished."""
         hook = self._hook
         assert hook is not None
-        poll, phases = hook._poll_k8s_driver_via_api, list[str | None]()
-
-        def polled() -> str | None:
-            phases.append(poll())
-            return phases[-1]
-
-        hook._poll_k8s_driver_via_api = polled  # type: ignore[method-assign]  # the provider does not pass it on
+        # The provider does not pass on what this returns.
+        hook._poll_k8s_driver_via_api = self._follow_pod  # type: ignore[method-assign]
         try:
             super().poll_until_complete(external_id, context)
         finally:
             del hook._poll_k8s_driver_via_api
-            self.pod_vanished = None in phases
+
+    def on_kill(self) -> None:
+        """End the driver as the provider does; on Kubernetes also one whose submission has not said yet which it is."""
+        from ...hooks.kubernetes_pods import labelled  # a parse needs none
+
+        super().on_kill()
+        hook = self._hook
+        if (
+            hook is None
+            or not hook._should_track_driver_via_k8s_api()
+            or hook._kubernetes_driver_pod
+            or not self._token
+        ):
+            return
+        try:
+            for driver in labelled(hook, [self._token]).values():
+                point_at(hook, driver)
+                hook._delete_driver_pod()
+        except Exception as error:  # noqa: BLE001 - the task ends anyway
+            log.warning("What was submitted could not be looked for, so a driver may be left: %s", one_line(error))
+
+    def _follow_pod(self) -> str | None:
+        from ...hooks.kubernetes_pods import follow  # a parse needs none
+
+        assert self._hook is not None
+        phase = follow(self._hook)
+        self.pod_vanished = phase is None
+        return phase
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Ask the cluster for a driver's state, in its own words; `NotFound` if it does not know the driver."""
@@ -139,6 +165,8 @@ class SubmittedDrivers:
         self._context = context
         self._store = context.get("task_state_store")
         self._hook: SparkSubmitHook | None = None
+        self._executions: dict[str, str] = {}
+        """The execution's token of each driver that was found."""
 
     def tracks(self) -> bool:
         """Return whether a driver submitted now may live on without its task, and can be found again."""
@@ -150,14 +178,26 @@ class SubmittedDrivers:
             return False  # submitting meets the same error and reports it as the stage's
 
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
-        """Return the driver that was submitted last, if it is of one of these executions."""
-        last = self._last()
-        return dict([last]) if last is not None and last[0] in tokens else {}
+        """Return the driver that was submitted last, if it is of one of these executions; on Kubernetes, all of them.
 
-    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - Airflow's entry says it
-        """Return the driver that was submitted last, if it is of another execution than this one."""
+        Raises:
+            Exception: the Kubernetes client's.
+        """
+        from ...hooks.kubernetes_pods import labelled  # a parse needs none
+
         last = self._last()
-        return () if last is None or last[0] == token else (last[1],)
+        found = dict([last]) if last is not None and last[0] in tokens else {}
+        others = [token for token in tokens if token not in found]
+        if others and self._on_kubernetes():
+            found |= labelled(self._plain_hook(), others)
+        self._executions |= {driver: token for token, driver in found.items()}
+        return found
+
+    def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:
+        """Return the drivers of other executions than this one that are known; see `find`."""
+        last = self._last()
+        known = [] if last is None else [last[0]]
+        return self.find([each for each in dict.fromkeys((*known, *replaced)) if each != token]).values()
 
     def state(self, driver: str) -> DriverState:
         """Ask the cluster through the provider.
@@ -165,7 +205,8 @@ class SubmittedDrivers:
         Raises:
             AirflowException: the Spark connection names no cluster.
         """
-        from ..launchers.launcher import DriverState  # a parse needs none
+        from ...hooks.kubernetes_pods import end_unless_it_starts  # a parse needs none
+        from ..launchers.launcher import DriverState
 
         if not is_tracked(self._plain_hook()):
             # The provider treats a connection that it cannot read as YARN in client mode.
@@ -173,10 +214,15 @@ class SubmittedDrivers:
                 f"Spark connection {self._operator._conn_id} cannot be read, or no longer has cluster mode"
             )
         last = self._last()
-        self._operator.keep_drivers_of(last[0] if last is not None else "")
+        noted = last is not None and last[1] == driver
+        self._operator.keep_drivers_of(last[0] if last is not None and noted else self._executions.get(driver, ""))
         before, self._operator._hook = self._operator._hook, self._plain_hook()
         try:
             status: str = self._operator.get_job_status(driver, self._context)
+            if status.upper() == PENDING and self._on_kubernetes():
+                why = end_unless_it_starts(driver, noted=noted)
+                if why:
+                    return DriverState(f"deleted before it started: {why}", lives=False)
             # Kubernetes reports this for a pod on an unreachable node, and the provider treats it as an end.
             lives = self._operator.is_job_active(status) or status.upper() == UNKNOWN
             return DriverState(status, lives, self._operator.is_job_succeeded(status))
@@ -197,6 +243,10 @@ class SubmittedDrivers:
             return None
         token, driver = found.get("token"), found.get("driver")
         return (token, driver) if isinstance(token, str) and isinstance(driver, str) else None
+
+    def _on_kubernetes(self) -> bool:
+        hook = self._plain_hook()
+        return is_tracked(hook) and bool(hook._is_kubernetes)
 
     def _plain_hook(self) -> SparkSubmitHook:
         """Return the hook as the provider builds it; built once."""

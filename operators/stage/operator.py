@@ -295,6 +295,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
             conf={**extras.defaults, **(self.conf or {}), **extras.handed},
             py_files=",".join(filter(None, [self.py_files, extras.runtime])),
             environment=extras.environment,
+            token=self._token,
             on_application=self._hear_of,
         )
 

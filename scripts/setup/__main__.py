@@ -17,6 +17,7 @@ from .browser import ensure_browser
 from .classes import ensure_classes
 from .gcsserver import ensure_gcs_server
 from .java import ensure_java
+from .kubernetes import ensure_kubernetes
 from .receivers import ensure_receivers
 from .s3server import ensure_s3_server
 from .tutorial import ensure_tutorial
@@ -42,7 +43,11 @@ _PARTS: dict[str, Callable[[], object]] = {
     "launchers": ensure_launchers,
     "tutorial": ensure_tutorial,
 }
-_WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site, "receivers": ensure_receivers}
+_WHEN_NAMED: dict[str, Callable[[], object]] = {
+    "site": ensure_site,
+    "receivers": ensure_receivers,
+    "kubernetes": ensure_kubernetes,
+}
 
 
 def main(names: list[str]) -> int:
@@ -50,8 +55,8 @@ def main(names: list[str]) -> int:
 
     Args:
         names: of `venv`, `java`, `classes`, `s3server`, `gcsserver`, `azurite`, `jars`, `gcsjars`, `azurejars`,
-            `yarn`, `jdbc`, `browser`, `lineage`, `launchers`, `tutorial`, `site`, `receivers`;
-            empty for all but the last two.
+            `yarn`, `jdbc`, `browser`, `lineage`, `launchers`, `tutorial`, `site`, `receivers`, `kubernetes`;
+            empty for all but the last three.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

@@ -79,12 +79,13 @@ def jar_sums() -> str:
 
 
 def pinned_parts() -> list[dict[str, Any]]:
-    """Give the jars, the Go module and the browser's packages as components of a CycloneDX document."""
+    """Give the jars, the Go modules and the browser's packages as components of a CycloneDX document."""
     jars: list[dict[str, Any]] = [
         {"type": "library", "name": name, "hashes": [{"alg": "SHA-256", "content": digest}]}
         for name, digest in _written_down().items()
     ]
-    modules = (line.split() for line in (FOLDER / "go.sum").read_text().splitlines())
+    sums = (FOLDER / "go.sum", FOLDER / "kubernetes" / "go.sum")
+    modules = (line.split() for file in sums for line in file.read_text().splitlines() if "/go.mod " not in line)
     packages = json.loads((FOLDER / "browser" / "package-lock.json").read_text())["packages"]
     return [
         *jars,

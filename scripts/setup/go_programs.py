@@ -31,6 +31,11 @@ class GoProgram:
     """How long its first build takes, for people to read."""
     tags: tuple[str, ...] = ()
     """Go's build tags."""
+    linked: tuple[str, ...] = ()
+    """Go's options of the link."""
+    within: Path | None = None
+    """A folder with the `go.mod` and `go.sum` to build it by, where the module's own will not do; the package is named
+    whole then."""
 
     @property
     def binary(self) -> Path:
@@ -77,10 +82,12 @@ def build(program: GoProgram, go: str | Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     # CGO off: no C compiler is needed then. GOFLAGS is the user's, and -mod=vendor there would break this.
     env = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
-    # From the module's own folder: so its go.sum holds for all that it needs.
-    tags = ["-tags", ",".join(program.tags)] if program.tags else []
+    options = ["-tags", ",".join(program.tags)] if program.tags else []
+    options += ["-ldflags", " ".join(program.linked)] if program.linked else []
     made = target / program.name
-    run([go, "-C", _checked_source(program, go), "build", "-trimpath", *tags, "-o", made, program.package], env=env)
+    # From a folder whose go.sum holds for all that it needs.
+    source = _checked_source(program, go) if program.within is None else _copied(program.within, target / "source")
+    run([go, "-C", source, "build", "-trimpath", *options, "-o", made, program.package], env=env)
     program.binary.parent.mkdir(parents=True, exist_ok=True)
     os.replace(made, program.binary)
     shutil.rmtree(target)
@@ -97,6 +104,13 @@ def _checked_source(program: GoProgram, go: str | Path) -> Path:
     found = json.loads(done.stdout)
     check_module(program.module, program.version, found["Sum"])
     return Path(found["Dir"])
+
+
+def _copied(folder: Path, target: Path) -> Path:
+    target.mkdir(parents=True)
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(folder / name, target / name)
+    return target
 
 
 def _go_from_pypi() -> Path:

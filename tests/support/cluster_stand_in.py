@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.api_stand_in import Answer, Asked, Serving
 
 NAMESPACE = "lake"
 """On Kubernetes; the provider itself understands no other than `spark`."""
+TOKEN = "spark.kubernetes.driver.label.airflow-cairn-token"
 
 WORDS = {
     "standalone": {
@@ -60,6 +62,10 @@ class ClusterStandIn(Serving):
     """What was submitted and killed, in order."""
     states: dict[str, str] = field(default_factory=dict)
     down: bool = False
+    waits: str | None = None
+    """Why the container of a pod on Kubernetes does not run: empty without a reason; None: it runs."""
+    cut: bool = False
+    """Whether a submission died before it had made the ConfigMap of its pod."""
     confs: dict[str, dict[str, str]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
 
@@ -88,14 +94,51 @@ class ClusterStandIn(Serving):
 
     def kube_client(self) -> Any:
         """Give what the provider imports as `kube_client`."""
-        client = SimpleNamespace(read_namespaced_pod=self._pod, delete_namespaced_pod=self._delete_pod)
+        client = SimpleNamespace(
+            read_namespaced_pod=self._pod,
+            delete_namespaced_pod=self._delete_pod,
+            list_namespaced_pod=self._pods,
+            read_namespaced_pod_log=lambda *_, **__: (
+                "Traceback (most recent call last):\nValueError: the day is broken"
+            ),
+            read_namespaced_config_map=self._config_map,
+        )
         return SimpleNamespace(ApiException=ApiException, get_kube_client=lambda: client)
 
-    def _pod(self, name: str, namespace: str) -> Any:
+    def _pod(self, name: str, namespace: str, **_: object) -> Any:
         state = self._look(name)
         if self.down or state is None or namespace != NAMESPACE:
             raise ApiException(500 if self.down else 404)
-        return SimpleNamespace(status=SimpleNamespace(phase=state, container_statuses=None))
+        waiting = SimpleNamespace(reason=self.waits, message="no such image")
+        container = SimpleNamespace(state=SimpleNamespace(waiting=waiting if self.waits else None, terminated=None))
+        mounted = SimpleNamespace(config_map=SimpleNamespace(name=f"{name}-conf"))
+        return SimpleNamespace(
+            metadata=SimpleNamespace(name=name, creation_timestamp=datetime(2001, 1, 1, tzinfo=UTC)),
+            spec=SimpleNamespace(volumes=[mounted, SimpleNamespace(config_map=None)]),
+            status=SimpleNamespace(
+                phase="Pending" if self.waits is not None and state == "Running" else state,
+                reason=None,
+                conditions=None,
+                container_statuses=[container],
+            ),
+        )
+
+    def _pods(self, namespace: str, *, label_selector: str, **_: object) -> Any:
+        if self.down:
+            raise ApiException(500)
+        assert namespace == NAMESPACE
+        wanted = label_selector.partition("(")[2].partition(")")[0].split(",")
+        items = [
+            SimpleNamespace(metadata=SimpleNamespace(name=driver, labels={TOKEN.rpartition(".")[2]: conf[TOKEN]}))
+            for driver, conf in self.confs.items()
+            if conf.get(TOKEN) in wanted and driver in self.states
+        ]
+        return SimpleNamespace(items=items)
+
+    def _config_map(self, _name: str, _namespace: str, **_: object) -> Any:
+        if self.cut:
+            raise ApiException(404)
+        return SimpleNamespace()
 
     def _delete_pod(self, name: str, namespace: str, **_: object) -> None:
         assert namespace == NAMESPACE

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts import azure_jars, gcs_jars, maven_jars, s3a_jars, sbom, yarn_jars
-from scripts.setup import checksums, downloads, gcsserver, go_programs, java, receivers, s3server, uv
+from scripts.setup import checksums, downloads, gcsserver, go_programs, java, kubernetes, receivers, s3server, uv
 from scripts.setup.base import SetupError
 
 
@@ -77,6 +77,14 @@ def test_a_program_in_go_is_known_by_its_content(program: go_programs.GoProgram)
         checksums.check_module(program.module, program.version, "h1:other")
     with pytest.raises(SetupError, match="expected None"):
         checksums.check_module(program.module, "v9.9.9", "h1:other")
+
+
+@pytest.mark.parametrize("program", [kubernetes.ETCD, kubernetes.API_SERVER])
+def test_kubernetes_is_known_by_the_content_of_all_that_it_needs(program: go_programs.GoProgram) -> None:
+    assert program.within is not None
+    wanted, sums = ((program.within / name).read_text() for name in ("go.mod", "go.sum"))
+    assert f"\n\t{program.module} {program.version}\n" in wanted
+    assert f"{program.module} {program.version} h1:" in sums
 
 
 def test_another_source_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
 """Drivers on a cluster over the tries of a task: submissions = attempts, in each of the provider's modes (F2, F3, F5).
 
 Clusters are stand-ins of their status endpoints (tests/support/cluster_stand_in.py); the provider, the store and the
-domain are real. A real cluster is in tests/real/airflow/test_yarn.py.
+domain are real. Real clusters are in tests/real/airflow/test_yarn.py and tests/real/kubernetes.
 """
 
 import os
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.hooks import kubernetes_pods
 from airflow_cairn.operators import Output, SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.programs.inputs import output_folder
@@ -265,7 +268,7 @@ def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: ClusterStandI
 
 
 def test_a_worker_that_is_killed_before_it_noted_its_driver(job: Job, cluster: ClusterStandIn) -> None:
-    """The window that stays open: nobody knows the driver, so it is a failover, and its acknowledgement counts not."""
+    """Nobody knows the driver, so it is a failover, and its acknowledgement counts not. Kubernetes has its label."""
 
     class Forgets(TaskState):
         def set(self, key: str, value: Any) -> None:
@@ -273,9 +276,83 @@ def test_a_worker_that_is_killed_before_it_noted_its_driver(job: Job, cluster: C
 
     state = TaskState()
     outlived(job, cluster, Forgets())
-    finish_at_once(job, cluster)
-    assert retry(job, cluster, state)["attempt"] == 2
-    assert cluster.submitted == 2
+    attempts = 1 if cluster.mode == "kubernetes" else 2
+    assert retry(job, cluster, state)["attempt"] == attempts
+    assert cluster.submitted == attempts
+
+
+ONLY_KUBERNETES = pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+
+
+@ONLY_KUBERNETES
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: ClusterStandIn, noted: bool) -> None:
+    """Between the pod and its ConfigMap; a driver that was noted had its submission's end seen, and waits for room."""
+
+    class Forgets(TaskState):
+        def set(self, key: str, value: Any) -> None:
+            raise Killed
+
+    state = TaskState()
+    outlived(job, cluster, state if noted else Forgets())
+    (driver,) = cluster.states
+    cluster.waits, cluster.cut = "", True
+
+    def act(each: str, conf: dict[str, str], looks: int) -> str:
+        if each == driver and looks < 2:
+            return "RUNNING"
+        cluster.waits = None
+        return acknowledge(job, conf)
+
+    cluster.act = act
+    assert retry(job, cluster, state)["attempt"] == (1 if noted else 2)
+    assert cluster.events[1:2] == ([] if noted else [f"kill {driver}"])
+
+
+@ONLY_KUBERNETES
+@pytest.mark.parametrize("young", [True, False])
+@pytest.mark.usefixtures("_no_waiting")
+def test_an_image_that_does_not_come(
+    job: Job, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, young: bool
+) -> None:
+    """The pod may still start for ten minutes; then it is ended, and the try fails with what Kubernetes says."""
+    job.trigger(RUN)
+    created = datetime(2001, 1, 1, tzinfo=UTC).timestamp()
+    monkeypatch.setattr(kubernetes_pods, "system_time", lambda: created + (599 if young else 600))
+    cluster.waits = "ImagePullBackOff"
+
+    def act(_driver: str, conf: dict[str, str], looks: int) -> str:
+        if looks < 3:
+            return "RUNNING"
+        cluster.waits = None
+        return acknowledge(job, conf)
+
+    cluster.act = act
+    task = stage(job, cluster)
+    if young:
+        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+        return
+    with pytest.raises(StageFailedError, match="did not start: ImagePullBackOff: no such image"):
+        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+    (driver,) = cluster.states
+    assert cluster.events == [f"submit {driver}", f"kill {driver}"]
+
+
+@ONLY_KUBERNETES
+def test_a_task_is_ended_before_its_submission_has_said_which_driver(job: Job, cluster: ClusterStandIn) -> None:
+    class DiesReading(SparkEpochOperator):
+        def submit_job(self, context: Any) -> str | None:
+            super().submit_job(context)
+            known(self._hook)._kubernetes_driver_pod = None
+            raise Killed
+
+    job.trigger(RUN)
+    task = stage(job, cluster, DiesReading)
+    with pytest.raises(Killed):
+        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+    task.on_kill()
+    (driver,) = cluster.states
+    assert cluster.events == [f"submit {driver}", f"kill {driver}"]
 
 
 def test_a_driver_that_fails_while_the_retry_waits_for_it(job: Job, cluster: ClusterStandIn) -> None:
@@ -308,6 +385,9 @@ def test_the_end_of_a_task_ends_the_driver_that_it_waits_for(job: Job, cluster: 
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The provider waits 10 s between its questions to YARN, and 20 s to Kubernetes."""
     monkeypatch.setattr(hooks_of_provider, "time", SimpleNamespace(sleep=lambda _seconds: None))
+    now = count(step=90)  # a look and a half a limit
+    monkeypatch.setattr(kubernetes_pods, "system_sleep", lambda _seconds: None)
+    monkeypatch.setattr(kubernetes_pods, "system_time", lambda: float(next(now)))
 
 
 def lose_sight(job: Job, cluster: ClusterStandIn, state: TaskState, try_number: int, **options: Any) -> None:

@@ -1,0 +1,200 @@
+"""A driver's pod on Kubernetes: found, followed to its end, and its log, where the Spark provider falls short.
+
+The one place for what the provider (6.3) does not do, as docs/how-to/run-on-a-cluster.md lists it: it sees the name of
+a pod only in the namespace `spark`, gives up when the API server is away, takes a pod that has vanished for a good end,
+waits for ever for an image, deletes the pod with its log, and waits for an answer without a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.hooks import spark_submit as provider
+
+from ..spark.execution.failure_kinds import one_line
+from ..storage.clock import system_sleep, system_time
+from .driver_output import driver_output
+from .spark_site import TOKEN_LABEL
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+log = logging.getLogger("airflow_cairn")
+
+ANSWER_S = 30.0
+"""Seconds within which the API server must answer."""
+UNANSWERED_S = 180.0
+"""How long the API server may be away before a try gives up watching."""
+FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
+STUCK_S = 600.0
+"""How long a container may wait for what Kubernetes does not bring by itself, as `SparkKubernetesOperator` allows."""
+LINES = 100
+"""Lines of a driver's log that a task's log repeats."""
+NO_START = frozenset(
+    {
+        *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"),
+        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+    }
+)
+"""Why a container waits that does not start unless somebody puts something right."""
+_GONE = 404
+
+
+def labelled(hook: SparkSubmitHook, tokens: Iterable[str]) -> dict[str, str]:
+    """Find the pods of drivers by their executions' tokens, ended ones too; gives ids as the provider's operator has.
+
+    Args:
+        hook: says in which namespace.
+        tokens: of the executions.
+    """
+    namespace = str(hook._connection["namespace"])
+    selector = f"{TOKEN_LABEL} in ({','.join(tokens)}),spark-role=driver"
+    found = _client().list_namespaced_pod(namespace, label_selector=selector, _request_timeout=ANSWER_S)
+    return {str(pod.metadata.labels[TOKEN_LABEL]): f"{namespace}:{pod.metadata.name}" for pod in found.items}
+
+
+def end_unless_it_starts(driver: str, *, noted: bool) -> str:
+    """End a driver whose pod waits for what will not come; returns why, empty for one that may start or has started.
+
+    Args:
+        driver: namespace and pod.
+        noted: whether the end of its submission was seen. `spark-submit` makes the pod before the ConfigMap that the
+            pod mounts: if it died between the two, the pod waits for ever.
+    """
+    namespace, _, name = driver.partition(":")
+    client = _client()
+    pod = _unless_gone(client.read_namespaced_pod, name, namespace)
+    if pod is None:
+        return "it is not there any more"
+    why = waits_in_vain(pod)
+    if not why and not noted and pod.status.phase == "Pending":
+        mounted = [each.config_map.name for each in pod.spec.volumes or () if each.config_map]
+        missing = [each for each in mounted if _unless_gone(client.read_namespaced_config_map, each, namespace) is None]
+        why = f"its submission died before it had made the ConfigMap {missing[0]}" if missing else ""
+    if why:
+        log.warning("Driver pod %s is deleted, because it cannot start: %s", name, why)
+        client.delete_namespaced_pod(name, namespace, _request_timeout=ANSWER_S)
+    return why
+
+
+def waits_in_vain(pod: Any) -> str:
+    """Return why a pod's container does not start, if that has lasted too long; empty otherwise."""
+    why = _why_it_waits(pod)
+    since = next(
+        (each.last_transition_time for each in pod.status.conditions or () if each.type == "PodScheduled"), None
+    )
+    began: datetime | None = since or pod.metadata.creation_timestamp
+    if not why or began is None or system_time() - began.astimezone(UTC).timestamp() < STUCK_S:
+        return ""
+    return why
+
+
+def follow(hook: SparkSubmitHook) -> str | None:
+    """Wait for the end of a driver's pod, pass on the end of its log, and delete the pod if it has ended well.
+
+    Args:
+        hook: points at the pod.
+
+    Returns:
+        `Succeeded`; None if the pod is not there any more, so that nobody knows how it ended.
+
+    Raises:
+        RuntimeError: the pod has failed, or waits for what will not come and was deleted.
+        Exception: the client's, once the API server has not answered for three minutes.
+    """
+    try:
+        return _followed(hook)
+    finally:
+        hook._run_post_submit_commands()
+
+
+def _followed(hook: SparkSubmitHook) -> str | None:
+    name, namespace = hook._kubernetes_driver_pod, str(hook._connection["namespace"])
+    client = _client()
+    pause, unanswered_since, said = FIRST_LOOK_S, None, ""
+    while True:
+        try:
+            pod = _unless_gone(client.read_namespaced_pod, str(name), namespace)
+            if pod is None:
+                log.info("Driver pod %s is not there any more", name)
+                return None
+            phase = str(pod.status.phase or "Pending")
+            if phase == "Unknown":
+                raise RuntimeError(f"the node of pod {name} does not say what became of it")
+            unanswered_since = None
+        except Exception as error:
+            now = system_time()
+            unanswered_since = now if unanswered_since is None else unanswered_since
+            if now - unanswered_since >= UNANSWERED_S:
+                raise
+            log.warning("Driver pod %s: no answer about its state: %s", name, one_line(error))
+        else:
+            why = _why_it_waits(pod) if phase == "Pending" else ""
+            if (says := f"{phase} {why}".strip()) != said:
+                said = says
+                log.info("Driver pod %s is %s", name, says)
+            if phase in ("Succeeded", "Failed"):
+                break
+            if phase == "Pending" and (stuck := waits_in_vain(pod)):
+                hook._delete_driver_pod()
+                raise RuntimeError(f"driver pod {name} did not start: {stuck}")
+        system_sleep(pause)
+        pause = min(pause * 1.5, LONGEST_LOOK_S)
+    cause = _pass_on_log(client, str(name), namespace)
+    if phase == "Failed":
+        raise RuntimeError(f"driver pod {name} failed ({_how_it_ended(pod)}){f': {cause}' if cause else ''}")
+    hook._delete_driver_pod()
+    return phase
+
+
+def _pass_on_log(client: Any, name: str, namespace: str) -> str:
+    """Write the end of a driver's log into the task's; returns the line that says why it failed."""
+    try:
+        text = str(client.read_namespaced_pod_log(name, namespace, tail_lines=LINES, _request_timeout=ANSWER_S))
+    except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
+        log.warning("The log of driver pod %s could not be read: %s", name, one_line(error))
+        text = ""
+    with driver_output() as output:
+        for line in text.splitlines():
+            output.line(line)
+        return output.cause({})
+
+
+def _why_it_waits(pod: Any) -> str:
+    """Return why a pod's container does not start, if Kubernetes has such a reason."""
+    for each in pod.status.container_statuses or ():
+        waiting = each.state and each.state.waiting
+        if waiting and waiting.reason in NO_START:
+            return _said(waiting)
+    return ""
+
+
+def _how_it_ended(pod: Any) -> str:
+    """Return what Kubernetes says about the end of a pod."""
+    if pod.status.reason:
+        return _said(pod.status)
+    ended = [
+        each.state.terminated for each in pod.status.container_statuses or () if each.state and each.state.terminated
+    ]
+    return ", ".join(f"exit code: {each.exit_code}, {each.reason}" for each in ended) or "no reason given"
+
+
+def _said(it: Any) -> str:
+    return " ".join(f"{it.reason}: {it.message or 'no message'}".split())[:300]
+
+
+def _client() -> Any:
+    return provider.kube_client.get_kube_client()  # type: ignore[attr-defined]  # as the provider has imported it
+
+
+def _unless_gone(read: Callable[..., Any], name: str, namespace: str) -> Any:
+    """Read an object; None if it is not there."""
+    try:
+        return read(name, namespace, _request_timeout=ANSWER_S)
+    except Exception as error:
+        if getattr(error, "status", None) != _GONE:
+            raise
+        return None

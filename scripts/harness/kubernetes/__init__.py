@@ -1,0 +1,1 @@
+"""A real API server of Kubernetes, and stand-ins for what runs on its nodes."""
