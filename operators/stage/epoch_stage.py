@@ -187,7 +187,7 @@ class EpochStage(StageOperator):
         try:
             until_end()
             programs.acknowledge(run, vanished=self.pod_vanished)
-            run.check_acknowledged()
+            run.check_acknowledged(vanished=self.pod_vanished)
         except CheckpointError as error:
             kept = left_out(coordinator, run.handover.epoch, uid)
             if kept is not None:

@@ -142,8 +142,11 @@ class StageRun:
         """
         return self._error(failed_prefix(self.handover.stage) + why, incurable=incurable, server=server)
 
-    def check_acknowledged(self) -> None:
+    def check_acknowledged(self, *, vanished: bool = False) -> None:
         """Check, after an application that ended well, that its epoch has the stage's acknowledgement.
+
+        Args:
+            vanished: the driver's pod was gone before anybody saw its end.
 
         Raises:
             StageFailedError: the application did not acknowledge: it declined or never opened an epoch.
@@ -161,6 +164,8 @@ class StageRun:
                 checkpoint=self.handover.checkpoint,
                 stage=self.handover.stage,
             )
+        if not acknowledged and vanished:
+            raise self.refused(VANISHED, incurable=False)
         if not acknowledged:
             raise self._error(
                 "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
@@ -239,6 +244,8 @@ def _of_signal(number: int) -> str:
 
 # Fails a task at once if no retry would help: the error's class knows it (semantics F4).
 
+
+VANISHED = "its driver's pod was deleted before its end was seen, so whether it ended well is not known"
 
 NO_CURE = "a retry does not help: change what the error names, then clear the task"
 

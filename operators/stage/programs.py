@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...checkpoint.documents.programs import Program
     from ..graph.declaration import StageOperator
     from ..graph.stages import StageTask
-    from .outcome import StageRun
+    from .outcome import VANISHED, StageRun
 
 
 def program(stage: StageOperator) -> Program | None:
@@ -148,8 +148,7 @@ def acknowledge(run: StageRun, *, vanished: bool) -> None:
     if run.handover.program is None or run.declined() is not None:
         return
     if vanished:
-        why = "its driver's pod was deleted before its end was seen, so whether it ended well is not known"
-        raise run.refused(why, incurable=False)
+        raise run.refused(VANISHED, incurable=False)
     from ...spark.programs.acknowledging import acknowledge as acknowledge_program
 
     try:

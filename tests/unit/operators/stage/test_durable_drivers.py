@@ -170,17 +170,21 @@ def test_a_retry_acknowledges_for_a_program(job: Job, cluster: ClusterStandIn, e
 
 
 @pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)  # other clusters say that they do not know a driver
-def test_a_program_whose_pod_vanished_has_not_ended_well(job: Job, cluster: ClusterStandIn) -> None:
+@pytest.mark.parametrize("places", [{"application_args": [Output()]}, {}], ids=["program", "block"])
+def test_a_stage_whose_pod_vanished_has_not_ended_well(
+    job: Job, cluster: ClusterStandIn, places: dict[str, Any]
+) -> None:
     """The provider takes a pod that is gone for one that has succeeded; what it wrote may be half of it."""
 
     def vanish(_driver: str, conf: dict[str, str], _looks: int) -> str:
-        wrote(job, conf)
+        if places:
+            wrote(job, conf)
         raise ApiException(404)
 
     cluster.act = vanish
     job.trigger(RUN)
     with pytest.raises(StageFailedError, match="its driver's pod was deleted before its end was seen"):
-        stage(job, cluster, application_args=[Output()]).execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+        stage(job, cluster, **places).execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
     assert not job.coordinator.head().completed
 
 
