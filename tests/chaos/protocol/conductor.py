@@ -12,6 +12,8 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -21,6 +23,7 @@ from tests.chaos.protocol.nursery import Nursery
 from tests.chaos.protocol.outage import Disk, outage
 from tests.chaos.protocol.people import People
 from tests.chaos.protocol.plan import SENSOR, TRIGGER, JobPlan
+from tests.chaos.protocol.service import Service
 from tests.chaos.protocol.tasks import RETRIES, Process, Run, Task
 from tests.chaos.report import Figures, Violation
 from tests.support.s3_proxy import S3Proxy
@@ -68,6 +71,10 @@ class Conductor:
         self._proxy = proxy
         self._disk = disk
         self._plant = plant
+        self._folder = TemporaryDirectory(prefix="cairn-chaos-drivers-") if plan.launcher else None
+        """What drivers leave outside of the storage."""
+        self._deferred: dict[str, tuple[Run, Task, dict[str, Any]]] = {}
+        """Tries for whose drivers the triggerer waits, by claimant."""
         self._processes: dict[int, Process] = {}
         self._quiets = 0
         """How often nothing was heard for a moment: a task that waits comes back then, and not among those that act."""
@@ -80,10 +87,14 @@ class Conductor:
                 self._begin_runs()
                 for run in [run for run in self.runs if not run.ended]:
                     self._go_on(run)
+                self._wait_for_drivers()
                 self._hear()
             self._settle()
         except StuckError as error:
             self.violation("stuck", str(error))
+        finally:
+            if self._folder is not None:
+                self._folder.cleanup()
 
     def violation(self, rule: str, what: str) -> None:
         """Note one, with what happened before it."""
@@ -168,6 +179,19 @@ class Conductor:
             self.struck(run, twin.kind)
             self.spawn(role, Process(0, role, run, task, task.claimant, ghost=True), **told)
 
+    def _wait_for_drivers(self) -> None:
+        """Look as the triggerer does: a try goes on once its driver has ended, in a process of its own."""
+        for claimant, (run, task, driver_of) in list(self._deferred.items()):
+            if task.claimant != claimant:
+                del self._deferred[claimant]  # it was cleared, and another try ends the driver
+            elif self._folder is not None and Service(Path(self._folder.name)).find(driver_of["token"]) is None:
+                del self._deferred[claimant]
+                self.struck(run, "driver deferred for")
+                process = Process(0, "stage", run, task, claimant, tuple(self._own_faults(run, task)))
+                strike = next((each.told for each in process.faults if "strike" in each.told), {})
+                told = self._told(run, task) | {"driver_of": driver_of} | strike
+                task.process = self.spawn("stage", process, **told).number
+
     def _own_faults(self, run: Run, task: Task) -> list[Any]:
         kinds = [f"{how} {who}" for how in ("kill", "stop") for who in ("trigger", "sensor", "task", "driver")]
         kinds += ["kill task, driver stops", "kill task, driver goes on", "decline"]
@@ -187,6 +211,8 @@ class Conductor:
             "first_try": task.first if task.first > 1 else 1,
             "stages": self.plan.stages,
             "source": self.plan.source,
+            "launcher": self.plan.launcher,
+            "folder": self._folder.name if self._folder else "",
             "config": self.plan.config,
             # One that runs again after a rewind has ended before, and is under way.
             "ended": sorted({each.epoch for each in self.runs} - {each.epoch for each in self.runs if not each.ended}),
@@ -215,13 +241,16 @@ class Conductor:
     def _quiet(self) -> None:
         """Nothing happens: let go on who was stopped for a moment; see that somebody is at work."""
         self._quiets += 1
+        for run, task, _ in self._deferred.values():
+            self._let_driver_go_on(run, task)
         for process in self._processes.values():
             # A driver whose task waits for it goes on soon: nothing else would come, and no try follows.
-            waited_for = process.driver in process.standing and not process.over and not process.ghost
+            killed = process.has("kill task, driver stops")  # its end may be heard of later
+            waited_for = process.driver in process.standing and not (process.over or process.ghost or killed)
             if process.until == "soon" or waited_for:
                 self._let_go_on(process)
         alive = [process for process in self._processes.values() if not process.over]
-        if alive and all(process.standing for process in alive):
+        if alive and not self._deferred and all(process.standing for process in alive):
             for process in alive:
                 self._let_go_on(process)
         if self.paused and not [each for each in alive if not each.standing and each.role not in (SENSOR, "savepoint")]:
@@ -234,6 +263,11 @@ class Conductor:
             process.driver = message["driver"]
             if process.has("kill task, driver goes on"):
                 self._kill(process, "kill task, driver goes on")
+        elif "reconnected" in message:
+            assert process.run is not None
+            assert process.task is not None
+            self.struck(process.run, "driver waited for")
+            self._let_driver_go_on(process.run, process.task)
         elif "struck" in message:
             self._was_struck(process, message)
         elif "others" in message:
@@ -283,7 +317,8 @@ class Conductor:
     def _kill(self, process: Process, kind: str) -> None:
         self.note(f"#{process.number} {process.role} is killed")
         self.struck(process.run, kind)
-        self._signal(process.pid, signal.SIGKILL)
+        if not process.over:  # it may have been deferred by now
+            self._signal(process.pid, signal.SIGKILL)
 
     def _take_for_dead(self, process: Process) -> None:
         """Its heartbeat is missed: another try follows, though the process is there."""
@@ -337,6 +372,9 @@ class Conductor:
         others = message.get("restarted", [])
         if process.answer in ("Acknowledged", "StageAcknowledged", "EpochCompleted"):
             self._succeeded(run, task)
+        elif process.answer == "Deferred":
+            task.process = None
+            self._deferred[task.claimant] = run, task, message["driver_of"]
         elif process.answer == "UpstreamsNotReady":
             others += [[uid, ""] for uid in message["upstreams"] if uid not in dict(others)]
             cleared = self._compare_and_clear(run, others, message["unclaimed"])
@@ -491,6 +529,12 @@ class Conductor:
             process.standing.discard(pid)
             wait_until(partial(_stands, pid), 600, f"process {pid} to stand still")
             self._signal(pid, signal.SIGCONT)
+
+    def _let_driver_go_on(self, run: Run, task: Task) -> None:
+        """Nothing else would come: somebody waits for it."""
+        for process in self._processes.values():
+            if process.run is run and process.task is task and process.driver in process.standing:
+                self._let_go_on(process)
 
     def _signal(self, pid: int, number: signal.Signals) -> None:
         assert pid > 0

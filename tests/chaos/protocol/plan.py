@@ -23,6 +23,13 @@ SHAPES: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = {
 }
 """Stages: a name, what it reads, and what of that by a pipelined exchange."""
 
+LAUNCHERS = {1: "service", 3: "deferrable service", 4: "program"}
+"""What runs the drivers, by the seed's last digit in base five: no dice, so a seed's faults stay as they were.
+
+Those of a service outlive their tasks, and a retry or the triggerer waits for one that lives. A program has no block:
+its task acknowledges.
+"""
+
 REQUESTS = {TRIGGER: 12, SENSOR: 20, "stage": 8, "driver": 20, "callback": 8, "cleaner": 12, "compactor": 12}
 """About how many requests each sends; a strike behind its last one does not come."""
 
@@ -63,6 +70,8 @@ class JobPlan:
     source: bool
     """Whether a source says what a run reads; else it is the run's window."""
     runs: tuple[RunPlan, ...]
+    launcher: str = ""
+    """One of `LAUNCHERS`; empty: a driver with a block, whose task waits for it."""
 
     @property
     def stages(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
@@ -98,7 +107,7 @@ def job_plan(seed: int, runs: int) -> JobPlan:
         RunPlan(f"e{number:04d}", tuple(_fault(dice, kinds, stages) for _ in range(dice.choice((0, 1, 1, 2, 3)))))
         for number in range(1, runs + 1)
     )
-    return JobPlan(seed, f"job-{seed}", shape, config, overlap, on_disk, source, planned)
+    return JobPlan(seed, f"job-{seed}", shape, config, overlap, on_disk, source, planned, LAUNCHERS.get(seed % 5, ""))
 
 
 def calm_plan(seed: int, runs: int) -> JobPlan:
@@ -195,6 +204,12 @@ ALONE = (
         Fault("prune", "src"),
     ),
     _one_by_one(110, Fault("disk full", TRIGGER)),
+    _one_by_one(
+        161,
+        Fault(
+            "kill task, driver stops", "src", {"driver_strike": {"how": "stop", "request": 1, "after": False}}, "end"
+        ),
+    ),
 )
 """Jobs whose runs do not overlap. Each run has one fault, which waits for what surely comes: any machine feels it."""
 

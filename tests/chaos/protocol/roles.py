@@ -7,15 +7,18 @@ killed says nothing.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Offsets, Runtime, TriggerRequest
+from airflow_cairn.checkpoint.acts.carry_over import replaced_executions
 from airflow_cairn.checkpoint.answers import (
     BeginAnswer,
     Declined,
@@ -23,6 +26,7 @@ from airflow_cairn.checkpoint.answers import (
     Failed,
     FailedOver,
     Ready,
+    Reconnect,
     StageAcknowledged,
     Submit,
     Triggered,
@@ -45,6 +49,7 @@ from airflow_cairn.storage.clock import system_runtime
 from airflow_cairn.storage.errors import CairnError
 from airflow_cairn.storage.port import ObjectStore
 from tests.chaos.protocol.driver import Driver
+from tests.chaos.protocol.service import Service
 from tests.chaos.protocol.struck import Strike, StruckStore
 from tests.protocol.simulation import growing
 from tests.support.shut_down import shut_down
@@ -138,6 +143,11 @@ def next_offset(position: Any, _run: RunFacts) -> tuple[Any, Any]:
 def stage(child: Child) -> dict[str, Any]:
     """Do what a stage's task does: claim, submit the driver as a process of its own, and see that it acknowledged."""
     told, coordinator = child.told, child.coordinator()
+    service = Service(Path(told["folder"])) if told["launcher"].endswith("service") else None
+    deferrable = told["launcher"].startswith("deferrable")
+    if "driver_of" in told:
+        it = Handover(**told["driver_of"], claimant=told["claimant"], slice=Slice())
+        return ended(child, coordinator, it, 0)
 
     def begin() -> BeginAnswer:
         by_hand, came_back = told["by_hand"], told["came_back"]
@@ -147,6 +157,7 @@ def stage(child: Child) -> dict[str, Any]:
             told["claimant"],
             cleared_by_user=by_hand,
             rescheduled=came_back,
+            drivers=service,
             try_number=told["try_number"],
             first_try=told["first_try"],
         )
@@ -158,33 +169,68 @@ def stage(child: Child) -> dict[str, Any]:
         answer = begin()
     if isinstance(answer, UpstreamsNotReady):
         return {"answer": "UpstreamsNotReady", "upstreams": answer.upstreams, **again(coordinator, told, answer)}
-    if isinstance(answer, Submit | StageAcknowledged) and answer.restarted:
+    if isinstance(answer, Submit | Reconnect | StageAcknowledged) and answer.restarted:
         named = again(coordinator, told, answer)
         child.say(others=named["restarted"], unclaimed=named["unclaimed"])
         coordinator.complete_if_last(told["epoch"], told["stage"])
-    if not isinstance(answer, Submit):
+    if not isinstance(answer, Submit | Reconnect):
         return {"answer": type(answer).__name__, "text": str(answer)[:400]}
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            status = drive(child, answer.handover)
-        finally:
-            os._exit(status)
-    child.say(driver=pid)
-    status = os.waitpid(pid, 0)[1]
+    it, status = answer.handover, 0
+    if isinstance(answer, Submit):
+        if service is not None:
+            for token in replaced_executions(coordinator.head(), it.stage, it.token):
+                service.end(token)
+        driver = submitted(child, it, service)
+        if service is not None and deferrable:
+            service.wait_for_start(it.token)
+            return deferred(it)
+        status = os.waitpid(driver, 0)[1]
+    elif service is not None:
+        child.say(reconnected=True)
+        if deferrable:
+            return deferred(it)
+        service.wait(it.token)
+    return ended(child, coordinator, it, status)
+
+
+def deferred(it: Handover) -> dict[str, Any]:
+    """Leave the wait for a driver to the triggerer; names the driver's execution."""
+    names = ("job", "checkpoint", "epoch", "attempt", "stage", "token")
+    return {"answer": "Deferred", "driver_of": {name: getattr(it, name) for name in names}}
+
+
+def ended(child: Child, coordinator: Coordinator, handover: Handover, status: int) -> dict[str, Any]:
+    """See that a driver that has ended acknowledged."""
+    told = child.told
     if status:
-        overtaken = coordinator.was_overtaken(answer.handover)
+        overtaken = coordinator.was_overtaken(handover)
         return {"answer": "Overtaken" if overtaken else "DriverFailed", "text": f"status {status}"}
-    standing = coordinator.standing(answer.handover)
+    if told["launcher"] == "program":
+        coordinator.acknowledge(pickle.loads(Path(told["folder"], handover.token).read_bytes()))
+    standing = coordinator.standing(handover)
     goes_on = standing.awaited and standing.ended is not None and standing.ended.paused
     if not standing.current and not goes_on and standing.completed is None:
-        return {"answer": "Overtaken" if coordinator.was_overtaken(answer.handover) else "Fenced"}
-    if not acks.has_acknowledged(coordinator.files, told["stage"], answer.handover.execution):
+        return {"answer": "Overtaken" if coordinator.was_overtaken(handover) else "Fenced"}
+    if not acks.has_acknowledged(coordinator.files, told["stage"], handover.execution):
         return {"answer": "NotAcknowledged"}
     with suppress(CairnError):
         coordinator.complete_if_last(told["epoch"], told["stage"])
     return {"answer": "Acknowledged"}
+
+
+def submitted(child: Child, handover: Handover, service: Service | None) -> int:
+    """Start the driver; gives its process."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            if service is not None:
+                service.accept(handover.token)
+            status = drive(child, handover)
+        finally:
+            os._exit(status)
+    child.say(driver=pid)
+    return pid
 
 
 def again(coordinator: Coordinator, told: dict[str, Any], answer: Any) -> dict[str, Any]:
@@ -209,6 +255,9 @@ def drive(child: Child, handover: Handover) -> int:
         return 1
     try:
         ack = Driver(coordinator, handover, doubled=bool(child.told.get("doubled"))).written()
+        if child.told["launcher"] == "program":
+            Path(child.told["folder"], handover.token).write_bytes(pickle.dumps(ack))
+            return 0
         answer = coordinator.acknowledge(ack)
     except AssertionError as error:
         child.say(violation=str(error))

@@ -9,7 +9,7 @@ import pytest
 from scripts.harness.bucket_server import BucketServer
 from scripts.harness.s3_server import S3Server
 from tests.chaos.auditor import Audit
-from tests.chaos.protocol.plan import ALONE, KINDS, OF_THE_STORE, SHAPES, calm_plan, job_plan
+from tests.chaos.protocol.plan import ALONE, KINDS, LAUNCHERS, OF_THE_STORE, SHAPES, calm_plan, job_plan
 from tests.chaos.protocol.play import ROOT, RUNS, Stage, play, stage
 from tests.chaos.report import Figures
 from tests.chaos.stored import Folder
@@ -26,6 +26,7 @@ def test_the_seeds_have_jobs_and_faults_of_every_kind() -> None:
     assert {(plan.overlap, plan.config["max_concurrent_checkpoints"]) for plan in plans} == {(1, 1), (2, 1), (2, 2)}
     assert {plan.config["failover"] for plan in plans} == {"region", "full"}
     assert {plan.on_disk for plan in plans} == {plan.source for plan in plans} == {False, True}
+    assert {plan.launcher for plan in plans} == {"", *LAUNCHERS.values()}
     assert {fault.kind for plan in plans for run in plan.runs for fault in run.faults} == {name for name, _ in KINDS}
 
 
@@ -45,6 +46,7 @@ def test_every_run_counts_once_and_none_needs_a_person(  # semantics A2, C1, C3,
     assert not figures.violations, "\n".join(map(str, figures.violations))
     assert figures.runs >= RUNS * len(SEEDS)
     assert len(figures.faults) > 12, "faults of many kinds came"
+    assert figures.faults.keys() >= {"driver waited for", "driver deferred for"}
     for plan in ALONE:
         assert felt[plan.seed] >= {fault.kind for run in plan.runs for fault in run.faults}, "planned, and not felt"
 
